@@ -1,1 +1,1 @@
-"""The leaderboard, drawn from records alone: rankings for a terminal, for Markdown and as plots."""
+"""The leaderboard, made only from records: rankings for a terminal, for Markdown and as plots."""

@@ -1,4 +1,4 @@
-"""A board's columns, each declared once for the terminal, Markdown, JSON, CSV and the page.
+"""The columns of a board, declared once for the terminal, Markdown, JSON, CSV and the page.
 
 A new column is one more entry of `COLUMNS`:
 
@@ -36,7 +36,7 @@ from common.solutions import is_among
 
 @dataclass(frozen=True)
 class Standing:
-    """A solution in one track of a device: what a row of a board is made of."""
+    """A solution in one track of a device: the data of a board's row."""
 
     track: Track
     entry: Entry
@@ -47,18 +47,18 @@ class Standing:
 
     @property
     def note(self) -> str:
-        """The solution's note; empty where it is not in this tree."""
+        """The solution's note; empty if the solution is not in this tree."""
         known = self.about.get(self.entry.solution)
         return known.note if known else ""
 
     @property
     def stale(self) -> bool:
-        """Whether the source in this tree is not the one that was measured."""
+        """Whether the source has changed since the measurement."""
         return stale(self.entry, self.about)
 
     @property
     def time(self) -> Summary | None:
-        """The time of the track's first case, by the clock that ranks it."""
+        """The time of the track's first case, by the clock that ranks the case."""
         row = self.track.row(self.entry, self.track.cells[0])
         return ranked_times(row)["solution"] if row and row.gpu else None
 
@@ -69,44 +69,45 @@ Text = Callable[[Standing], str]
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One column of every board; a board for which it has no text goes without it.
+    """A column of every board.
 
-    `text` says what a cell holds in LEADERBOARD.md, and `short` in a terminal, where it differs.
+    `text` returns a cell of LEADERBOARD.md; `short` returns a terminal's cell where the two differ.
+    Neither board has a column without `text`.
     """
 
     name: str = ""
     text: Text | None = None
     short: Text | None = None
     data: Mapping[str, Value] = field(default_factory=dict)
-    """The fields of JSON and CSV; None where nothing is known."""
+    """The fields of JSON and CSV; None for an unknown value."""
     order: Value = lambda standing: standing.entry.rank
-    """The number or the name by which the page sorts."""
+    """The page's sort key, a number or a name."""
     page: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
-    """How the page draws a cell."""
+    """The page's style of the cells; the page omits a column without a style."""
     label: str = ""
-    """The heading where one case alone is shown; by default the name."""
+    """The page's heading for a single case; the name by default."""
     several: str = ""
-    """The page's heading where the case at worst is shown; by default the label."""
+    """The page's heading for several cases, of which the worst is shown; the label by default."""
     cases: Literal["", "one", "several"] = ""
-    """How many cases the page must show to have it; by default any number."""
+    """The number of cases for which the page has the column; any number by default."""
     known: Callable[[Track], bool] = lambda track: True
-    """Whether a board of the track has it."""
+    """Return whether a board of the track has the column."""
     timed: bool = False
-    """Whether it is there only where solutions are timed."""
+    """Whether only boards with timed solutions have the column."""
     spare: int = 0
-    """A narrow terminal leaves out the greatest of these numbers first, and 0 never."""
+    """A narrow terminal omits the column with the greatest number first, and never omits 0."""
 
     def cell(self, standing: Standing, short: bool = False) -> str:
-        """Return what a cell says."""
+        """Return the text of a cell."""
         write = (self.short if short else None) or self.text
         return write(standing) if write else ""
 
     def heading(self, single: bool) -> str:
-        """Return the page's heading, where one case is shown or several."""
+        """Return the page's heading for a single case or for several cases."""
         return self.label or self.name if single else self.several or self.label or self.name
 
     def key(self, standing: Standing) -> str:
-        """Return what the page sorts the cell by."""
+        """Return the text by which the page sorts the cell."""
         value = self.order(standing)
         return f"{value:.5g}" if isinstance(value, float) else str(value)
 
@@ -116,7 +117,7 @@ def _score(name: Literal["value", "low", "high"]) -> Value:
 
 
 def _share(standing: Standing) -> str:
-    """Return the share of the limit, the limit, and of the power's limit where that binds."""
+    """Return the share of the limit, the limit, the sustained share if known, and the case."""
     row = standing.entry.worst_share
     if row is None:
         return UNRANKED
@@ -233,7 +234,7 @@ COLUMNS = (
     Column(data={"stale": lambda s: s.stale, "disturbed": lambda s: bool(s.entry.disturbed)}),
     NOTE,
 )  # fmt: skip
-"""From left to right."""
+"""The columns from left to right."""
 
 
 # --- for a terminal and Markdown ------------------------------------------------------------------
@@ -246,9 +247,9 @@ def ranking(
 
     Args:
         track: The track.
-        about: The notes; a solution that is not in it has none.
+        about: The facts of the solutions; a missing solution has no note.
         timed: Whether the entries are ranked.
-        short: The columns to write as a terminal does.
+        short: The columns with a terminal's `short` texts.
     """
     columns = [
         column
@@ -262,7 +263,7 @@ def ranking(
 
 
 PLACES = ("first", "second", "third")
-"""The headings of the solutions that the README shows of an op."""
+"""The headings of an op's solutions in the README."""
 
 
 def summary(mains: Sequence[Track], about: Mapping[str, About]) -> Table:
@@ -270,7 +271,7 @@ def summary(mains: Sequence[Track], about: Mapping[str, About]) -> Table:
 
     Args:
         mains: The main track of each op.
-        about: The facts of the solutions, from which stale ones are marked.
+        about: The facts of the solutions, which show stale entries.
     """
     shown = [replace(track, entries=track.entries[: len(PLACES)]) for track in mains]
     rows = []
@@ -290,16 +291,16 @@ def summary(mains: Sequence[Track], about: Mapping[str, About]) -> Table:
 FIELDS = [name for column in COLUMNS for name in column.data]
 """The names of a row's fields.
 
-`times_eager` has its 95 % interval in `low` and `high`; memory is in bytes, and `error` in units of
-eager's own. None where nothing is known.
+`low` and `high` are the 95 % interval of `times_eager`. Memory is in bytes, and `error` in units of
+eager's own error. An unknown value is None.
 """
 
 
 def rows(
-    found: Iterable[Device], about: Mapping[str, About], only: str = ""
+    devices: Iterable[Device], about: Mapping[str, About], only: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row for each device, track and solution, of one handle or solution or of all."""
-    for device in found:
+    """Yield a row for each device, track and solution that `only` selects; all by default."""
+    for device in devices:
         for track in device.tracks.values():
             for entry in track.entries:
                 if not only or is_among(entry.solution, only):
@@ -316,7 +317,7 @@ TIMES: Mapping[str, Sequence[str]] = {
     "host": ("solution", "no_grad", "eager"),
     "loop": ("solution", "eager", "dense"),
 }
-"""The times of a row by clock; see `Record`, where a loop's are `sustained`."""
+"""The times of a row by clock; `loop` is `Record.sustained`."""
 CASE_FIELDS = [
     "device",
     "op",
@@ -333,12 +334,12 @@ CASE_FIELDS = [
 """The names of the fields of a case: medians in microseconds, memory in bytes."""
 
 
-def cases(found: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a row for each device, track, solution, case and direction, as `rows` does.
+def cases(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
+    """Yield a row for each device, track, solution, case and direction that `only` selects.
 
-    A row whose times an earlier version of the clock took is left out, as on every board.
+    As on every board, rows that an earlier version of the clock measured are left out.
     """
-    for device in found:
+    for device in devices:
         for track in device.tracks.values():
             for entry in track.entries:
                 if only and not is_among(entry.solution, only):
@@ -366,18 +367,18 @@ def cases(found: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _medians(times: Mapping[str, Summary]) -> dict[str, float]:
-    return {name: each.median for name, each in times.items()}
+    return {name: summary.median for name, summary in times.items()}
 
 
-def as_json(found: Iterable[Mapping[str, Any]]) -> str:
-    """Return a list of objects."""
-    return json.dumps(list(found), indent=1, ensure_ascii=False) + "\n"
+def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
+    """Return the rows as a JSON list of objects."""
+    return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 
-def as_csv(found: Iterable[Mapping[str, Any]], fields: Sequence[str] = FIELDS) -> str:
-    """Return a line of names and a line for each row."""
+def as_csv(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] = FIELDS) -> str:
+    """Return the rows as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fields, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(found)
+    writer.writerows(rows)
     return text.getvalue()

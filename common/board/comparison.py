@@ -1,6 +1,7 @@
-"""The latest two runs of an op side by side, to see whether its board repeats; pure, as ranking is.
+"""Compare the latest two runs of an op, to see whether its board repeats; pure functions.
 
-Only cells that both runs measured are compared, so that both scores are over the same cases.
+The comparison uses only the cells that both runs measured, so that both scores are over the same
+cases.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from common.records.lines import Record, Run
 from common.records.runs import Results
 
 STEADY = 0.03
+"""The largest relative change of a steady row."""
 SHORT = 20.0
-"""Microseconds; the clock's own noise is too large a part of a shorter time."""
+"""Microseconds below which the clock's noise is too large a share of a time."""
 Rows = dict[tuple[str, ...], Record]
 
 
 @dataclass(frozen=True)
 class Move:
-    """One case and direction of one solution in both runs.
+    """One case and direction of a solution in both runs.
 
-    The numbers can be read if both rows were timed.
+    `change` and `short` require that both rows are timed.
     """
 
     earlier: Record
@@ -32,7 +34,7 @@ class Move:
 
     @property
     def change(self) -> float:
-        """Return the change of the ratio to eager: 0.03 is three per cent faster than before."""
+        """Return the relative change of the speed: 0.03 is three per cent faster than before."""
         return ratio(self.later) / ratio(self.earlier) - 1
 
     @property
@@ -43,7 +45,7 @@ class Move:
 
 @dataclass(frozen=True)
 class TrackComparison:
-    """One solution in one track of both runs, over the same cases."""
+    """A solution in one track of both runs, over the same cases."""
 
     earlier: Entry
     later: Entry
@@ -60,20 +62,20 @@ class TrackComparison:
 
     @property
     def change(self) -> float | None:
-        """Return the change of the score; None where either run has none."""
+        """Return the relative change of the score; None where either run has no score."""
         if self.earlier.score is None or self.later.score is None:
             return None
         return self.later.score.value / self.earlier.score.value - 1
 
     @property
     def edited(self) -> bool:
-        """Return whether the solution's sources changed, which may be why its times did."""
+        """Return whether the solution's sources changed, which may explain changed times."""
         return any(row.earlier.sources != row.later.sources for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Both:
-    """One track of both runs, in the later one's order."""
+    """One track of both runs, in the later run's order."""
 
     op: str
     name: str
@@ -92,9 +94,9 @@ class Both:
 
     @property
     def swapped(self) -> list[tuple[TrackComparison, TrackComparison]]:
-        """Return the pairs that changed places although their intervals are apart in both runs.
+        """Return the pairs that changed places although their intervals are disjoint in both runs.
 
-        The solution that is ahead in the later run stands first.
+        The first solution of a pair is the faster one in the later run.
         """
         scored = [pair for pair in self.pairs if pair.change is not None]
         return [
@@ -112,14 +114,14 @@ class Comparison:
     earlier: Run
     later: Run
     harness: bool
-    """The op, or the code that grades and times, changed."""
+    """Whether the op or the code that grades and times changed."""
     clock: bool
-    """The version of the clock changed."""
+    """Whether the version of the clock changed."""
     tracks: tuple[Both, ...]
 
     @property
     def changed(self) -> list[str]:
-        """Return the changes other than those of solutions, in words."""
+        """Return descriptions of the changes other than changes of solutions."""
         old, new = self.earlier.versions, self.later.versions
         versions = [f"{name} from {old[name]} to {new[name]}"
                     for name in old if name in new and old[name] != new[name]]  # fmt: skip
@@ -128,34 +130,37 @@ class Comparison:
 
 
 def compare(results: Results, known: Container[str]) -> list[Comparison]:
-    """Return a comparison for each op that two finished runs measured, of the known solutions.
+    """Return a comparison of the known solutions for each op that two finished runs measured.
 
-    The runs are the latest one, and the last before it that measured any of the same cells.
+    The runs are the latest run, and the last earlier run that shares a cell with the latest run.
     """
     measured: dict[str, dict[str, Rows]] = {}
     for row in results.rows:
         if row.tier == "board" and row.run in results.finished and row.solution in known:
-            agreeing = (*row.key, row.track, row.ranked_by)  # in two rows that are compared
-            measured.setdefault(row.op, {}).setdefault(row.run, {})[agreeing] = row
+            key = (*row.key, row.track, row.ranked_by)  # the same in two compared rows
+            measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
     comparisons = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
     return [comparison for comparison in comparisons if comparison]
 
 
 def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> Comparison | None:
-    """Compare the latest run with the last before it that shares a cell, if one does."""
+    """Compare the latest run with the last earlier run that shares a cell, if there is one."""
     later, *before = [run for run in runs if run.run in measured][::-1]
     new = measured[later.run]
     for earlier in before:
         old = measured[earlier.run]
         if shared := [(old[key], new[key]) for key in new if key in old]:
-            once, again = rank(row for row, _ in shared), rank(row for _, row in shared)
+            before_tracks, after_tracks = (
+                rank(row for row, _ in shared),
+                rank(row for _, row in shared),
+            )
             return Comparison(
                 op,
                 earlier,
                 later,
                 harness=any(row.harness != newer.harness for row, newer in shared),
                 clock=any(row.clock != newer.clock for row, newer in shared),
-                tracks=tuple(map(_both, once, again)),
+                tracks=tuple(map(_both, before_tracks, after_tracks)),
             )
     return None
 
@@ -170,11 +175,11 @@ def _apart(ahead: Entry, behind: Entry) -> bool:
     return bool(ahead.score and behind.score and ahead.score.low > behind.score.high)
 
 
-# --- as a table -----------------------------------------------------------------------------------
+# --- a comparison's table -------------------------------------------------------------------------
 
 
 def table_of(both: Both) -> Table:
-    """Return a row for each solution: its score in either run, and the case that moved furthest."""
+    """Return a row for each solution: its score in both runs, and its largest move."""
     header = ("solution", "earlier", "later", "change", "largest move", "of its cases")
     pairs = [pair for pair in both.pairs if pair.moves]
     notes = [_steadiness(both.moves), *_order(both), *_verdicts(both.verdicts)]
@@ -193,10 +198,10 @@ def _line(pair: TrackComparison) -> tuple[str, ...]:
 
 
 def _steadiness(moves: Sequence[Move]) -> str:
-    """Return a line on the rows that hardly moved, out of those that are not too short to say."""
+    """Return a footnote on the share of steady rows among the rows that are long enough."""
     long = [move for move in moves if not move.short]
-    rest = len(moves) - len(long)
-    shorter = f"; shorter, and not counted: {rest}" if rest else ""
+    short = len(moves) - len(long)
+    shorter = f"; shorter, and not counted: {short}" if short else ""
     if not long:
         return f"no row of a case above {SHORT:g} µs was timed in both runs{shorter}"
     steady = sum(abs(move.change) <= STEADY for move in long)
@@ -228,24 +233,24 @@ def _full(row: Record) -> str:
     return f"{row.solution} {row.case} {row.direction}"
 
 
-# --- what prune keeps -----------------------------------------------------------------------------
+# --- the rows that prune keeps --------------------------------------------------------------------
 
 
 def needed(results: Results, known: Container[str]) -> set[tuple[str, ...]]:
-    """Return the ids of the rows that anything shows.
+    """Return the ids of the rows that a board, a plot or a comparison shows.
 
-    A comparison leaves out solutions that are not in the tree, but one can come back: the rows are
-    kept that it reads with them and without them.
+    A comparison leaves out solutions that are not in the tree, but such a solution can come back.
+    The result holds the rows of the comparison of known solutions and of all solutions.
 
     Args:
         results: The records of a device.
         known: The solutions of this tree.
     """
     shown = {row.id for tier in ("board", "plot") for row in results.latest(tier)}
-    everyone = {row.solution for row in results.rows}
+    all_solutions = {row.solution for row in results.rows}
     compared = {
         (run.run, comparison.op)
-        for names in (known, everyone)
+        for names in (known, all_solutions)
         for comparison in compare(results, names)
         for run in (comparison.earlier, comparison.later)
     }

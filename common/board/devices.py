@@ -1,4 +1,4 @@
-"""Devices on boards: their sections, their order, and their speeds side by side; pure."""
+"""The devices of boards as pure functions: sections, order, and speeds side by side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from common.board.table import (
     stale_note,
     tracks_by_op,
 )
-from common.records.lines import LeftOut, Past, Record
+from common.records.lines import HistoryLine, LeftOut, Record
 from common.records.runs import Results
 
 
@@ -28,7 +28,7 @@ class Section:
 
     op: str
     tracks: tuple[Track, ...]
-    """The main track is the first; none where every case is left out."""
+    """The main track first; empty where every case is left out."""
     rows: tuple[Record, ...]
     left_out: tuple[str, ...]
     """A line for each case that does not fit the device."""
@@ -58,14 +58,14 @@ def lines_of(left_out: Iterable[LeftOut]) -> list[str]:
 
 @dataclass(frozen=True)
 class Device:
-    """A device on a board: its records, and what is drawn from them."""
+    """A device on a board: its records, and the sections from them."""
 
     results: Results
     sections: tuple[Section, ...]
 
     @property
     def name(self) -> str:
-        """Return the name by which the driver calls the device."""
+        """Return the driver's name of the device."""
         return self.results.runs[-1].device_name
 
     @property
@@ -81,31 +81,33 @@ def devices(boards: Iterable[Results], about: Mapping[str, About]) -> list[Devic
 
 
 def ordered(boards: Iterable[Results]) -> list[Results]:
-    """Return the device with the newest whole measurement first, and those without times last."""
+    """Return the device with the newest full measurement first, and devices without times last."""
     return sorted(boards, key=newest, reverse=True)
 
 
 def newest(results: Results) -> tuple[bool, int, str]:
-    """Return a key that is greatest for the device with the newest whole measurement.
+    """Return a key that is greatest for the device with the newest full measurement.
 
-    It holds whether anything is timed, the number of ops that whole runs cover, and the oldest of
-    those runs by its file. A device is measured whole once finished runs over all solutions cover
-    every op: an op measured again by itself does not make the others newer. Devices that lack an op
-    stand behind those that lack fewer.
+    The key holds whether the device is timed, the number of ops that full runs cover, and the
+    oldest op's latest full run by its file's name. A full run is finished and over all solutions.
+    Measuring one op again does not make the other ops newer. A device with fewer ops has a smaller
+    key.
     """
-    whole = results.whole
-    lines: Iterable[Record | Past | LeftOut] = chain(
+    full_runs = results.whole
+    lines: Iterable[Record | HistoryLine | LeftOut] = chain(
         results.rows, results.past, results.left_out_lines
     )
-    asked = {(line.op, line.run) for line in lines if line.tier == "board" and line.run in whole}
+    measured = {
+        (line.op, line.run) for line in lines if line.tier == "board" and line.run in full_runs
+    }
     latest: dict[str, str] = {}
-    for op, run in asked:
+    for op, run in measured:
         latest[op] = max(latest.get(op, ""), results.names.get(run, ""))
     return results.timed, len(latest), min(latest.values(), default="")
 
 
 def date(results: Results) -> str:
-    """Return the day of the latest run that the board shows, such as `2026-11-21`, or nothing."""
+    """Return the day of the board's latest run, such as `2026-11-21`, or an empty string."""
     shown = {row.run for row in results.latest()}
     day = max((results.names.get(run, "") for run in shown), default="")[:8]
     return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
@@ -115,10 +117,10 @@ def date(results: Results) -> str:
 
 
 def side_by_side(found: Sequence[Device], about: Mapping[str, About]) -> list[Table]:
-    """Return a table for each op and track: every solution's times eager on each device.
+    """Return a table for each op and track: every solution's speed on each device.
 
-    The solutions stand in the order of the first device, then those that another one alone ranks. A
-    dash stands where a solution is not ranked.
+    The rows are in the first device's order, followed by solutions that only later devices rank. A
+    dash means that the device does not rank the solution.
     """
     by_device = {device.name: device.tracks for device in found}
     keys = dict.fromkeys(chain.from_iterable(by_device.values()))
@@ -133,9 +135,9 @@ def _side_by_side(
 ) -> Table:
     tracks = {device: track for device, track in by_device.items() if track}
     ranked = [_ranked(track) for track in by_device.values()]
-    entries = [entry for each in ranked for entry in each.values()]
+    entries = [entry for by_name in ranked for entry in by_name.values()]
     rows = {
-        named(entry): tuple(_speed(each.get(entry.solution), about) for each in ranked)
+        named(entry): tuple(_speed(by_name.get(entry.solution), about) for by_name in ranked)
         for entry in entries
     }
     notes = (*stale_note(entries, about), *_cases(tracks), *_clocks(tracks))
@@ -154,15 +156,16 @@ def _ranked(track: Track | None) -> dict[str, Entry]:
 def _speed(entry: Entry | None, about: Mapping[str, About]) -> str:
     if entry is None or entry.score is None:
         return UNRANKED
-    return STALE * stale(entry, about) + f"{entry.score.value:.2f}"  # its digits stay in line
+    # the mark stands before the number, so that the digits stay aligned
+    return STALE * stale(entry, about) + f"{entry.score.value:.2f}"
 
 
 def _cases(tracks: Mapping[str, Track]) -> list[str]:
-    """Return a footnote for each device whose track lacks cases that another one's has."""
-    every = dict.fromkeys(case for track in tracks.values() for case, _ in track.cells)
+    """Return a footnote for each device that lacks cases of another device."""
+    all_cases = dict.fromkeys(case for track in tracks.values() for case, _ in track.cells)
     notes = []
     for device, track in tracks.items():
-        lacking = [case for case in every if case not in dict(track.cells)]
+        lacking = [case for case in all_cases if case not in dict(track.cells)]
         if lacking:
             notes.append(f"missing cases: {', '.join(lacking)} on {device}")
     return notes

@@ -1,4 +1,4 @@
-"""Boards as Markdown: LEADERBOARD.md, and what stands between the README's markers."""
+"""Boards as Markdown: LEADERBOARD.md, and the texts between the README's markers."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ MEMORY: dict[Literal["budget", "harness", "device"], str] = {
     "device": "in all processes together, between two steps, at most",
 }
 MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
-"""What would become code, emphasis, a link, a picture, a cell; `_` within a name is none of it."""
+"""Markdown's special characters; `_` within a name is not special."""
 BOARD, PICTURE, OPS = "board", "picture", "ops"
-"""The names of the README's markers: `<!-- board -->` stands before, `<!-- /board -->` behind."""
+"""The names of the README's markers: a text lies between `<!-- board -->` and `<!-- /board -->`."""
 EXPLANATION = """\
 *× eager* says how many times as fast as plain torch a solution is: the geometric mean, over the
 track's cases, of plain torch's median time over the solution's, taken in turn in one run, with its
@@ -56,13 +56,13 @@ writes (`nox -s leaderboard -- --serve`); `--times` prints them for scripts."""
 def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
     """Return LEADERBOARD.md: contents, and every timed device's rankings and plots.
 
-    The first device that has a track shows its ranking; later ones add a column to it.
+    The first device with a track shows the track's ranking; later devices add a column to it.
     """
-    found = devices(boards, about)
+    ordered_devices = devices(boards, about)
     contents, texts, shown = [], [], set[str]()
-    for at, device in enumerate(found):
-        beside = {each.title: each for each in side_by_side(found[at:], about)}
-        drawn_here = dict(_rankings(device, beside, about, shown))
+    for i, device in enumerate(ordered_devices):
+        speeds = {speed.title: speed for speed in side_by_side(ordered_devices[i:], about)}
+        drawn_here = dict(_rankings(device, speeds, about, shown))
         shown |= drawn_here.keys()
         if plots := _plots(device.results, about):
             drawn_here[f"Plots of {device.name}"] = plots
@@ -77,20 +77,20 @@ def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
 
 
 def drawn(of: Table) -> list[str]:
-    """Return a table as paragraphs: its title, its rows and its footnotes."""
+    """Return a table as paragraphs: title, rows and footnotes."""
     rules = tuple("---" if name in table.TEXT else "---:" for name in of.header)
     lines = [of.header, rules, *of.rows]
     return [f"**{of.title}**", "\n".join(map(_line, lines)), *map(escaped, of.footnotes)]
 
 
 def escaped(text: str) -> str:
-    """Escape text of others, which may neither end a cell nor become HTML or Markdown."""
+    """Escape a contributor's text, so that it neither ends a cell nor becomes HTML or Markdown."""
     plain = " ".join(html.escape(printable(text), quote=False).split())
     return MARKDOWN.sub(r"\\\g<0>", plain)
 
 
 def anchor(title: str) -> str:
-    """Return the name by which a heading is linked: `nvidia-h200` for `NVIDIA H200`."""
+    """Return a heading's link target: `nvidia-h200` for `NVIDIA H200`."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
@@ -106,27 +106,27 @@ def _device(device: Device) -> list[str]:
 
 
 def _rankings(
-    device: Device, beside: Mapping[str, Table], about: Mapping[str, About], shown: set[str]
+    device: Device, speeds: Mapping[str, Table], about: Mapping[str, About], shown: set[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each track that no earlier device has shown."""
     for section in device.sections:
         for track in section.tracks:
             ranked = ranking(track, about, timed=True)
             if ranked.title not in shown:
-                joined = _joined(ranked, beside[f"{ranked.title}, {SPEED.name}"])
+                joined = _joined(ranked, speeds[f"{ranked.title}, {SPEED.name}"])
                 yield ranked.title, drawn(joined)[1:]
         if section.left_out:
             title = f"{section.op}: left out on {device.name}"
             yield title, list(map(escaped, section.left_out))
 
 
-def _joined(ranked: Table, beside: Table) -> Table:
-    """Return a device's ranking with the speeds on later devices behind its own.
+def _joined(ranked: Table, speed_table: Table) -> Table:
+    """Return a device's ranking with columns for the speeds on later devices.
 
-    A solution that a later device alone ranks stands last.
+    Solutions that only a later device ranks come last.
     """
-    at = ranked.header.index(SPEED.name) + 1
-    speeds = {name: cells for name, _, *cells in beside.rows}
+    after_speed = ranked.header.index(SPEED.name) + 1
+    speeds = {name: cells for name, _, *cells in speed_table.rows}
     names = [cells[1].strip(MARKS) for cells in ranked.rows]
     empty = ("",) * (len(ranked.header) - 2)
     rows = [*ranked.rows, *((UNRANKED, name, *empty) for name in speeds if name not in names)]
@@ -138,17 +138,21 @@ def _joined(ranked: Table, beside: Table) -> Table:
                 for name in (cells[1].strip(MARKS) for cells in rows)
             ],
         )
-        for i, device in enumerate(beside.header[2:])
+        for i, device in enumerate(speed_table.header[2:])
         if any(cells[i] != UNRANKED for cells in speeds.values())
     ]
     return Table(
         ranked.title,
-        (*ranked.header[:at], *(heading for heading, _ in others), *ranked.header[at:]),
+        (
+            *ranked.header[:after_speed],
+            *(heading for heading, _ in others),
+            *ranked.header[after_speed:],
+        ),
         tuple(
-            (*cells[:at], *(column[line] for _, column in others), *cells[at:])
+            (*cells[:after_speed], *(column[line] for _, column in others), *cells[after_speed:])
             for line, cells in enumerate(rows)
         ),
-        tuple(dict.fromkeys((*ranked.footnotes, *beside.footnotes))),
+        tuple(dict.fromkeys((*ranked.footnotes, *speed_table.footnotes))),
     )
 
 
@@ -175,7 +179,7 @@ def _peak(peak: Mapping[str, Any]) -> list[str]:
 
 
 def _memory(results: Results) -> list[str]:
-    """Return a line on the memory of the GPU that the latest run took, where it is known."""
+    """Return a line on the GPU memory of the latest run that recorded its memory."""
     known = [results.memory[run.run] for run in results.runs if run.run in results.memory]
     if not known:
         return []
@@ -188,11 +192,11 @@ def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(map(escaped, cells)) + " |"
 
 
-# --- the README: one device, and a line for each other --------------------------------------------
+# --- the README: the first device, and a line for each other device -------------------------------
 
 
 def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return the fastest solutions of each op on the first device, and a line for each other."""
+    """Return the first device's fastest solutions of each op, and a line for each other device."""
     first, *others = devices(boards, about)
     mains = [section.tracks[0] for section in first.sections if section.tracks]
     _, rows, *notes = drawn(summary(mains, about))
@@ -205,7 +209,7 @@ def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
 
 
 def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return the picture of the first device as Markdown; nothing where none was drawn."""
+    """Return the picture of the first device as Markdown; empty if the device has no picture."""
     (first,) = devices(ordered(boards)[:1], about)
     mains = [section.tracks[0] for section in first.sections if section.tracks]
     if not overview.panels(mains):
@@ -218,14 +222,14 @@ def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
 def ops(head: tuple[str, str]) -> str:
     """Return the list of ops with their signatures, in the order of boards."""
     rows = [
-        f"| [`{each.op}`](common/ops/{each.op}.py) | `{each.signature}` |"
-        for each in interfaces.known().values()
+        f"| [`{interface.op}`](common/ops/{interface.op}.py) | `{interface.signature}` |"
+        for interface in interfaces.known().values()
     ]
     return "\n".join([f"| {head[0]} | {head[1]} |", "|---|---|", *rows])
 
 
 def insert(readme: Path, text: str, name: str = BOARD) -> None:
-    """Put text between the two markers of a name.
+    """Replace the text between the two markers of a name.
 
     Raises:
         UserError: A marker is missing.
@@ -233,15 +237,15 @@ def insert(readme: Path, text: str, name: str = BOARD) -> None:
     begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     old = readme.read_text(encoding="utf-8")
     pattern = re.escape(begin) + ".*?" + re.escape(end)
-    new, found = re.subn(pattern, lambda _: f"{begin}\n\n{text}\n\n{end}", old, flags=re.DOTALL)
-    if not found:
+    new, count = re.subn(pattern, lambda _: f"{begin}\n\n{text}\n\n{end}", old, flags=re.DOTALL)
+    if not count:
         raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
     if new != old:
         files.replace(readme, new.encode())
 
 
 def _others(others: Sequence[Device]) -> list[str]:
-    """Return a line for each other device: its section, its date and the fastest of each op."""
+    """Return a line for each other device: its link, its date and the fastest of each op."""
     if not others:
         return []
     words = "The fastest solution of each op, with its × eager."

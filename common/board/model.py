@@ -1,8 +1,8 @@
-"""The time that a named GPU would take, from counted work; `docs/model.md` argues each term.
+"""Model the time of counted work on a named GPU; `docs/model.md` justifies each term.
 
-The constants were fitted on the committed record of the H200 alone (`tests/support/fitting.py`), as
-shares of what the GPU's datasheet and clock allow, so that they carry over to another GPU of its
-kind. None is of a solution or of a case.
+The constants are fitted on the committed record of the H200 alone (`tests/support/fitting.py`).
+They are shares of the datasheet's rates and of the clock, so that they carry over to another GPU of
+the same architecture. No constant depends on a solution or a case.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from common.records.lines import Launch, Operator
 COPY = 0.909
 """The share of the memory's bandwidth that a copy reaches."""
 FROM_L2 = 37.0
-"""Bytes that a multiprocessor gets from L2 in a clock."""
+"""Bytes that a multiprocessor reads from L2 per clock."""
 PROGRAMS = 0.918
-"""Programs that the GPU starts in a clock."""
+"""Programs that the GPU starts per clock."""
 WAIT = 0.367e-6
-"""Seconds until a load from memory is there."""
+"""The latency of a load from memory, in seconds."""
 PRODUCTS = 0.747
-"""The share of the tensor cores' rate that products reach, torch's and Triton's."""
+"""The share of the tensor cores' rate that torch's and Triton's products reach."""
 ELEMENTS = 1.74
-"""Elements that a multiprocessor writes in a clock in an operator that is not plain."""
+"""Elements that a multiprocessor writes per clock in an operator with `plain=False`."""
 STEP = 6.44e-6
-"""Seconds between the ends of two launches that have nothing to do."""
+"""Seconds between the ends of two empty launches."""
 RAMP = 0.21
-"""The share of the bytes of one wave of programs during which memory idles at start and end."""
+"""Memory idles at a launch's start and end for the time of this share of one wave's bytes."""
 SHARPNESS = 4.65
-"""The norm by which the parts of a launch that overlap make one time: infinity is the maximum."""
+"""The p of the p-norm that combines a launch's overlapping parts; infinity gives the maximum."""
 
 HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 11.5, 35.3, 43.5
-"""Microseconds of the host: for an operator, a launch of Triton's, and autograd."""
+"""Host microseconds of an operator, of a Triton launch, and of autograd."""
 
 # --- from the datasheets --------------------------------------------------------------------------
 
 FROM_L1 = 128
-"""Bytes that a multiprocessor gets from L1 in a clock."""
+"""Bytes that a multiprocessor reads from L1 per clock."""
 WARPS, BLOCKS, REGISTERS, SHARED = 64, 32, 65_536, 227 << 10
-"""The most of a multiprocessor at a time: warps, programs, registers and bytes of shared memory."""
+"""The limits of a multiprocessor: warps, programs, registers and bytes of shared memory."""
 THREADS = 32
-"""Of a warp."""
+"""Threads of a warp."""
 SIZES = {"bf16": 2, "fp16": 2, "tf32": 4, "fp32": 4, "bfloat16": 2, "float16": 2, "float32": 4}
-"""Bytes of an element, by its type in Triton or in torch."""
+"""Bytes of an element, by its Triton or torch type."""
 INDEX = 8
 """Bytes of an element of an operator on integers."""
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by name, with what the model needs of it."""
+    """The model's parameters of a GPU."""
 
     name: str
     multiprocessors: int
     hertz: float
-    """The clock at which the datasheet's rate of products holds."""
+    """The clock for which the datasheet states its FLOP rate."""
 
     @property
     def peak(self) -> Peak:
@@ -68,55 +68,57 @@ class Gpu:
 
     @property
     def bandwidth(self) -> float:
-        """Bytes a second of a copy."""
+        """The bytes per second of a copy."""
         return COPY * self.peak.bytes_per_second
 
-    def each_clock(self, amount: float) -> float:
-        """Return the amount a second of all multiprocessors, from that of one in a clock."""
+    def per_second(self, amount: float) -> float:
+        """Return all multiprocessors' rate per second from one multiprocessor's rate per clock."""
         return amount * self.multiprocessors * self.hertz
 
-    def products(self, kind: str) -> float:
-        """Return the FLOPs a second of products of operands of this type."""
+    def products(self, dtype: str) -> float:
+        """Return the FLOP/s of matrix products with operands of this type."""
         rates = self.peak.flops_per_second
-        if kind in ("fp32", "float32"):
+        if dtype in ("fp32", "float32"):
             return PRODUCTS * rates["float32"]
-        return PRODUCTS * rates["bfloat16"] / (2 if kind == "tf32" else 1)
+        return PRODUCTS * rates["bfloat16"] / (2 if dtype == "tf32" else 1)
 
 
 GPUS: Mapping[str, Gpu] = {
     name: Gpu(name, 132, 1.83e9) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
 }
-"""The GPUs of the target that work is counted for."""
+"""The GPUs with the architecture for which work is counted."""
 DEFAULT = "NVIDIA H200"
 
 
 def gpu_time(steps: Sequence[Launch | Operator], gpu: Gpu) -> float:
-    """Return the microseconds that the GPU takes for a call."""
+    """Return the GPU microseconds of a call."""
     return 1e6 * sum(STEP + _time(step, gpu) for step in steps)
 
 
 def host_time(steps: Sequence[Launch | Operator], backward: bool) -> float:
-    """Return the microseconds until the call returns to its caller."""
+    """Return the host microseconds until the call returns."""
     launches = sum(isinstance(step, Launch) for step in steps)
     operators = len(steps) - launches
     return HOST_OPERATOR * operators + HOST_LAUNCH * launches + HOST_BACKWARD * backward
 
 
 def copy_time(nbytes: int, gpu: Gpu) -> float:
-    """Return the microseconds of a copy of so many bytes, read and written together."""
+    """Return the microseconds of a copy; `nbytes` counts the bytes read and written."""
     return 1e6 * (STEP + nbytes / gpu.bandwidth)
 
 
 def dense_time(flops: int, dtype: str, gpu: Gpu) -> float:
-    """Return the microseconds of dense products of so many operations."""
+    """Return the microseconds of dense products of `flops` operations."""
     return 1e6 * (STEP + flops / gpu.products(dtype))
 
 
 def _overlapped(*parts: float) -> float:
-    """Return the time of parts that overlap: somewhat more than that of the longest."""
-    most = max(parts)
+    """Return the time of overlapping parts: slightly more than the longest part's."""
+    longest = max(parts)
     return (
-        most * sum((part / most) ** SHARPNESS for part in parts) ** (1 / SHARPNESS) if most else 0
+        longest * sum((part / longest) ** SHARPNESS for part in parts) ** (1 / SHARPNESS)
+        if longest
+        else 0
     )
 
 
@@ -129,23 +131,23 @@ def _time(step: Launch | Operator, gpu: Gpu) -> float:
     if step.plain:
         return memory
     elements = step.written / SIZES.get(step.dtype, INDEX)
-    return max(memory, elements / gpu.each_clock(ELEMENTS))
+    return max(memory, elements / gpu.per_second(ELEMENTS))
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The seconds of a launch by what they are spent on; all but `l1` and `ramp` overlap."""
+    """The seconds of each part of a launch; all parts but `l1` and `ramp` overlap."""
 
     memory: float
-    """Bytes that reach memory, over its bandwidth."""
+    """The bytes that reach memory, over the memory's bandwidth."""
     l2: float
-    """Bytes that several programs read, over L2's."""
+    """The bytes that several programs read, over L2's bandwidth."""
     l1: float
-    """Bytes that a program reads again, over L1's."""
+    """The bytes that a program reads again, over L1's bandwidth."""
     start: float
-    """Programs, over the rate at which they start."""
+    """The programs, over their start rate."""
     wait: float
-    """Loads that wait for one another, and what they bring."""
+    """The latency and the transfer of loads that depend on one another."""
     products: float
     ramp: float
 
@@ -157,36 +159,36 @@ class Parts:
 
 
 def parts(launch: Launch, gpu: Gpu) -> Parts:
-    """Return what a launch's seconds are spent on."""
+    """Return the seconds of each part of a launch."""
     programs, processors = launch.programs, gpu.multiprocessors
-    # whole programs are spread over the multiprocessors: 288 take as long on 132 as 396
+    # a program runs on one multiprocessor: on 132 of them, 288 programs take as long as 396
     uneven = math.ceil(programs / processors) * processors / programs
-    reached = launch.read + launch.written
-    several = max(launch.fetched - launch.read, 0) + max(launch.sent - launch.written, 0)
-    again = max(launch.requested - launch.fetched, 0)
+    memory_bytes = launch.read + launch.written
+    l2_bytes = max(launch.fetched - launch.read, 0) + max(launch.sent - launch.written, 0)
+    l1_bytes = max(launch.requested - launch.fetched, 0)
     at_once = resident(launch)
     waves = max(1.0, programs / (processors * at_once))
-    of_one = reached / programs / gpu.bandwidth
+    program_seconds = memory_bytes / programs / gpu.bandwidth
     waits = launch.rounds if launch.flops else max(launch.longest_rounds, launch.rounds * waves)
-    brings = 0.0 if launch.flops else waves * of_one * processors
+    transfer = 0.0 if launch.flops else waves * program_seconds * processors
     heaviest = launch.longest * processors / programs
-    products = sum(flops / gpu.products(kind) for kind, flops in launch.flops.items())
+    products = sum(flops / gpu.products(dtype) for dtype, flops in launch.flops.items())
     return Parts(
-        memory=reached / gpu.bandwidth * uneven,
-        l2=several / gpu.each_clock(FROM_L2) * uneven,
-        l1=again / gpu.each_clock(FROM_L1),
+        memory=memory_bytes / gpu.bandwidth * uneven,
+        l2=l2_bytes / gpu.per_second(FROM_L2) * uneven,
+        l1=l1_bytes / gpu.per_second(FROM_L1),
         start=programs / (PROGRAMS * gpu.hertz),
-        wait=WAIT * waits + brings,
+        wait=WAIT * waits + transfer,
         products=products * max(uneven, heaviest),
-        ramp=RAMP * of_one * min(at_once * processors, programs),
+        ramp=RAMP * program_seconds * min(at_once * processors, programs),
     )
 
 
 def resident(launch: Launch) -> int:
     """Return the programs that one multiprocessor runs at a time.
 
-    Registers and shared memory are estimated from the largest product: a compiled kernel's own
-    figures bring the times no closer, as `docs/model.md` says.
+    The largest product gives an estimate of registers and shared memory. A compiled kernel's own
+    figures do not make the times more accurate; see `docs/model.md`.
     """
     threads = launch.warps * THREADS
     programs = min(BLOCKS, WARPS // launch.warps, REGISTERS // (threads * _registers(launch)))
@@ -196,17 +198,17 @@ def resident(launch: Launch) -> int:
 
 
 OWN_REGISTERS, MOST_REGISTERS = 60, 255
-"""Registers of a thread beside its share of a product's sums; the most that it can have."""
+"""A thread's registers apart from its accumulators, and the limit of registers of a thread."""
 
 
 def _registers(launch: Launch) -> int:
     m, n, _ = launch.tile
-    sums = m * n // (launch.warps * THREADS)
-    return min(sums + OWN_REGISTERS, MOST_REGISTERS) if sums else 1
+    accumulators = m * n // (launch.warps * THREADS)
+    return min(accumulators + OWN_REGISTERS, MOST_REGISTERS) if accumulators else 1
 
 
 def shared_bytes(launch: Launch) -> int:
-    """Return the bytes of the tiles that are loaded ahead of a product."""
+    """Return the bytes of shared memory for the tiles that the pipeline loads ahead."""
     m, n, k = launch.tile
-    size = max((SIZES.get(kind, 1) for kind in launch.flops), default=0)
+    size = max((SIZES.get(dtype, 1) for dtype in launch.flops), default=0)
     return launch.stages * (m + n) * k * size

@@ -1,4 +1,4 @@
-"""Counted work, and the times modelled from it: beside measured ones, and in their place; pure."""
+"""Counted work and its modelled times, next to measured times or in their place; pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from common.records.runs import Results
 from common.solutions import is_among
 
 MODELLED = " modelled"
-"""What follows the name of a solution whose times are modelled, among measured ones."""
+"""The suffix of a solution with modelled times on a board with measured times."""
 G = TypeVar("G")
 Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
@@ -28,22 +28,22 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class ModelledRow:
-    """The measured time of a row and the modelled one, in microseconds of the clock that ranks."""
+    """A row's measured and modelled times, in microseconds by the clock that ranks the row."""
 
     row: Record
     measured: float
     modelled: float
     kernels: bool
-    """Whether the call launches a kernel of Triton's."""
+    """Whether the call launches a Triton kernel."""
 
     @property
     def ratio(self) -> float:
-        """Return the modelled time over the measured one."""
+        """Return the modelled time over the measured time."""
         return self.modelled / self.measured
 
 
 def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
-    """Return the last counts of each solution, case and direction."""
+    """Return the latest counts of each solution, case and direction."""
     return {line.key: line for results in boards for line in results.counted}
 
 
@@ -54,31 +54,31 @@ def time_of(counted: Counted, gpu: Gpu) -> float:
     return model.gpu_time(counted.steps, gpu)
 
 
-# --- beside measured times ------------------------------------------------------------------------
+# --- next to measured times -----------------------------------------------------------------------
 
 
 def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
-    """Return each timed row that is counted, with both times by the clock that ranks it."""
-    found = []
+    """Return the timed rows with counted work, with both times by the clock that ranks the row."""
+    pairs = []
     for row in rows:
         counted = counts.get(row.key)
         times = ranked_times(row)
-        of_one_clock = counted and counted.ranked_by == row.ranked_by
-        if counted and of_one_clock and times and row.verdict == "PASSED":
+        same_clock = counted and counted.ranked_by == row.ranked_by
+        if counted and same_clock and times and row.verdict == "PASSED":
             kernels = any(isinstance(step, Launch) for step in counted.steps)
-            found.append(ModelledRow(row, times["solution"].median, time_of(counted, gpu), kernels))
-    return found
+            pairs.append(ModelledRow(row, times["solution"].median, time_of(counted, gpu), kernels))
+    return pairs
 
 
 def ranked_together(pairs: Iterable[ModelledRow]) -> list[ModelledRow]:
-    """Return those that correlations are of: contributors' kernels in cases that the GPU ranks."""
+    """Return the rows that correlations use: contributors' kernels in cases ranked by GPU time."""
     return [p for p in pairs if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
 
 
 def correlations(pairs: Iterable[ModelledRow], by: Callable[[ModelledRow], G]) -> dict[G, float]:
     """Return the rank correlation of modelled and measured times in each group of pairs.
 
-    Measured times that tie have one rank: as on the board, a time ties with the fastest of its
+    Tied measured times share a rank. As on the board, a time ties with the fastest time of its
     group if their intervals overlap.
     """
     groups: dict[G, list[ModelledRow]] = {}
@@ -98,7 +98,7 @@ HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
 def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
     """Return a table for each op, track and direction: a line for each case and solution.
 
-    The solutions of a case stand in the order of their measured times.
+    The solutions of a case are in the order of their measured times.
     """
     groups: dict[tuple[str, str, str], list[ModelledRow]] = {}
     for pair in pairs:
@@ -109,13 +109,17 @@ def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
         if not math.isnan(value)
     }
     return [
-        _table(found, f"{op}: {track}, {DIRECTION[way]}, modelled for {gpu.name}", notes.get(op))
-        for (op, track, way), found in sorted(groups.items(), key=lambda item: op_order(item[0][0]))
+        _table(
+            group, f"{op}: {track}, {DIRECTION[direction]}, modelled for {gpu.name}", notes.get(op)
+        )
+        for (op, track, direction), group in sorted(
+            groups.items(), key=lambda item: op_order(item[0][0])
+        )
     ]
 
 
 def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
-    cases = {case: at for at, case in enumerate(dict.fromkeys(p.row.case for p in pairs))}
+    cases = {case: i for i, case in enumerate(dict.fromkeys(pair.row.case for pair in pairs))}
     ordered = sorted(pairs, key=lambda pair: (cases[pair.row.case], pair.measured))
     lines = tuple(
         (
@@ -134,9 +138,9 @@ def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
 
 
 def with_modelled_times(results: Results) -> tuple[Results, str]:
-    """Return the results, and the name of the GPU that their times are modelled for.
+    """Return the results with modelled times, and the name of the modelled GPU.
 
-    The times are as they were and the name is empty, unless nothing was timed and work was counted.
+    Return the results unchanged and an empty name if they have measured times or no counted work.
     """
     if results.timed or not results.counted:
         return results, ""
@@ -147,24 +151,25 @@ def with_modelled_times(results: Results) -> tuple[Results, str]:
 def placed(
     results: Results, boards: Iterable[Results], about: Mapping[str, About], only: str
 ) -> tuple[Results, Mapping[str, About]]:
-    """Return a GPU's results and the solutions' facts, with those of `only` that it has not timed.
+    """Return a GPU's results and the solutions' facts, with modelled rows for untimed solutions.
 
-    These stand under a name of their own, with the times that the model gives for the GPU.
+    A solution that `only` selects and the GPU has not timed is added with the modelled times for
+    the GPU, under its name with the suffix `MODELLED`.
 
     Args:
         results: The results of the GPU.
-        boards: All that is recorded, with the counted work of a run without a GPU.
+        boards: The results of all devices, which have the counted work of runs without a GPU.
         about: The facts of all solutions.
-        only: The handles or solutions, with commas.
+        only: The handles or solutions, separated by commas.
     """
     gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
     if not gpu:
         return results, about
     rows = [row for row in results.latest() if row.gpu]
-    like = {(row.op, row.case, row.direction): row for row in rows}
+    measured_rows = {(row.op, row.case, row.direction): row for row in rows}
     timed, added, named = {row.solution for row in rows}, [], dict(about)
     for row in (row for board in boards if not board.timed for row in _rows(board, gpu)):
-        measured = like.get((row.op, row.case, row.direction))
+        measured = measured_rows.get((row.op, row.case, row.direction))
         if measured and is_among(row.solution, only) and row.solution not in timed:
             name = row.solution + MODELLED
             named[name] = about.get(row.solution, About("", row.sources))
@@ -174,16 +179,16 @@ def placed(
 
 
 def _rows(results: Results, gpu: Gpu) -> list[Record]:
-    """Return the rows, each under the true case of its twin, whose verdict is the case's.
+    """Return modelled rows: a twin's row becomes a row of the twin's true case.
 
-    A row that passed and was not counted is unsupported.
+    A row that passed and has no counted work becomes UNSUPPORTED.
     """
     counts = latest([results])
-    true = {(count.op, count.row): count for count in counts.values()}
+    by_twin = {(count.op, count.row): count for count in counts.values()}
     rows = []
     for row in results.latest():
-        if like := true.get((row.op, row.case)):
-            row = msgspec.structs.replace(row, case=like.case, params=like.params, twin=False)
+        if of_case := by_twin.get((row.op, row.case)):
+            row = msgspec.structs.replace(row, case=of_case.case, params=of_case.params, twin=False)
             eager = counts.get((row.op, row.case, row.direction, f"eager/{row.op}"))
             rows.append(_timed(row, counts.get(row.key), eager, gpu))
     return rows
@@ -209,7 +214,7 @@ def _summaries(times: Mapping[str, float]) -> dict[str, Summary]:
     return {name: Summary(time, time, time) for name, time in times.items()}
 
 
-# --- counted work against the least that any solution needs ---------------------------------------
+# --- counted work over the minimum of any solution ------------------------------------------------
 
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
@@ -219,7 +224,7 @@ WORK_NOTE = (
 
 
 def work_tables(counts: Iterable[Counted], known: Mapping[str, About]) -> list[Table]:
-    """Return a table for each op: every known solution's work, the geometric mean of its cases."""
+    """Return a table for each op: every known solution's work, as means over its cases."""
     ops: dict[str, dict[str, list[Counted]]] = {}
     for count in counts:
         if count.solution in known:
@@ -246,9 +251,9 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
 Amount = Callable[[Counted], float]
 
 
-def _times(cases: Iterable[Counted], amount: Amount, least: Amount) -> str:
-    """Return how many times the least it is, or a dash where there is none of it."""
-    ratios = [amount(case) / least(case) for case in cases if amount(case) and least(case)]
+def _times(cases: Iterable[Counted], amount: Amount, minimum: Amount) -> str:
+    """Return the geometric mean of `amount` over `least`, or a dash if all amounts are 0."""
+    ratios = [amount(case) / minimum(case) for case in cases if amount(case) and minimum(case)]
     return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
 
 
@@ -258,17 +263,17 @@ def moved(case: Counted) -> int:
 
 
 def read(case: Counted) -> int:
-    """Return the bytes that kernels read, once a launch."""
+    """Return the bytes that kernels read, counted once per launch."""
     return sum(step.read for step in case.steps if isinstance(step, Launch))
 
 
 def fetched(case: Counted) -> int:
-    """Return the bytes that kernels read, once a program."""
+    """Return the bytes that kernels read, counted once per program."""
     return sum(step.fetched for step in case.steps if isinstance(step, Launch))
 
 
 def multiplied(case: Counted) -> int:
-    """Return the FLOPs of products."""
+    """Return the FLOPs of matrix products."""
     return sum(
         sum(step.flops.values()) if isinstance(step, Launch) else step.flops for step in case.steps
     )

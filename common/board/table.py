@@ -1,4 +1,4 @@
-"""Tables as rows of text, which the terminal, Markdown and the page draw; what their cells say."""
+"""Tables as rows of text for the terminal, Markdown and the page; and the texts of their cells."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from common.board.ranking import (
 from common.records.lines import Counted, Influences, Record
 
 OPS = tuple(interfaces.known())
-"""The order of ops on every board, as their files state it; one without a file stands behind."""
+"""The order of ops on every board, as their files state it; an op without a file comes last."""
 DIRECTION = {"forward": "forward", "backward": "forward + backward (backward alone)"}
 TEXT = (
     "solution", "case", "note", "of its cases", "kernel", "target", "op", "track", "first",
     "second", "third",
 )  # fmt: skip
-"""The columns of text, which stand at the left; numbers stand at the right."""
+"""The columns of text, which are left-aligned; numbers are right-aligned."""
 NOTE_WIDTH = 60
 UNRANKED = "–"
 STALE = "†"
@@ -38,12 +38,12 @@ MEASURED: Mapping[str, str] = {
     "gpu": "throttled, shared or disturbed GPU",
     "host": "disturbed host",
 }
-"""The machine of disturbed times, by the clock that took them."""
+"""The name of a disturbed machine in a footnote, by clock."""
 
 
 @dataclass(frozen=True)
 class About:
-    """The facts of a solution that no record holds; they are read as text, and never run."""
+    """The facts of a solution that come from its source, which is read as text and not run."""
 
     note: str
     digest: str
@@ -65,29 +65,29 @@ def op_order(op: str) -> tuple[int, str]:
 
 
 def tracks_by_op(rows: Iterable[Record]) -> list[tuple[str, list[Track]]]:
-    """Rank the rows, and return the ops in the order of `OPS`, each with its tracks.
+    """Rank the rows, and return the ops in the order of `OPS` with their tracks.
 
     An op's main track is the first.
     """
     tracks = sorted(rank(rows), key=lambda track: op_order(track.op))
-    return [(op, list(found)) for op, found in itertools.groupby(tracks, lambda track: track.op)]
+    return [(op, list(of_op)) for op, of_op in itertools.groupby(tracks, lambda track: track.op)]
 
 
 def cut(note: str) -> str:
-    """Return the note with its tail replaced by an ellipsis where it exceeds `NOTE_WIDTH`."""
+    """Return the note, cut with an ellipsis if it is longer than `NOTE_WIDTH`."""
     if len(note) <= NOTE_WIDTH:
         return note
     head = note[: NOTE_WIDTH - 1]
-    if note[NOTE_WIDTH - 1] != " ":  # do not end amid a word
+    if note[NOTE_WIDTH - 1] != " ":  # do not split a word
         head = head.rpartition(" ")[0] or head
     return head.rstrip(" ,;:.") + "…"
 
 
-# --- what a cell says -----------------------------------------------------------------------------
+# --- the texts of cells ---------------------------------------------------------------------------
 
 
 def size(amount: int | None) -> str:
-    """Return bytes in the largest unit that they fill, such as `1.2 GiB`; a dash for None."""
+    """Return bytes in the largest unit of at least 1, such as `1.2 GiB`; a dash for None."""
     if amount is None:
         return "–"
     power = min(max(amount, 1).bit_length() - 1, 39) // 10
@@ -95,12 +95,12 @@ def size(amount: int | None) -> str:
 
 
 def named(of: Entry | Record | Counted) -> str:
-    """Return the solution's name, in parentheses if it is a peer's."""
+    """Return the solution's name, with parentheses around a peer's name."""
     return f"({of.solution})" if of.peer else of.solution
 
 
 def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) -> str:
-    """Return the name of the one solution that the entries are of, with the marks that it needs.
+    """Return the name and the marks of the solution to which all entries belong.
 
     The footnotes of the table explain the marks.
     """
@@ -113,25 +113,25 @@ def speed(entry: Entry) -> str:
     """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
     if entry.score is None:
         return UNRANKED
-    of = entry.score
+    score = entry.score
     # a modelled score has no interval
-    return f"{of.value:.2f}" + f" ± {half(of):.2f}" * (of.high > of.low)
+    return f"{score.value:.2f}" + f" ± {half(score):.2f}" * (score.high > score.low)
 
 
 def half(score: Estimate) -> float:
-    """Return the wider half of the score's interval, which need not be symmetric."""
+    """Return the wider half of the score's interval, which may be asymmetric."""
     return max(score.high - score.value, score.value - score.low)
 
 
 def percent(entry: Entry) -> str:
-    """Return the share of the limit in the case that is furthest from it, such as `46%`."""
+    """Return the smallest share of the limit over the cases, such as `46%`."""
     if entry.worst_share is None:
         return "–"
     return percentage(share(entry.worst_share))
 
 
 def percentage(value: float) -> str:
-    """Return a share such as `46%`, or `0.03%` where it is that small."""
+    """Return a share such as `46%`; up to 1 % with two decimals, such as `0.03%`."""
     return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
 
 
@@ -144,26 +144,26 @@ def where(row: Record) -> str:
 
 
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
-    """Return a line for each kind of mark in a table of these tracks."""
+    """Return a footnote for each kind of mark in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
     disturbed = _disturbances(entries) if timed else []
     return (*stale_note(entries, about), *disturbed, *_earlier_clock(entries))
 
 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
-    """Return one footnote: how many solutions are not ranked beside those of a later clock."""
-    everyone = {entry.solution for entry in entries}
+    """Return a footnote with the number of solutions that only an earlier clock measured."""
+    solutions = {entry.solution for entry in entries}
     old = {entry.solution for entry in entries if entry.outdated}
     verb, them = ("are", "them") if len(old) > 1 else ("is", "it")
-    share = f"{len(old)} of the {len(everyone)} solutions {verb} not ranked"
+    share = f"{len(old)} of the {len(solutions)} solutions {verb} not ranked"
     note = f"{share}: an earlier version of the clock measured {them}; run bench again"
     return [note] if old else []
 
 
 def stale_note(entries: Iterable[Entry], about: Mapping[str, About]) -> list[str]:
-    """Return the footnote that explains the mark of stale entries, if one is among them."""
-    found = any(stale(entry, about) for entry in entries)
-    return [f"{STALE} measured before its source last changed"] * found
+    """Return the footnote that explains the mark of stale entries, if an entry is stale."""
+    any_stale = any(stale(entry, about) for entry in entries)
+    return [f"{STALE} measured before its source last changed"] * any_stale
 
 
 def stale(entry: Entry, about: Mapping[str, About]) -> bool:
@@ -173,14 +173,16 @@ def stale(entry: Entry, about: Mapping[str, About]) -> bool:
 
 
 def by_clock(influences: Iterable[Influences]) -> Influences:
-    """Return the reasons of several rows, each once, by the clock whose times they touched."""
+    """Return the distinct influences on several rows, by the clock of the disturbed times."""
     rows = list(influences)
-    found = {clock: [reason for row in rows for reason in row.get(clock, ())] for clock in MEASURED}
-    return {clock: list(dict.fromkeys(reasons)) for clock, reasons in found.items() if reasons}
+    merged = {
+        clock: [reason for row in rows for reason in row.get(clock, ())] for clock in MEASURED
+    }
+    return {clock: list(dict.fromkeys(reasons)) for clock, reasons in merged.items() if reasons}
 
 
 def _disturbances(entries: Sequence[Entry]) -> list[str]:
-    """Return a footnote by clock: the kinds of disturbance, and the number of rows that had any."""
+    """Return a footnote for each clock: the influences, and the number of disturbed rows."""
     rows = [influences for entry in entries for influences in entry.disturbed.values()]
     timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
     return [
@@ -208,7 +210,10 @@ def times(track: Track) -> list[Table]:
 
 
 def memory(track: Track) -> list[Table]:
-    """Return a table for each direction whose memory is known: every solution's in every case."""
+    """Return a table for each direction: every solution's peak memory in every case.
+
+    A direction without a known peak has no table.
+    """
     tables = []
     for direction in DIRECTION:
         known = {
@@ -227,7 +232,7 @@ def memory(track: Track) -> list[Table]:
 def _by_case(
     track: Track, cells: Sequence[Cell], text: Callable[[Entry, Record], str]
 ) -> list[tuple[str, ...]]:
-    """Return a line for each solution; a cell is empty where the solution has no row of it."""
+    """Return a line for each solution; the text of a cell without a row is empty."""
     return [
         (named(entry), *(text(entry, row) if (row := track.row(entry, cell)) else ""
                          for cell in cells))
@@ -250,13 +255,13 @@ def _time(entry: Entry, row: Record) -> str:
 
 
 def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
-    """Return the row of one limit: the median of the medians taken beside each solution."""
-    found = [LIMITS[name]]
+    """Return a limit's line: in each cell the median of the limit's medians in all entries."""
+    texts = [LIMITS[name]]
     for cell in cells:
         rows = filter(None, [track.row(entry, cell) for entry in track.entries])
         timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
-        found.append(f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else "")
-    return tuple(found)
+        texts.append(f"{sorted(timed)[len(timed) // 2]:.1f}" if timed else "")
+    return tuple(texts)
 
 
 # --- the parts of a small call --------------------------------------------------------------------
@@ -272,14 +277,14 @@ PARTS = {
     "with backward: loop": ("backward", "sustained", "solution"),
     "backward alone: GPU": ("backward", "gpu", "backward"),
 }
-"""The direction, the clock and the time of each column; `sustained` is the clock of a loop."""
+"""Each column's direction, clock and time; `sustained` stands for the times of a loop."""
 
 
 def parts(rows: Sequence[Record]) -> list[Table]:
-    """Return a table for each small case of the one op that the rows are of.
+    """Return a table for each small case of the op to which all rows belong.
 
-    Launching weighs the most there: in the cases that rank by host time, or else in the smallest.
-    The solution that takes the least host time stands first.
+    Launching dominates the small cases: the cases ranked by host time, or else the smallest case.
+    The solution with the least host time is the first.
     """
     clock = max((row.clock for row in rows if row.gpu), default=0)
     timed = [row for row in rows if row.gpu and row.clock == clock]
@@ -292,21 +297,21 @@ def _small(timed: Sequence[Record]) -> list[str]:
     return list(hosted) or [row.case for row in smallest]
 
 
-def _parts_of(ours: Sequence[Record]) -> Table:
-    of: dict[tuple[str, str], Record] = {(named(row), row.direction): row for row in ours}
-    first = sorted(ours, key=_forward_host_time)
+def _parts_of(of_case: Sequence[Record]) -> Table:
+    by_name: dict[tuple[str, str], Record] = {(named(row), row.direction): row for row in of_case}
+    ordered = sorted(of_case, key=_forward_host_time)
     rows = tuple(
-        (name, *(_part(of.get((name, direction)), clock, time)
+        (name, *(_part(by_name.get((name, direction)), clock, time)
                  for direction, clock, time in PARTS.values()))
-        for name in dict.fromkeys(map(named, first))
+        for name in dict.fromkeys(map(named, ordered))
     )  # fmt: skip
-    named_notes = ((note.partition(": ")[0], named(row)) for row in first for note in row.notes)
+    named_notes = ((note.partition(": ")[0], named(row)) for row in ordered for note in row.notes)
     notes = tuple(f"{note}: {name}" for note, name in named_notes)
-    return Table(f"{ours[0].case}, median µs", ("solution", *PARTS), rows, notes)
+    return Table(f"{of_case[0].case}, median µs", ("solution", *PARTS), rows, notes)
 
 
 def _forward_host_time(row: Record) -> tuple[bool, float]:
-    """Order forward before backward, then by host time."""
+    """Return a sort key: forward before backward, then by host time."""
     return row.direction != "forward", row.host["solution"].median if row.host else math.inf
 
 
@@ -314,8 +319,8 @@ def _part(row: Record | None, clock: str, time: str) -> str:
     if row is None:
         return ""
     if clock == "sustained":
-        found = row.sustained.get(time)
+        microseconds = row.sustained.get(time)
     else:
         summary = (row.host if clock == "host" else row.gpu).get(time)
-        found = summary.median if summary else None
-    return "–" if found is None else f"{found:.1f}"
+        microseconds = summary.median if summary else None
+    return "–" if microseconds is None else f"{microseconds:.1f}"

@@ -1,4 +1,4 @@
-"""Boards in a terminal: columns that do not fit are left out, the least needed first."""
+"""Print boards in a terminal, without the least important columns where they do not fit."""
 
 from __future__ import annotations
 
@@ -22,24 +22,23 @@ from common.printable import printable
 from common.records.runs import Results
 from common.solutions import is_among
 
-WHERE_THERE_IS_ROOM = (
+OPTIONAL_COLUMNS = (
     *(column.name for column in sorted(COLUMNS, key=lambda column: column.spare) if column.spare),
     "of its cases",
 )
-"""The columns that a narrow terminal goes without; those that are needed most stand first."""
+"""The columns that a narrow terminal omits, the most important first."""
 GAP = 2
 """Blanks between two columns."""
-HEADING = 11
-"""A heading is broken into lines where it is wider than this and than its column."""
-LEAST_NOTE = 16
-"""A note that has less room says nothing."""
+HEADING_WIDTH = 11
+"""A heading is wrapped if it is wider than this and wider than its column's cells."""
+MIN_NOTE_WIDTH = 16
 PIPE_WIDTH = 160
-WHOLE_NOTES = 200
-"""From this width on no note is cut."""
+FULL_NOTES_WIDTH = 200
+"""The console's width from which notes are not cut."""
 
 
 def console() -> Console:
-    """Return a console as wide as the terminal; elsewhere, wide enough for a row."""
+    """Return a console as wide as the terminal, or `PIPE_WIDTH` wide in a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
@@ -57,8 +56,8 @@ MODELLED = (
 def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
     """Print the device and the versions, then a table for each track.
 
-    Where nothing was timed, the tables rank by modelled times. Of the handle or solution `only` the
-    tables have its rows and their neighbours. Where there is nothing to show, nothing is printed.
+    Without measured times, the tables rank by modelled times. With `only`, a handle or a solution,
+    the tables have its rows and their neighbours. Print nothing if there is no row to show.
     """
     run = results.runs[-1]
     names = {row.solution for row in results.latest()}
@@ -89,7 +88,7 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
             console.print(Text(f"{section.op}: {line}", style="dim"))
     if gpu:
         every = modelled.latest([results]).values()
-        counts = [each for each in every if not only or _is_of(each.solution, only)]
+        counts = [counted for counted in every if not only or _is_of(counted.solution, only)]
         show_tables(modelled.work_tables(counts, about), console, only)
     if only:
         if any(name.endswith(modelled.MODELLED) for name in about):
@@ -100,15 +99,15 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
 
 
 def _is_of(solution: str, only: str) -> bool:
-    """Return whether a solution is one of `only`, measured or modelled."""
+    """Return whether `only` selects a solution, measured or modelled."""
     return is_among(solution.removesuffix(modelled.MODELLED), only)
 
 
 def _near(track: Track, only: str) -> Track:
-    """Return the track with the entries of `only`, and with the ones above and below each."""
-    mine = [at for at, entry in enumerate(track.entries) if _is_of(entry.solution, only)]
-    near = {at + step for at in mine for step in (-1, 0, 1)}
-    kept = tuple(entry for at, entry in enumerate(track.entries) if at in near)
+    """Return the track with the entries that `only` selects and their neighbours."""
+    selected = [i for i, entry in enumerate(track.entries) if _is_of(entry.solution, only)]
+    near = {i + offset for i in selected for offset in (-1, 0, 1)}
+    kept = tuple(entry for i, entry in enumerate(track.entries) if i in near)
     return replace(track, entries=kept)
 
 
@@ -120,64 +119,64 @@ def show_track(
     only: str = "",
     label: str = "",
 ) -> None:
-    """Print the track's ranking; the rows of the handle or solution `only` stand out.
+    """Print the track's ranking with the rows that `only` selects highlighted.
 
     `label` follows the title.
     """
-    notes = console.width >= WHOLE_NOTES
-    drawn = ranking(track, about, timed, short={LIMIT} if notes else {LIMIT, NOTE})
+    full_notes = console.width >= FULL_NOTES_WIDTH
+    drawn = ranking(track, about, timed, short={LIMIT} if full_notes else {LIMIT, NOTE})
     show_tables([replace(drawn, title=drawn.title + label)], console, only)
 
 
 def show_comparisons(
     results: Results, comparisons: Sequence[Comparison], console: Console, only: str = ""
 ) -> None:
-    """Print for each op what changed between its two runs, then a table for each track.
+    """Print the changes between the two runs of each op, then a table for each track.
 
-    A last line names the ops that only one finished run has measured.
+    The last line names the ops that only one finished run has measured.
     """
     console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
-    for found in sorted(comparisons, key=lambda each: table.op_order(each.op)):
-        runs = f"{found.op}: run {found.earlier.run}, then {found.later.run}"
-        changed = f"; between them changed {', '.join(found.changed)}"
-        console.print(Text(runs + changed * bool(found.changed), style="dim"))
-        show_tables(map(comparison.table_of, found.tracks), console, only)
-    once = {row.op for row in results.latest()} - {each.op for each in comparisons}
+    for of_op in sorted(comparisons, key=lambda of_op: table.op_order(of_op.op)):
+        runs = f"{of_op.op}: run {of_op.earlier.run}, then {of_op.later.run}"
+        changed = f"; between them changed {', '.join(of_op.changed)}"
+        console.print(Text(runs + changed * bool(of_op.changed), style="dim"))
+        show_tables(map(comparison.table_of, of_op.tracks), console, only)
+    once = {row.op for row in results.latest()} - {of_op.op for of_op in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.op_order))
         console.print(f"not in two finished runs: {names}", style="dim")
 
 
 def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> None:
-    """Print as much of each table as the console is wide, below an empty line."""
-    for whole in tables:
-        shown = fitted(whole, console.width)
+    """Print an empty line and the columns that fit the console, for each table."""
+    for complete in tables:
+        shown = fitted(complete, console.width)
         console.print()
-        drawing = draw(shown, only, console.width >= WHOLE_NOTES)
-        drawing.expand &= console.is_terminal  # a pipe gets no blanks up to a width it has not
+        drawing = draw(shown, only, console.width >= FULL_NOTES_WIDTH)
+        drawing.expand &= console.is_terminal  # no trailing blanks in a pipe
         console.print(drawing)
-        left_out = [name for name in whole.header if name not in shown.header]
+        left_out = [name for name in complete.header if name not in shown.header]
         if left_out:
             console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
 
 
-# --- a table as it is drawn -----------------------------------------------------------------------
+# --- a table's drawing ----------------------------------------------------------------------------
 
 
-def fitted(whole: Table, width: int) -> Table:
-    """Return the table without the columns for which the width has no room."""
-    left_out = [name for name in WHERE_THERE_IS_ROOM if name in whole.header]
+def fitted(complete: Table, width: int) -> Table:
+    """Return the table without the optional columns that exceed the width."""
+    left_out = [name for name in OPTIONAL_COLUMNS if name in complete.header]
     for name in tuple(left_out):
         left_out.remove(name)
-        if _width(_without(whole, left_out)) > width:
+        if _width(_without(complete, left_out)) > width:
             left_out.append(name)
-    return _without(whole, left_out)
+    return _without(complete, left_out)
 
 
-def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
-    """Return the drawing; the rows of the handle or solution `only` stand out.
+def draw(drawn: Table, only: str = "", full_notes: bool = False) -> Drawing:
+    """Return the drawing with the rows that `only` selects highlighted.
 
-    With `whole`, a note takes the lines that it needs; else its end is cut off.
+    With `full_notes`, notes are wrapped; otherwise they are cut.
     """
     last = drawn.header[-1]
     drawing = Drawing(
@@ -199,25 +198,25 @@ def draw(drawn: Table, only: str = "", whole: bool = False) -> Drawing:
             overflow="ellipsis",
             ratio=1 if name == last and _is_note(name) else None,
         )
-    place = drawn.header.index("solution")
+    solution_column = drawn.header.index("solution")
     for row in drawn.rows:
         texts = [
-            Text(printable(cell), no_wrap=not (whole and _is_note(name)), overflow="ellipsis")
+            Text(printable(cell), no_wrap=not (full_notes and _is_note(name)), overflow="ellipsis")
             for name, cell in zip(drawn.header, row, strict=True)
         ]
-        mine = _is_of(row[place].strip("()" + table.MARKS), only)
-        peer = row[place].startswith("(")
-        drawing.add_row(*texts, style="bold green" if mine else "dim" * peer)
+        selected = _is_of(row[solution_column].strip("()" + table.MARKS), only)
+        peer = row[solution_column].startswith("(")
+        drawing.add_row(*texts, style="bold green" if selected else "dim" * peer)
     return drawing
 
 
 def _is_note(name: str) -> bool:
-    """Return whether the column takes the room that is left."""
+    """Return whether the column is a text whose width is flexible."""
     return name in table.TEXT and name != "solution"
 
 
 def _heading(name: str, cells: Sequence[str]) -> str:
-    return "\n".join(textwrap.wrap(name, max(HEADING, _widest(cells))))
+    return "\n".join(textwrap.wrap(name, max(HEADING_WIDTH, _widest(cells))))
 
 
 def _widest(cells: Sequence[str]) -> int:
@@ -225,15 +224,15 @@ def _widest(cells: Sequence[str]) -> int:
 
 
 def _width(drawn: Table) -> int:
-    """Return the least width at which no number and no name is cut."""
+    """Return the smallest width at which no number and no name is cut."""
     widths = [
-        LEAST_NOTE if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
+        MIN_NOTE_WIDTH if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
         for name, *cells in zip(drawn.header, *drawn.rows, strict=True)
     ]
     return sum(widths) + GAP * (len(widths) - 1)
 
 
 def _without(drawn: Table, names: Container[str]) -> Table:
-    kept = [place for place, each in enumerate(drawn.header) if each not in names]
-    header, *rows = (tuple(row[place] for place in kept) for row in (drawn.header, *drawn.rows))
+    kept = [i for i, name in enumerate(drawn.header) if name not in names]
+    header, *rows = (tuple(row[i] for i in kept) for row in (drawn.header, *drawn.rows))
     return Table(drawn.title, header, tuple(rows), drawn.footnotes)

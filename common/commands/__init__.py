@@ -1,1 +1,1 @@
-"""The commands of `study`, one file each."""
+"""The commands of `study`, one file for each command."""

@@ -1,4 +1,4 @@
-"""`study bench`: every solution and peer graded and timed, each row recorded as it comes."""
+"""`study bench`: grade and time every solution and peer, and record each row at once."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the device, the engine, the tier and `--missing`."""
     shared.running_arguments(parser)
-    engines.arguments(parser)
+    engines.add_arguments(parser)
     missing.argument(parser)
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade and time every solution and peer on the board's cases, or the plots'; record each."""
+    """Grade, time and record every solution and peer on the cases of the board or the plots."""
     if options.missing is None:
         return _bench(shared.chosen(options), options)
     if options.missing and options.only:
-        raise UserError("--only and pull requests both say whose folders: leave one out")
+        raise UserError("--only and pull requests both select folders: leave one out")
     with missing.of_pulls(options.missing) as handles:
         if options.missing:
             options.only = ",".join(handles)
         chosen = [] if options.only == "" else shared.chosen(options)
-        if not (found := missing.missing(chosen, options)):
+        if not (unmeasured := missing.missing(chosen, options)):
             print("study: nothing is missing: this device has measured all of it as it is")
             return 0
-        if found != chosen:
-            options.only = ",".join(each.name for each in found)
-        return _bench(found, options)
+        if unmeasured != chosen:
+            options.only = ",".join(solution.name for solution in unmeasured)
+        return _bench(unmeasured, options)
 
 
 def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
-    """Grade and time these solutions."""
+    """Grade, time and record these solutions."""
     absent = solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
     from common.engines.benching import Planned, Recorded, Taken, bench
@@ -61,7 +61,7 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
         steps.busy = lambda: engine.busy
         for number, event in enumerate(events):
             if not number and (line := shared.missing_peers(options, absent)):
-                steps.say(line)  # the devices have been found
+                steps.say(line)  # the first event follows the start of the devices
             match event:
                 case Planned(rows):
                     steps.total(rows)
@@ -82,7 +82,7 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
 
 
 def _say_end(ended: Recorded) -> None:
-    """Say where a run is recorded, and what it kept of an earlier one."""
+    """Print a run's file, and the number of cases that it kept from an earlier run."""
     if ended.kept and ended.resumed:
         print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
     elif ended.kept:
@@ -91,13 +91,13 @@ def _say_end(ended: Recorded) -> None:
 
 
 class _Failures:
-    """The solutions that failed."""
+    """The names of the solutions that have failed."""
 
     def __init__(self) -> None:
         self._failed: set[str] = set()
 
     def first(self, row: Record) -> str | None:
-        """Return a line for the first failure of each solution."""
+        """Return a line if the row is the first failure of its solution."""
         if row.fine or row.solution in self._failed:
             return None
         self._failed.add(row.solution)

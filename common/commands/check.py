@@ -1,4 +1,4 @@
-"""`study check`: one folder, graded on the smoke cases and measured on the board's."""
+"""`study check`: grade one folder on the smoke cases and measure it on the board's cases."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from common.spec import Case
 
 TIME_SCALE = 0.3
-"""The share of the time that `bench` takes for a row; a row of `check` is kept nowhere."""
+"""The time for a row relative to `bench`; shorter, since `check` records no row."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade and measure one folder: what is wrong with it and where it would stand on the board."""
+    """Grade and measure one folder; print its failures, or its places on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     if options.watch:
         from common.commands import watch
@@ -66,14 +66,14 @@ def run(options: argparse.Namespace) -> int:
 
         return hint.run(options)
     chosen = shared.contributors(options)
-    right = _check(chosen, shared.device(options), options)
-    for line in (ours := list(imports_of_ours(chosen[0].path.parent))):
+    passes = _check(chosen, shared.device(options), options)
+    for line in (imports := list(imports_of_ours(chosen[0].path.parent))):
         print(line)
-    return int(not right or bool(ours))
+    return int(not passes or bool(imports))
 
 
 def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:
-    """Print failures as they are found, or the folder's places; return whether none failed."""
+    """Print the failures, or the folder's places; return whether there is no failure."""
     handle, memory, stop = chosen[0].handle, options.memory, options.exitfirst
     with smoke.started(device, options.verbose) as (server, compiler):
         compiler.prepare(chosen)
@@ -84,28 +84,28 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         )
         earlier = smoke.earlier_rows(server)
         about = shared.about({row.solution for row in earlier.rows} | {s.name for s in chosen})
-        kept = DiskCache("failed", handle, str)
-        failed = {(name, case) for name, case in kept.found.get("cases", ())}
+        cache = DiskCache("failed", handle, str)
+        failed = {(name, case) for name, case in cache.found.get("cases", ())}
         if options.case:
             only = smoke.named(options.case, chosen, device, ("smoke", "board"))
         else:
             names = {solution.name for solution in chosen}
-            only = {each for each in failed if options.last_failed and each[0] in names}
+            only = {key for key in failed if options.last_failed and key[0] in names}
         rows: list[Record] = []
         try:
             with (
                 closing(smoke.grade_smoke_cases(chosen, server, memory, only=only)) as cases,
-                closing(smoke.compiled(cases, compiler)) as found,
+                closing(smoke.compiled(cases, compiler)) as graded_cases,
             ):
-                smoke.take_all(found, smoke_report, server, memory, stop)
-            # its cause is the last thing to read, and the board's cases would repeat it
+                smoke.take_all(graded_cases, smoke_report, server, memory, stop)
+            # the failure's cause ends the output, and the board's cases would repeat the failure
             if not (smoke_report.failures or (smoke_report.failed and not only)):
                 rows = measure_board(chosen, server, compiler, board_report, memory, only, stop)
         finally:
             for report in (smoke_report, board_report):
                 failed = failed - report.asked | report.failures
-            kept.found = {"cases": sorted(failed)}
-            kept.save()
+            cache.found = {"cases": sorted(failed)}
+            cache.save()
     if only:
         board_report.end()
         return not (smoke_report.failures or board_report.failures)
@@ -117,21 +117,21 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
     _show_places(rows, earlier, device, about)
     board_report.end()
     if not board_report.failed:
-        right = f"All that is answered is right, in {smoke_report.share}"
-        print(wrapped(f"{right}. Next: nox -s bench leaderboard -- --only {handle}"))
+        passed = f"All that is answered is right, in {smoke_report.share}"
+        print(wrapped(f"{passed}. Next: nox -s bench leaderboard -- --only {handle}"))
     return not board_report.failed
 
 
 def imports_of_ours(folder: Path) -> Iterator[str]:
-    """Yield a line for each file of the folder that imports this repository's own code."""
+    """Yield a line for each file of the folder that imports this repository's code."""
     for path in sorted(python_files(folder)):
         try:
             names = imported(path.read_text(errors="replace"))
-        except SyntaxError:  # a verdict tells it
+        except SyntaxError:  # a verdict reports the error
             continue
-        if found := sorted(name for name in names if name.partition(".")[0] in OURS):
+        if modules := sorted(name for name in names if name.partition(".")[0] in OURS):
             place = f"{folder.name}/{path.relative_to(folder)}"
-            yield f"{place} imports {found[0]}, which `nox -s test` refuses: copy what it needs"
+            yield f"{place} imports {modules[0]}, which `nox -s test` refuses: copy what it needs"
 
 
 def measure_board(
@@ -143,9 +143,9 @@ def measure_board(
     only: Collection[Names] = (),
     stop: bool = False,
 ) -> list[Record]:
-    """Return the rows of the board's cases, timed for a shorter time than `bench` does.
+    """Return the rows of the board's cases, with a shorter timing than `bench`'s.
 
-    With `stop`, those up to the first failure.
+    With `stop`, return the rows up to the first failure.
     """
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
@@ -158,9 +158,8 @@ def measure_board(
         return not smoke.is_asked(solution, case, only)
 
     rows: list[Record] = []
-    digests = {
-        solution: (solution.digest, "") for solution in chosen
-    }  # the harness's is for records
+    # only records need the harness's digest
+    digests = {solution: (solution.digest, "") for solution in chosen}
     with smoke.sweep_of(server, memory) as sweep, Progress("rows", count) as steps:
         rows_of = Measurement(sweep, digests, time_scale=TIME_SCALE, through=compiler.behind)
         for measured in rows_of.measure(chosen, due, skip):
@@ -170,10 +169,10 @@ def measure_board(
                 steps.skip(2 * smoke.solutions_of(measured.op.name, chosen))
                 continue
             problem = measured[0].graded.problem
-            report.add(problem.op, problem.case, [each.verdict for each in measured])
-            for each in measured:
-                rows.append(each.row)
-                steps.done(f"{each.row.solution} {each.row.case}")
+            report.add(problem.op, problem.case, [direction.verdict for direction in measured])
+            for direction in measured:
+                rows.append(direction.row)
+                steps.done(f"{direction.row.solution} {direction.row.case}")
             if stop and report.failures:
                 break
     return rows
@@ -182,7 +181,7 @@ def measure_board(
 def _show_places(
     rows: Sequence[Record], earlier: Results, device: str, about: Mapping[str, About]
 ) -> None:
-    """Show the board as it would be with these rows in it."""
+    """Print the boards with these rows in the place of the folder's earlier rows."""
     from common.board import terminal
     from common.board.ranking import rank
 
@@ -191,8 +190,8 @@ def _show_places(
     if device == "cpu":
         print("Nothing is timed without a GPU: the board shows the coverage of each solution.")
     latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
-    mine = {(row.op, row.track) for row in rows}
+    tracks = {(row.op, row.track) for row in rows}
     handle = rows[0].solution.partition("/")[0]
     for track in rank(latest.values()):
-        if (track.op, track.name) in mine:
+        if (track.op, track.name) in tracks:
             terminal.show_track(track, about, device != "cpu", terminal.console(), handle)

@@ -1,4 +1,4 @@
-"""`study compile`: the kernels of the board's cases, compiled for GPUs that need not be there."""
+"""`study compile`: compile the kernels of the board's cases, also for GPUs of other machines."""
 
 from __future__ import annotations
 
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from common.spec import Case
 
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
-SPARE = ("warps", "instr", "wide", "mma")
-"""The columns of the short table that only a console of so many columns has room for:"""
-ROOMY = 120
+WIDE_CONSOLE = 120
+"""The console's width from which the short table has all columns."""
+WIDE_ONLY = ("warps", "instr", "wide", "mma")
+"""The columns of the short table that a narrower console omits."""
 Todo = Mapping[Solution, Sequence["Case"]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the targets, the case and what to show."""
+    """Add the options that select the targets, the case and the output."""
     parser.add_argument("--target", action="append", help="sm_80, gfx942, ...; may be repeated")
     parser.add_argument("--case", help="only this case; default: every one of the board's")
     parser.add_argument(
@@ -49,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compile the board's kernels for several GPUs; show registers, shared memory and the rest."""
+    """Compile the board's kernels for several GPUs; print registers, shared memory and the like."""
     from common.tools.compilation import Compilation
     from common.tools.figures import PROCESSORS
 
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         for lines in compilation.lines(todo, targets, shown=bool(options.show)):
             compiled_kernels += lines
             steps.done(f"{lines[0].solution} {lines[0].target}" if lines else "no kernel")
-    if _whole(options):
+    if _is_complete(options):
         _write(compiled_kernels)
     if options.show:
         stage, kernel = options.show
@@ -84,10 +85,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _check_shown(options: argparse.Namespace) -> None:
-    """Have `--diff` select its two solutions.
+    """Check `--show` and `--diff`, and set `--only` to the two solutions of `--diff`.
 
     Raises:
-        UserError: `--show` names no stage, or `--diff` stands without it or beside `--only`.
+        UserError: `--show` names no stage, or `--diff` is given without `--show` or with `--only`.
     """
     stage = options.show and options.show[0]
     if stage and stage not in STAGES:
@@ -111,19 +112,19 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
         solution: [case for case in cases.get(solution.op, ()) if only in (None, case.name)]
         for solution in chosen
     }
-    todo = {solution: named for solution, named in every.items() if named}
+    todo = {solution: selected for solution, selected in every.items() if selected}
     if not todo:
         raise UserError(f"no case of the board is called {only}")
     return todo
 
 
-def _whole(options: argparse.Namespace) -> bool:
-    """Return whether the options leave nothing out, and ask for no stage of a kernel alone."""
+def _is_complete(options: argparse.Namespace) -> bool:
+    """Return whether the options select all kernels and targets, without `--show`."""
     return not any((options.op, options.only, options.case, options.target, options.show))
 
 
-def _write(found: Sequence[Compiled]) -> None:
-    """Write the tables of the page, and the record, without where files lie here."""
+def _write(compiled_kernels: Sequence[Compiled]) -> None:
+    """Write the tables of docs/compile.md, and the record without the paths of this machine."""
     import msgspec
 
     from common.board import compiled
@@ -132,78 +133,81 @@ def _write(found: Sequence[Compiled]) -> None:
     from common.records import writer
     from common.records.lines import SCHEMA, Run
 
-    tables = [text for table in compiled.tables(found) for text in drawn(table)]
+    tables = [text for table in compiled.tables(compiled_kernels) for text in drawn(table)]
     insert(paths.ROOT / "docs" / "compile.md", "\n\n".join(tables), "compiled")
     run = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], device="cpu", device_name="none",
         versions=machine.versions(), absent={},
     )  # fmt: skip
-    lines = [msgspec.structs.replace(line, files={}, direction=None) for line in found]
+    lines = [msgspec.structs.replace(line, files={}, direction=None) for line in compiled_kernels]
     writer.supersede(paths.RESULTS / "compiled", run, lines)
 
 
 def _row(line: Compiled) -> dict[str, object]:
-    """Return the line as JSON data, as a record has it."""
-    apart = {"schema", "run", "files", "direction"}
-    names = [name for name in line.__struct_fields__ if name not in apart]
+    """Return the line's fields of the JSON file."""
+    excluded = {"schema", "run", "files", "direction"}
+    names = [name for name in line.__struct_fields__ if name not in excluded]
     return {name: getattr(line, name) for name in names}
 
 
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _print_summary(found: Sequence[Compiled]) -> None:
-    """Print one table, a row for each kernel: what fails stands above it, what spills first."""
+def _print_summary(compiled_kernels: Sequence[Compiled]) -> None:
+    """Print the failures, then a table of kernels with the spilling kernels first."""
     from rich import box
     from rich.table import Table
 
     from common.board import compiled, terminal
 
     console = terminal.console()
-    for line in compiled.ends(found, unsupported=False):
+    for line in compiled.ends(compiled_kernels, unsupported=False):
         console.print(line, style="red", markup=False, highlight=False)
-    whole = compiled.summary(found)
-    shown = [name for name in whole.header if console.width >= ROOMY or name not in SPARE]
+    summary = compiled.summary(compiled_kernels)
+    wide = console.width >= WIDE_CONSOLE
+    shown = [name for name in summary.header if wide or name not in WIDE_ONLY]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in shown:
         text = name in ("kernel", "first in")
         table.add_column(name, justify="left" if text else "right", overflow="fold")
-    for row in whole.rows:
-        cells = dict(zip(whole.header, row, strict=True))
+    for row in summary.rows:
+        cells = dict(zip(summary.header, row, strict=True))
         table.add_row(
             *(cells[name] for name in shown),
             style="yellow" if cells["local"] not in ("0", "–") else "",
         )
     console.print(table)
     ranges = "From the least to the greatest over cases and targets; --verbose shows each."
-    for line in (*compiled.ends(found, unsupported=True), ranges):
+    for line in (*compiled.ends(compiled_kernels, unsupported=True), ranges):
         console.print(line, style="dim", markup=False, highlight=False)
 
 
-def _print_tables(found: Iterable[Compiled]) -> None:
-    """Print a table for each kernel of each solution; cases that are alike stand together."""
+def _print_tables(compiled_kernels: Iterable[Compiled]) -> None:
+    """Print a table for each kernel of each solution; cases with equal figures share a table."""
     from common.board import terminal
 
     console, before = terminal.console(), ""
-    for (solution, kernel, _), cases in _alike(found).items():
+    for (solution, kernel, _), cases in _alike(compiled_kernels).items():
         if solution != before:
             console.print(f"\n{solution}", style="bold")
         before = solution
-        several = f"{len(cases)} cases, the first " if len(cases) > 1 else ""
+        count = f"{len(cases)} cases, the first " if len(cases) > 1 else ""
         direction = f" ({cases[0][0].direction})" if kernel else ""
-        title = f"\n{kernel or 'stopped'}{direction}: {several}{cases[0][0].case}"
+        title = f"\n{kernel or 'stopped'}{direction}: {count}{cases[0][0].case}"
         console.print(title, highlight=False)
         console.print(_table(cases[0]))
 
 
-def _alike(found: Iterable[Compiled]) -> dict[tuple[str, str, str], list[list[Compiled]]]:
-    """Return the targets of each launch, where all figures are the same under one key.
+def _alike(
+    compiled_kernels: Iterable[Compiled],
+) -> dict[tuple[str, str, str], list[list[Compiled]]]:
+    """Return each launch's lines, one for each target, grouped by solution, kernel and figures.
 
-    A kernel that a case launches in several forms has a number for each.
+    The forms of a kernel that a case launches in several forms are numbered.
     """
     launches: dict[tuple[str, str, str, int], list[Compiled]] = defaultdict(list)
     forms: Counter[tuple[str, str, str, str]] = Counter()
-    for line in found:
+    for line in compiled_kernels:
         key = line.solution, line.case, line.kernel, line.target
         launches[*key[:3], forms[key]].append(line)
         forms[key] += 1
@@ -236,26 +240,28 @@ def _table(lines: Iterable[Compiled]) -> Table:
 
 
 def _print_stage(
-    stage: str, kernel: str, found: Sequence[Compiled], handles: Sequence[str] | None
+    stage: str, kernel: str, compiled_kernels: Sequence[Compiled], handles: Sequence[str] | None
 ) -> None:
-    """Print a stage of a kernel, or the difference between two solutions' kernels.
+    """Print a stage of a kernel, or the diff of two solutions' kernels.
 
     Raises:
         UserError: There is no such kernel.
     """
-    several = [line for line in found if kernel in line.kernel and line.files]
+    matching = [line for line in compiled_kernels if kernel in line.kernel and line.files]
     if not handles:
-        print(_text(stage, kernel, several))
+        print(_text(stage, kernel, matching))
         return
-    named = ([line for line in several if is_among(line.solution, handle)] for handle in handles)
-    one, other = (_text(stage, kernel, lines).splitlines() for lines in named)
-    print("\n".join(difflib.unified_diff(one, other, handles[0], handles[1], lineterm="")))
+    by_handle = (
+        [line for line in matching if is_among(line.solution, handle)] for handle in handles
+    )
+    first, second = (_text(stage, kernel, lines).splitlines() for lines in by_handle)
+    print("\n".join(difflib.unified_diff(first, second, handles[0], handles[1], lineterm="")))
 
 
-def _text(stage: str, kernel: str, several: Sequence[Compiled]) -> str:
+def _text(stage: str, kernel: str, lines: Sequence[Compiled]) -> str:
     from common.tools.figures import assembly
 
-    for line in several:
+    for line in lines:
         if stage == "sass" and Path(line.files.get("cubin", "")).is_file():
             return assembly(line.files)
         if stage in line.files and Path(line.files[stage]).is_file():

@@ -1,4 +1,4 @@
-"""The choice of the engine of `bench` and `grade`: this process, or Ray's actors on each GPU."""
+"""Choose the engine of `bench` and `grade`: this process, or a Ray actor on each GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from common.engines.engine import Engine
 
 
-def arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that choose the engine."""
     parser.add_argument(
         "--engine",
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--address",
         type=address,
         metavar="HOST:PORT",
-        help="the head of the Ray cluster; default: one of this machine's own",
+        help="the head of the Ray cluster; default: start a cluster of this machine",
     )
     parser.add_argument(
         "--install",
@@ -65,8 +65,8 @@ def chosen(
     """Return the engine that the options choose, not yet started.
 
     Raises:
-        UserError: The device is not there, or the options do not go together.
-        ModuleNotFoundError: Ray is asked for and not installed.
+        UserError: The device does not exist, or the options contradict each other.
+        ModuleNotFoundError: The options need Ray, which is not installed.
     """
     ray, executors = options.engine == "ray", options.stations or 0
     if options.address and not ray:
@@ -80,7 +80,7 @@ def chosen(
     ray_installed = importlib.util.find_spec("ray") is not None
     if (ray or executors) and not ray_installed:
         raise ModuleNotFoundError(name="ray")
-    # the GPUs may be on other nodes
+    # a cluster's GPUs may be on other nodes
     device = _device_of_cluster(options) if ray else shared.found_device(options)
     if executors and device == "cuda" and command == "bench":
         raise UserError("--stations would disturb a GPU's times: it is for grade")
@@ -96,11 +96,11 @@ def chosen(
         memory=options.memory,
         verbose=options.verbose and command == "grade",
     )
-    several = len(visible) > 1 and options.engine is None
-    if several and not ray_installed:
+    several_gpus = len(visible) > 1 and options.engine is None
+    if several_gpus and not ray_installed:
         print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"
               " group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
-    if not (ray or executors or (several and ray_installed)):
+    if not (ray or executors or (several_gpus and ray_installed)):
         return LocalEngine(job)
     from common.engines.ray_engine import RayEngine
 
@@ -108,10 +108,10 @@ def chosen(
 
 
 def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
-    """Return the device of a cluster's executors: a GPU.
+    """Return the device of a cluster's executors: always GPUs.
 
     Raises:
-        UserError: One GPU is asked for, or none, whose rows would come under a GPU's name.
+        UserError: `--device` selects the CPU or a single GPU.
     """
     if options.device == "cpu":
         raise UserError("--engine ray needs GPUs: leave --device cpu out, or take --engine local")

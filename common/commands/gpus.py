@@ -1,4 +1,4 @@
-"""The choice of one GPU among several, made before torch is imported."""
+"""Choose one GPU among several before torch is imported."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from common.processes import VISIBLE
 
 
 def driver() -> bool:
-    """Return whether CUDA's driver is installed, without which torch finds no GPU."""
+    """Return whether the CUDA driver, which torch needs to find a GPU, is installed."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -19,12 +19,12 @@ def driver() -> bool:
 
 
 def see_only(number: int) -> None:
-    """Make one GPU the only one that this process and its children see, as `cuda`.
+    """Make one GPU the only visible GPU of this process and its children.
 
-    The number counts those that are visible: number 1 of CUDA_VISIBLE_DEVICES=2,3 is GPU 3.
+    The number is an index of the visible GPUs: number 1 of CUDA_VISIBLE_DEVICES=2,3 is GPU 3.
 
     Raises:
-        UserError: Fewer are visible.
+        UserError: Fewer GPUs are visible.
     """
     listed = os.environ.get(VISIBLE)
     names = None if listed is None else [name for name in listed.split(",") if name]
@@ -34,10 +34,10 @@ def see_only(number: int) -> None:
 
 
 def visible() -> list[str]:
-    """Return the GPUs that this process may see, as `CUDA_VISIBLE_DEVICES` names each.
+    """Return the visible GPUs by their names in `CUDA_VISIBLE_DEVICES`.
 
-    Where that variable is set it lists them: numbers, or UUIDs of GPUs or of MIG's slices, of which
-    one process would see the first alone. No context is made on any of them.
+    The names are numbers, or UUIDs of GPUs or of MIG slices; a process can use only the first MIG
+    slice. This creates no CUDA context.
     """
     import torch
 
@@ -49,6 +49,6 @@ def visible() -> list[str]:
 
 
 def missing(number: int, count: int) -> UserError:
-    """Return that there is no GPU of this number, and how many torch finds."""
-    several = "no GPU" if count == 0 else f"{count} GPU{'s' * (count > 1)}, numbered from 0"
-    return UserError(f"there is no cuda:{number}: torch finds {several}")
+    """Return the error for a missing GPU, with the number of GPUs that torch finds."""
+    existing = "no GPU" if count == 0 else f"{count} GPU{'s' * (count > 1)}, numbered from 0"
+    return UserError(f"there is no cuda:{number}: torch finds {existing}")

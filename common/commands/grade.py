@@ -1,4 +1,4 @@
-"""`study grade`: the verdict of every solution on every case of a tier."""
+"""`study grade`: print the verdict of every solution on every case of a tier."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the engine, the tier, the sample and the file for the verdicts."""
     shared.running_arguments(parser)
-    engines.arguments(parser)
+    engines.add_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
     shared.sample_argument(parser)
     parser.add_argument(
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Grade solutions, one line per solution and case; exit 0 only if no contributor failed."""
+    """Grade solutions and print a line for each case; return 0 only if no contributor failed."""
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
@@ -43,28 +43,29 @@ def run(options: argparse.Namespace) -> int:
     from common.commands.report import coverage
     from common.engines.grading import part_of
 
-    found: list[Found] = []
+    graded_cases: list[Found] = []
     peers = {solution.name for solution in chosen if solution.peer}
-    for each in _graded(engine, target):
-        found.append(each)
-        if not each.kept:
-            print(_line(each.verdicts), flush=True)
-    # who answers nothing of a whole tier has failed
-    whole = [v for each in found for v in each.verdicts if not options.sample]
-    silent, lines = coverage(each for each in whole if each.solution not in peers)
+    for graded in _graded(engine, target):
+        graded_cases.append(graded)
+        if not graded.kept:
+            print(_line(graded.verdicts), flush=True)
+    verdicts = [verdict for graded in graded_cases for verdict in graded.verdicts]
+    # a solution that answers no case of a complete tier has failed
+    complete = () if options.sample else verdicts
+    silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
     for line in lines:
         print(line)
     if target:
-        rows = _rows(found, engine)
+        rows = _rows(graded_cases, engine)
         text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
         files.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
-    failed = silent | {v.solution for each in found for v in each.verdicts if not v.fine}
+    failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
 
 
 def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
-    """Yield the verdicts of each solution and case, and show how far they are."""
+    """Yield the verdicts of each solution and case, and show the progress."""
     from common.engines.engine import TooLargeAnswer
     from common.engines.grading import Begins, Found, grade_all
 
@@ -91,10 +92,10 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
                     steps.say(f"study: {event}")
 
 
-def _rows(found: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
-    """Return the verdicts as JSON data in the order of the cases, whichever came first.
+def _rows(graded_cases: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
+    """Return the verdicts as JSON data in the order of the cases, not of grading.
 
-    Where there are several kinds of devices, `device` names the kind of each.
+    With several kinds of devices, a row has its kind as `device`.
     """
     places = {
         (kind, op, case): place
@@ -105,26 +106,26 @@ def _rows(found: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
             for case in known
         )
     }
-    order = {each.name: place for place, each in enumerate(engine.job.solutions)}
+    order = {solution.name: place for place, solution in enumerate(engine.job.solutions)}
 
-    def key(each: Found) -> tuple[int, int]:
-        first = each.verdicts[0]
-        # a kind that has left the cluster, or a case that no longer fits, stands at the end
-        place = places.get((each.kind, first.op, first.case), len(places))
+    def key(graded: Found) -> tuple[int, int]:
+        first = graded.verdicts[0]
+        # kinds that have left the cluster, and cases that no longer fit, come last
+        place = places.get((graded.kind, first.op, first.case), len(places))
         return place, order[first.solution]
 
-    several = len({*engine.kinds, *(each.kind for each in found)}) > 1
+    several_kinds = len({*engine.kinds, *(graded.kind for graded in graded_cases)}) > 1
     return [
-        verdict.json | ({"device": each.kind} if several else {})
-        for each in sorted(found, key=key)
-        for verdict in each.verdicts
+        verdict.json | ({"device": graded.kind} if several_kinds else {})
+        for graded in sorted(graded_cases, key=key)
+        for verdict in graded.verdicts
     ]
 
 
-def _line(found: Sequence[Verdict]) -> str:
-    words = [f"{found[0].solution:28} {found[0].case:44}"]
-    for verdict in found:
+def _line(verdicts: Sequence[Verdict]) -> str:
+    words = [f"{verdicts[0].solution:28} {verdicts[0].case:44}"]
+    for verdict in verdicts:
         error = "" if verdict.error is None else f" {verdict.error:.2f}"
         words.append(f"{verdict.verdict}{error}")
-    reasons = dict.fromkeys(verdict.reason for verdict in found if verdict.reason)
+    reasons = dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason)
     return "  ".join([*words, *reasons])

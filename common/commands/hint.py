@@ -1,8 +1,8 @@
-"""`study check HANDLE --hint`: the exercises of the path that are done, and a hint for the next.
+"""`study check HANDLE --hint`: print the number of done exercises, and a hint for the next.
 
-The path is data, `common/exercises.toml`. What a folder has done is found from its files: by the
-verdicts of smoke cases, and by the counted work of the board's cases, which needs no GPU. Both are
-kept, so that a file which did not change is not run again.
+`common/exercises.toml` declares the exercises. An exercise is done if a file of the folder passes
+its smoke cases and its limit of the counted work of the board's cases, which needs no GPU. Verdicts
+and counts are cached, so that an unchanged file is not run again.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ if TYPE_CHECKING:
     from common.spec import Case, Op
 
 AGAIN = ENDED | {"COMPILE_ERROR", "RUNTIME_ERROR"}
-"""The verdicts that the machine may be the reason of: these cases are run again."""
+"""The verdicts that the machine may cause; their cases are run again."""
 CAUSES = ""
-"""Beside a solution's verdicts by case, the name under which the mistakes stand that it makes."""
+"""The key of a solution's diagnosed mistakes; the other keys are the names of cases."""
 
 
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One step of the path."""
+    """An exercise of `common/exercises.toml`."""
 
     op: str
     title: str
     task: str
     answers: dict[str, Any]
-    """The facts of the smoke cases that must pass; none: of all."""
+    """The facts of the smoke cases that must pass; empty for all cases."""
     where: dict[str, Any] = {}
-    """The facts of the board's cases that are measured."""
+    """The facts of the board's cases whose work is measured."""
     measure: str = ""
-    """One of MEASURES, or none."""
+    """A name of MEASURES; empty without a measure."""
     most: float = 0.0
-    """The largest measure of an exercise that is done."""
+    """The largest measure that passes."""
     hints: tuple[str, ...]
 
 
 def path(op: str | None = None) -> tuple[Exercise, ...]:
-    """Return the exercises in order; with `op` those of this op."""
-    every = msgspec.convert(_content()["exercise"], tuple[Exercise, ...])
-    return tuple(each for each in every if op in (None, each.op))
+    """Return the exercises in order; with `op` only the op's exercises."""
+    exercises = msgspec.convert(_content()["exercise"], tuple[Exercise, ...])
+    return tuple(exercise for exercise in exercises if op in (None, exercise.op))
 
 
 def causes(op: str) -> dict[str, str]:
-    """Return the hint for words that `check` says of a wrong solution of an op, by these words."""
+    """Return hints for wrong solutions of an op, by words in the output of `check`."""
     return dict(_content()["causes"].get(op, {}))
 
 
@@ -73,16 +73,16 @@ def _content() -> dict[str, Any]:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the place of the folder named by `options.only` on the path; return 0.
+    """Print the done exercises and a hint for the folder `options.only`; return 0.
 
     Raises:
-        UserError: There is no such folder, the op has no exercise, or a case is named.
+        UserError: The folder does not exist, the op has no exercise, or a case is named.
     """
     if options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")
     handle = options.only.partition("/")[0]
     if handle in left_out():
-        shared.contributors(options)  # says why
+        shared.contributors(options)  # raises the error with the reason
     if not (paths.CONTRIBUTORS / handle).is_dir():
         raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
     with smoke.started(shared.device(options), options.verbose) as (server, compiler):
@@ -91,20 +91,20 @@ def run(options: argparse.Namespace) -> int:
 
 
 def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = None) -> bool:
-    """Print how far a folder is on the path, and the next hint; return whether it is at its end.
+    """Print the number of done exercises and the next hint; return whether all are done.
 
     Args:
         handle: The folder's name.
         server: The fork server that runs the solutions.
-        compiler: Compiles their kernels, since what does not compile is not done.
-        op: Only the exercises of this op.
+        compiler: Compiles the solutions' kernels, which must compile for an exercise to be done.
+        op: The op of the exercises; all ops for None.
 
     Raises:
         UserError: The op has no exercise.
     """
     exercises = path(op)
     if not exercises:
-        known = ", ".join(dict.fromkeys(each.op for each in path()))
+        known = ", ".join(dict.fromkeys(exercise.op for exercise in path()))
         raise UserError(f"{op} has no exercise: there are some of {known}")
     progress = Progress(handle, server, compiler)
     for number, exercise in enumerate(exercises):
@@ -114,46 +114,49 @@ def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = N
             task = exercise.task.replace("HANDLE", handle).strip()
             print(f"Exercise {number + 1}, {exercise.op}: {exercise.title}.\n{wrapped(task)}\n")
             print(wrapped(f"Not yet: {lack.words}."))
-            print(wrapped(_hint(handle, exercise, lack.told)))
+            print(wrapped(_hint(handle, exercise, lack.output)))
             return False
     print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
     return True
 
 
-def _hint(handle: str, exercise: Exercise, told: str = "") -> str:
-    """Return the next hint, first those for what `check` tells; after the last, the first again."""
-    kept = DiskCache("hints", handle, str)
-    fitting = [hint for words, hint in causes(exercise.op).items() if words in told]
+def _hint(handle: str, exercise: Exercise, output: str = "") -> str:
+    """Return the next hint, first the hints for the output of `check`; start over at the end."""
+    cache = DiskCache("hints", handle, str)
+    fitting = [hint for words, hint in causes(exercise.op).items() if words in output]
     hints = [*fitting, *exercise.hints]
-    given = kept.found.get(exercise.title, [])
-    if not (left := [hint for hint in hints if hint not in given]):
-        given, left = [], hints
-    kept.found[exercise.title] = [*given, left[0]]
-    kept.save()
+    printed = cache.found.get(exercise.title, [])
+    if not (left := [hint for hint in hints if hint not in printed]):
+        printed, left = [], hints
+    cache.found[exercise.title] = [*printed, left[0]]
+    cache.save()
     more = "`--hint` again gives the next one." if len(left) > 1 else ""
     return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]} {more}".rstrip()
 
 
 class Lack(NamedTuple):
-    """What an exercise lacks, and what `check` tells of the cases that do not pass."""
+    """The reason why an exercise is not done, and the output of `check` on the failing cases."""
 
     words: str
-    told: str = ""
+    output: str = ""
 
 
 class Progress:
-    """The verdicts and the counted work of a folder's files, each found once."""
+    """The verdicts and the counted work of a folder's files, cached."""
 
     def __init__(self, handle: str, server: ForkServer, compiler: Compiler) -> None:
-        """Find nothing yet; see `show`."""
+        """Run nothing yet; see `show` for the parameters."""
         self._handle, self._server, self._compiler = handle, server, compiler
         self._answers: dict[str, dict[str, list[str]]] = {}
         self._counts: dict[str, list[Counted]] = {}
 
     def lacks(self, exercise: Exercise) -> Lack | None:
-        """Return what the op's file that was saved last lacks; None if any file lacks nothing."""
-        mine = self._handle, exercise.op
-        files = [each for each in discover(paths.CONTRIBUTORS) if (each.handle, each.op) == mine]
+        """Return the lack of the op's newest file; None if any file of the op does the exercise."""
+        files = [
+            solution
+            for solution in discover(paths.CONTRIBUTORS)
+            if (solution.handle, solution.op) == (self._handle, exercise.op)
+        ]
         files.sort(key=lambda file: file.path.stat().st_mtime, reverse=True)
         latest = None
         for solution in files:
@@ -163,7 +166,7 @@ class Progress:
         return latest or Lack(f"there is no {self._handle}/{exercise.op}.py")
 
     def _lack(self, exercise: Exercise, solution: Solution) -> Lack | None:
-        """Return what a file lacks; None if it does the exercise."""
+        """Return a file's lack; None if the file does the exercise."""
         from common import ops
 
         op = ops.load(exercise.op)
@@ -172,16 +175,16 @@ class Progress:
             for case in op.tier("smoke", self._server.device)
             if _is_like(op, case, exercise.answers)
         ]
-        found = self._answers_of(solution)
-        answers = [found.get(name, ["UNSUPPORTED"]) for name in asked]
-        wrong = Counter(each for texts in answers for each in _verdicts(texts) - {"PASSED"})
+        known = self._answers_of(solution)
+        answers = [known.get(name, ["UNSUPPORTED"]) for name in asked]
+        wrong = Counter(verdict for texts in answers for verdict in _verdicts(texts) - {"PASSED"})
         if wrong:
             ((verdict, count),) = wrong.most_common(1)
-            because = f" ({'; '.join(found[CAUSES])})" if found[CAUSES] else ""
+            because = f" ({'; '.join(known[CAUSES])})" if known[CAUSES] else ""
             more = f"`check {self._handle}` says where"
             words = f"{solution.name}: {verdict} in {count} of {len(asked)} cases{because}; {more}"
-            # forward's mistake comes first, and may be all that is wrong with backward
-            return Lack(words, "\n".join([*found[CAUSES][:1], *itertools.chain(*answers)]))
+            # forward's mistake is the first, and may be the only cause of backward's failures
+            return Lack(words, "\n".join([*known[CAUSES][:1], *itertools.chain(*answers)]))
         if not exercise.measure:
             return None
         words, measure = MEASURES[exercise.measure]
@@ -196,40 +199,43 @@ class Progress:
         )
         if worst <= exercise.most:
             return None
-        is_so = words.format(f"{worst:.4g}")
-        return Lack(f"{solution.name}: {is_so}, and at most {exercise.most:g} in this exercise")
+        measured = words.format(f"{worst:.4g}")
+        return Lack(f"{solution.name}: {measured}, and at most {exercise.most:g} in this exercise")
 
     def _answers_of(self, solution: Solution) -> dict[str, list[str]]:
-        """Return the verdicts of each smoke case with their reasons, and the CAUSES."""
+        """Return each smoke case's verdicts with their reasons, and the mistakes under CAUSES."""
         from common import ops
         from common.grading import diagnosis
 
         if solution.name not in self._answers:
             device = self._server.device
-            kept = DiskCache("exercises", solution.name, lambda: f"{device} {solution.digest}")
-            known = {CAUSES: [], **kept.found}
+            cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.digest}")
+            known = {CAUSES: [], **cache.found}
             names = [case.name for case in ops.load(solution.op).tier("smoke", device)]
             if only := {(solution.name, name) for name in names if name not in known}:
                 with (
                     closing(
                         smoke.grade_smoke_cases([solution], self._server, None, only=only)
                     ) as cases,
-                    closing(smoke.compiled(cases, self._compiler)) as found,
+                    closing(smoke.compiled(cases, self._compiler)) as compiled,
                 ):
-                    graded = list(found)
-                for each in graded:
-                    texts = (f"{one.verdict} {one.reason}" for one in each.verdicts.values())
-                    known[each.case.name] = list(dict.fromkeys(texts))
+                    graded_cases = list(compiled)
+                for graded in graded_cases:
+                    texts = (
+                        f"{verdict.verdict} {verdict.reason}"
+                        for verdict in graded.verdicts.values()
+                    )
+                    known[graded.case.name] = list(dict.fromkeys(texts))
                 known[CAUSES] += [
                     f"{' and '.join(cause.directions)}: {cause.mistake}"
-                    for cause in diagnosis.causes(graded)
+                    for cause in diagnosis.causes(graded_cases)
                 ]
-                kept.found = {
+                cache.found = {
                     name: texts
                     for name, texts in known.items()
                     if AGAIN.isdisjoint(_verdicts(texts))
                 }
-                kept.save()
+                cache.save()
             self._answers[solution.name] = known
         return self._answers[solution.name]
 
@@ -237,18 +243,18 @@ class Progress:
         """Return the counted work of the board's cases."""
         from common.engines.benching import counts
 
-        if solution.name not in self._counts:  # no record keeps them: no digest is needed
+        if solution.name not in self._counts:  # without digests, which only records need
             self._counts[solution.name] = list(counts([solution], "", {solution: ("", "")}))
         return self._counts[solution.name]
 
 
 def _verdicts(texts: Iterable[str]) -> set[str]:
-    """Return the verdicts of texts that go on with their reasons."""
+    """Return the verdicts at the start of texts of a verdict and a reason."""
     return {text.partition(" ")[0] for text in texts}
 
 
 def _is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
-    """Return whether a case has these facts."""
+    """Return whether a case has all of these facts."""
     return facts.items() <= dict(op.facts(case)).items()
 
 
@@ -275,5 +281,5 @@ MEASURES: dict[str, tuple[str, Callable[[Counted, int], float]]] = {
     "fetched": ("programs fetch {} times the bytes that a launch reads", _fetched),
     "flops": ("a call computes {} times the least FLOPs", _flops),
 }
-"""By name, the sentence that states a measure, and the measure of a case's counted work, whose
-output has so many elements."""
+"""By name, the sentence that states a measure, and the function from a case's counted work and
+number of output elements to the measure."""

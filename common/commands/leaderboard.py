@@ -50,8 +50,8 @@ def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
     if not (exported := options.json or options.csv or options.times):
         require(["rich"])  # before the records are read
-    boards, about = _recorded(options), shared.about()
-    of_op = [results.of_op(options.op) for results in boards]
+    device_results, about = _recorded(options), shared.about()
+    of_op = [results.of_op(options.op) for results in device_results]
     if options.compare:
         return _compare(of_op, about, options.only)
     if options.devices:
@@ -61,24 +61,24 @@ def run(options: argparse.Namespace) -> int:
     if exported:
         return _export(of_op, about, options)
     if options.serve:
-        return _serve(boards)
-    return _draw(boards, of_op, about, options.only)
+        return _serve(device_results)
+    return _draw(device_results, of_op, about, options.only)
 
 
 def _draw(
-    boards: Sequence[Results],
+    device_results: Sequence[Results],
     of_op: Sequence[Results],
     about: Mapping[str, About],
     only: str | None,
 ) -> int:
-    """Draw the boards of all that is recorded, and print those of the chosen op."""
+    """Draw the boards of all records, and print the boards of the chosen op."""
     from common.board import modelled, terminal
 
     # a record without times is not committed
-    timed = [results for results in boards if results.timed]
+    timed = [results for results in device_results if results.timed]
     with _plots_in_background(_plots(timed, about)):
         rewritten = _write(timed, about) if timed else []
-        page = _draw_page(boards)
+        page = _draw_page(device_results)
         console = terminal.console()
         for results in of_op:
             shown, named = (
@@ -92,26 +92,30 @@ def _draw(
 
 
 def _recorded(options: argparse.Namespace) -> list[Results]:
-    """Return the records in the order of boards.
+    """Return the records of each device in the order of boards.
 
     Raises:
-        UserError: There are none, or no such op or solution.
+        UserError: There are no records, or the op or solution does not exist.
     """
     from common.board.devices import ordered
     from common.records import runs
 
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
-    if not (boards := runs.read_all()):
+    if not (device_results := runs.read_all()):
         raise UserError(NOTHING)
-    return ordered(boards)
+    return ordered(device_results)
 
 
-def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
-    """Show how far the latest two runs of each device agree."""
+def _compare(
+    device_results: Sequence[Results], about: Mapping[str, About], only: str | None
+) -> int:
+    """Print the changes between the latest two runs of each device."""
     from common.board import comparison, terminal
 
-    timed = [(results, comparison.compare(results, about)) for results in boards if results.timed]
+    timed = [
+        (results, comparison.compare(results, about)) for results in device_results if results.timed
+    ]
     if not any(found for _, found in timed):
         raise UserError("no op was measured in two finished runs on one GPU: run bench again there")
     console = terminal.console()
@@ -121,14 +125,16 @@ def _compare(boards: Sequence[Results], about: Mapping[str, About], only: str | 
     return 0
 
 
-def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
-    """Show the times that the model gives beside those that were measured on each GPU it knows."""
+def _modelled(
+    device_results: Sequence[Results], about: Mapping[str, About], only: str | None
+) -> int:
+    """Print the modelled and the measured times on each modelled GPU."""
     from common.board import modelled, terminal
     from common.board.model import GPUS
 
-    counts = modelled.latest(boards)
+    counts = modelled.latest(device_results)
     console, shown = terminal.console(), False
-    for results in boards:
+    for results in device_results:
         gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
         rows = [row for row in results.latest() if row.solution in about]
         if gpu and (pairs := modelled.pairs(rows, counts, gpu)):
@@ -141,50 +147,52 @@ def _modelled(boards: Sequence[Results], about: Mapping[str, About], only: str |
     return 0
 
 
-def _side_by_side(boards: Sequence[Results], about: Mapping[str, About], only: str | None) -> int:
-    """Show how many times as fast as eager each solution is on each device."""
+def _side_by_side(
+    device_results: Sequence[Results], about: Mapping[str, About], only: str | None
+) -> int:
+    """Print each solution's speed on each device, in units of eager's speed."""
     from common.board import terminal
     from common.board.devices import devices, side_by_side
 
-    found = devices([results for results in boards if results.timed], about)
-    if len(found) < 2:
+    gpus = devices([results for results in device_results if results.timed], about)
+    if len(gpus) < 2:
         raise UserError("fewer than two GPUs have records: run bench on another one")
-    terminal.show_tables(side_by_side(found, about), terminal.console(), only or "")
+    terminal.show_tables(side_by_side(gpus, about), terminal.console(), only or "")
     return 0
 
 
 def _export(
-    boards: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
+    device_results: Sequence[Results], about: Mapping[str, About], options: argparse.Namespace
 ) -> int:
     """Print the boards as data."""
     from common.board import columns
     from common.board.devices import devices
 
-    found, only = devices(boards, about), options.only or ""
+    all_devices, only = devices(device_results, about), options.only or ""
     if options.times:
-        print(columns.as_csv(columns.cases(found, only), columns.CASE_FIELDS), end="")
+        print(columns.as_csv(columns.cases(all_devices, only), columns.CASE_FIELDS), end="")
         return 0
-    rows = columns.rows(found, about, only)
+    rows = columns.rows(all_devices, about, only)
     print(columns.as_json(rows) if options.json else columns.as_csv(rows), end="")
     return 0
 
 
-def _serve(boards: Sequence[Results]) -> int:
-    """Draw the page and serve it to this machine alone, until Ctrl-C."""
+def _serve(device_results: Sequence[Results]) -> int:
+    """Draw the page and serve it on the loopback address until Ctrl-C."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
-    page = paths.ROOT / _draw_page(boards)
+    page = paths.ROOT / _draw_page(device_results)
     handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
-        with suppress(KeyboardInterrupt):  # the way to end it, as the line says
+        with suppress(KeyboardInterrupt):  # Ctrl-C ends the server
             server.serve_forever()
     return 0
 
 
 def _plots(timed: Sequence[Results], about: Mapping[str, About]) -> list[Drawing]:
-    """Return the plots whose records changed since they were drawn."""
+    """Return the plots whose records have changed since the last drawing."""
     from common.board.plots import figures, sweeps
 
     due = []
@@ -212,7 +220,7 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:
     """Write LEADERBOARD.md, and the READMEs' board, picture and list of ops.
 
     Returns:
-        The READMEs that have changed.
+        The names of the changed READMEs.
     """
     from common import files
     from common.board import markdown
@@ -231,12 +239,14 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:
     return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]
 
 
-def _draw_page(boards: Sequence[Results]) -> Path:
-    """Write the page, with the records made without a GPU, and return its path."""
+def _draw_page(device_results: Sequence[Results]) -> Path:
+    """Write the page, including records made without a GPU, and return the page's path."""
     from common.board.page import site
     from common.board.page.views import Site
     from common.records import runs
 
     all_solutions = solutions.everyone(installed=False)
     compiled = runs.read(paths.RESULTS / "compiled").compiled
-    return site.write(Site.of(boards, all_solutions, compiled), paths.SITE).relative_to(paths.ROOT)
+    return site.write(Site.of(device_results, all_solutions, compiled), paths.SITE).relative_to(
+        paths.ROOT
+    )

@@ -1,4 +1,4 @@
-"""`study list`: every solution and peer with its note."""
+"""`study list`: list every solution and peer with its note."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from common.commands import options as shared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing: `--op` and `--only` are enough."""
+    """Add no option; `--op` and `--only` are enough."""
 
 
 def run(options: argparse.Namespace) -> int:

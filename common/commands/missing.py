@@ -1,4 +1,4 @@
-"""`bench --missing`: the solutions that a device has not measured, also those of pull requests."""
+"""`bench --missing`: select solutions that a device has not measured, also of pull requests."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def argument(parser: argparse.ArgumentParser) -> None:
 
 
 def pull(text: str) -> tuple[int, str]:
-    """Return the number of a pull request and its commit, "" for any, for argparse.
+    """Return the number of a pull request and its commit, "" for any commit, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: The text names none.
+        argparse.ArgumentTypeError: The text names no pull request.
     """
     if not (match := re.fullmatch(r"([1-9]\d*)(?:@([0-9a-f]{40}))?", text, re.ASCII)):
         raise argparse.ArgumentTypeError(f"{text!r} is no pull request: give 12, or 12@COMMIT")
@@ -43,44 +43,45 @@ def pull(text: str) -> tuple[int, str]:
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
     """Return the solutions that some device of this machine has not measured as they are now.
 
-    A finished run has a row of the same digest for each of the others.
+    A solution is measured if a finished run has a row with the solution's digest.
 
     Raises:
-        UserError: The devices are of other machines, or there is no such device.
+        UserError: `--address` selects other machines, or the device does not exist.
     """
     if options.address:
         raise UserError("--missing asks for the devices of this machine: leave --address out")
-    options.device = shared.found_device(options)  # which may be asked for once alone
+    options.device = shared.found_device(options)  # a second call would count GPUs differently
     from common.measure import machine
     from common.records import runs
 
-    found: dict[Solution, None] = {}
+    unmeasured: set[Solution] = set()
     for folder in machine.results_folders(options.device):
         results = runs.read(paths.RESULTS / folder)
         rows = (row for row in results.rows if row.run in results.finished)
-        known = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
-        found |= dict.fromkeys(
-            solution for solution in chosen if (solution.name, solution.digest) not in known
-        )
-    return [solution for solution in chosen if solution in found]
+        measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
+        unmeasured |= {
+            solution for solution in chosen if (solution.name, solution.digest) not in measured
+        }
+    return [solution for solution in chosen if solution in unmeasured]
 
 
 @contextlib.contextmanager
 def of_pulls(pulls: Sequence[tuple[int, str]]) -> Iterator[list[str]]:
-    """Lay the folders of pull requests into this tree, yield their handles, and take them away.
+    """Check out the folders of pull requests, yield their handles, and remove the folders.
 
     Raises:
-        UserError: git cannot fetch one, its commit is another, or a folder has changes here.
+        UserError: git cannot fetch a pull request, its commit differs, or a folder has local
+            changes.
     """
     with contextlib.ExitStack() as folders:
-        names = [name for each in pulls for name in folders.enter_context(_of_pull(*each))]
-        there = {solution.handle for solution in solutions.discover()}
-        unfit = solutions.left_out()
+        names = [name for pull in pulls for name in folders.enter_context(_of_pull(*pull))]
+        handles = {solution.handle for solution in solutions.discover()}
+        left_out = solutions.left_out()
         for name in names:
-            if name not in there:
-                reason = unfit.get(name, "it has no solution")
+            if name not in handles:
+                reason = left_out.get(name, "it has no solution")
                 print(f"study: contributors/{name} is left out: {reason}", file=sys.stderr)
-        yield [name for name in names if name in there]
+        yield [name for name in names if name in handles]
 
 
 @contextlib.contextmanager
@@ -108,14 +109,14 @@ def _of_pull(number: int, commit: str) -> Iterator[list[str]]:
 
 
 def _git(*words: str) -> str:
-    """Run git in this repository, with paths as they are, and return what it prints.
+    """Run git in this repository with literal paths, and return its output.
 
     Raises:
-        UserError: It fails.
+        UserError: git fails.
     """
     command = ["git", "--literal-pathspecs", *words]
-    ran = subprocess.run(command, cwd=paths.ROOT, capture_output=True)
-    if ran.returncode:
-        lines = os.fsdecode(ran.stderr).strip().splitlines()
+    process = subprocess.run(command, cwd=paths.ROOT, capture_output=True)
+    if process.returncode:
+        lines = os.fsdecode(process.stderr).strip().splitlines()
         raise UserError(f"git {' '.join(words[:4])}: {lines[-1] if lines else 'failed'}")
-    return os.fsdecode(ran.stdout)
+    return os.fsdecode(process.stdout)

@@ -1,6 +1,6 @@
-"""`study new`: a contributor's first file of an op, or an op's own file.
+"""`study new`: write a contributor's first file of an op, or the file of a new op.
 
-The first file is copied from `contributors/_template`, or made from the op's reference.
+The contributor's file is a copy from `contributors/_template`, or made from the op's reference.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add HANDLE and OP by position, `--tuned` and `--new-op`."""
     parser.add_argument("handle", nargs="?", metavar="HANDLE")
     parser.add_argument("of", nargs="?", metavar="OP")
-    parser.add_argument(
-        "--new-op", metavar="OP", help="write the skeleton of an op that there is not yet"
-    )
+    parser.add_argument("--new-op", metavar="OP", help="write the skeleton of a new op")
     parser.add_argument(
         "--tuned", action="store_true", help="with configs.py, which reads what tune found"
     )
@@ -48,37 +46,36 @@ def run(options: argparse.Namespace) -> int:
 
 
 def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
-    """Copy the template's files to `contributors/<handle>/`; existing files stay as they are.
+    """Copy the template's files to `contributors/<handle>/`, without replacing existing files.
 
-    Of an op that has no template, the file is the op's reference. A README is written if there is
-    none.
+    For an op without a template, the file is the op's reference. A missing README is written too.
 
     Args:
         handle: The folder's name.
-        op: The op whose file is copied.
-        tuned: Copy `configs.py` too, which reads tuned configurations, even if the op's file is
-            there already.
+        op: The op.
+        tuned: Copy `configs.py` too, which reads tuned configurations, even if the op's file
+            exists.
 
     Returns:
-        The files that were written, without the README.
+        The written files, without the README.
 
     Raises:
-        UserError: The handle is not valid or is a peer's name, there is no template for the op and
-            its reference does not stand alone, or every file is there already.
+        UserError: The handle is not valid or is a peer's name, the op has no template and its
+            reference needs other code of `common`, or every file exists.
     """
     _check_handle(handle, op)
     template, folder = paths.CONTRIBUTORS / "_template", paths.CONTRIBUTORS / handle
     wanted = [folder / f"{op}.py"] + [folder / "configs.py"] * tuned
     missing = [path for path in wanted if not path.exists()]
-    has = (template / f"{op}.py").exists()
-    made = "" if has or wanted[0] not in missing else from_reference(op)
+    has_template = (template / f"{op}.py").exists()
+    from_op = "" if has_template or wanted[0] not in missing else from_reference(op)
     if not missing:
         last = wanted[-1].relative_to(paths.ROOT)
         raise UserError(f"{last} is there already and was left as it is")
     folder.mkdir(exist_ok=True)
     for path in missing:
-        if made and path == wanted[0]:
-            path.write_text(made)
+        if from_op and path == wanted[0]:
+            path.write_text(from_op)
         else:
             shutil.copyfile(template / path.name, path)
     _write_readme(folder, op)
@@ -87,7 +84,7 @@ def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
 
 def _check_handle(handle: str, op: str) -> None:
     if op in interfaces.names():
-        interfaces.read(op)  # which says what is wrong with it
+        interfaces.read(op)  # raises the error of an invalid op
     select(everyone(installed=False), op)
     if not is_handle(handle):
         raise UserError(f"{handle!r} is no handle: {NO_HANDLE}")
@@ -117,10 +114,10 @@ NAIVE = '''"""Naive on purpose: plain torch, a kernel for each operation."""
 
 
 def write_op(op: str) -> Path:
-    """Write the file of a new op, whose every line is there to be replaced, and return its path.
+    """Write the skeleton of a new op's file, and return its path.
 
     Raises:
-        UserError: The name is no function's, or the op is there already.
+        UserError: The name is not a valid function name, or the op exists.
     """
     path = paths.OPS / f"{op}.py"
     if not op.isidentifier() or op != op.lower() or op.startswith("_") or keyword.iskeyword(op):
@@ -134,16 +131,16 @@ def write_op(op: str) -> Path:
 
 
 def from_reference(op: str) -> str:
-    """Return a solution that is the op's reference, with what it needs of its file.
+    """Return a solution made from the op's reference and the statements that it needs.
 
     Raises:
-        UserError: It calls other code of `common`, which no solution may import.
+        UserError: The reference calls other code of `common`, which no solution may import.
     """
     source = (paths.OPS / f"{op}.py").read_text()
-    of = {name: node for node in ast.parse(source).body for name in _bound(node)}
+    by_name = {name: node for node in ast.parse(source).body for name in _bound(node)}
     needed, waiting = set[ast.stmt](), ["reference"]
     while waiting:
-        node = of.get(waiting.pop())
+        node = by_name.get(waiting.pop())
         if node is None or node in needed:
             continue
         needed.add(node)
@@ -152,22 +149,22 @@ def from_reference(op: str) -> str:
                 f"there is no template for {op}, and its reference needs {node.module}: start from"
                 f" another contributor's {op}.py"
             )
-        waiting += [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
-    if of.get("reference") not in needed:
+        waiting += [child.id for child in ast.walk(node) if isinstance(child, ast.Name)]
+    if by_name.get("reference") not in needed:
         raise UserError(f"{interfaces.shown(paths.OPS / f'{op}.py')}: has no function `reference`")
-    # torch's function of the op's own name, which the solution takes, is called by another
-    another, taken = f"torch_{op}", re.compile(rf"(?<![\w.]){op}\b")
+    # the solution has the op's name, so that torch's function of this name is imported as another
+    alias, op_name = f"torch_{op}", re.compile(rf"(?<![\w.]){op}\b")
     text = NAIVE.format(op=op)
-    imports = [each for each in needed if isinstance(each, ast.Import | ast.ImportFrom)]
-    for node in sorted(imports, key=lambda each: each.lineno):
-        text += taken.sub(f"{op} as {another}", ast.get_source_segment(source, node) or "") + "\n"
-    for node in sorted(needed.difference(imports), key=lambda each: each.lineno):
-        text += f"\n\n{taken.sub(another, ast.get_source_segment(source, node) or '')}\n"
+    imports = [node for node in needed if isinstance(node, ast.Import | ast.ImportFrom)]
+    for node in sorted(imports, key=lambda node: node.lineno):
+        text += op_name.sub(f"{op} as {alias}", ast.get_source_segment(source, node) or "") + "\n"
+    for node in sorted(needed.difference(imports), key=lambda node: node.lineno):
+        text += f"\n\n{op_name.sub(alias, ast.get_source_segment(source, node) or '')}\n"
     return text.replace("def reference(", f"def {op}(")
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement of a module binds."""
+    """Yield the names that a module's statement binds."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.FunctionDef):

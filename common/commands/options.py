@@ -1,4 +1,4 @@
-"""Options, answers and messages that several commands of `study` share."""
+"""Options and messages that several commands of `study` share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from common.board.table import About
 
 TIMED = {"forward": "forward", "backward": "with backward"}
-"""What a time of each direction is of."""
+"""The description of a time of each direction."""
 
 # --- arguments ------------------------------------------------------------------------------------
 
@@ -38,7 +38,7 @@ def selecting_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def running_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--device` and `--verbose`, for commands that run solutions."""
+    """Add `--device`, `--memory` and `--verbose`, for commands that run solutions."""
     parser.add_argument(
         "--device", type=device_argument, help="cpu, cuda or cuda:N; default: a GPU if there is one"
     )
@@ -54,22 +54,22 @@ def running_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def sample_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--sample`, the number of cases to draw from each op's."""
+    """Add `--sample`, the number of cases to draw from each op's cases."""
     parser.add_argument(
         "--sample", type=count, metavar="N", help="N random cases of each op, always the same ones"
     )
 
 
 def handle_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the positional HANDLE[/FILE], which says the same as `--only`."""
+    """Add the positional HANDLE[/FILE], which is equivalent to `--only`."""
     parser.add_argument("handle", nargs="?", metavar="HANDLE[/FILE]")
 
 
 def count(text: str) -> int:
-    """Return the positive number that the text spells, for argparse.
+    """Return the positive number of the text, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: The text spells none.
+        argparse.ArgumentTypeError: The text is not a positive number.
     """
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
@@ -80,7 +80,7 @@ def gibibytes(text: str) -> int:
     """Return the bytes of a positive number of GiB, for argparse.
 
     Raises:
-        argparse.ArgumentTypeError: The text spells none.
+        argparse.ArgumentTypeError: The text is not a positive number.
     """
     try:
         size = int(float(text) * (1 << 30))
@@ -95,14 +95,14 @@ def device_argument(text: str) -> str:
     """Return the device that the text names, for argparse: `cpu`, `cuda` or `cuda:N`.
 
     Raises:
-        argparse.ArgumentTypeError: The text names none.
+        argparse.ArgumentTypeError: The text names no device.
     """
     if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no device: give cpu, cuda or cuda:1")
     return text
 
 
-# --- answers --------------------------------------------------------------------------------------
+# --- values of options ----------------------------------------------------------------------------
 
 
 def chosen(options: argparse.Namespace) -> list[Solution]:
@@ -124,52 +124,50 @@ def contributors(options: argparse.Namespace) -> list[Solution]:
 
 
 def _selected(find: Callable[[], list[Solution]], options: argparse.Namespace) -> list[Solution]:
-    """Return the selected solutions, and say on stderr which selected files are helpers."""
+    """Return the selected solutions, and print the selected files that are helpers to stderr."""
     for solution in solutions.discover(helpers=True):
-        named = solutions.is_among(solution.name, options.only or solution.name)
-        if named and options.op in (None, solution.op) and (importer := solution.importer):
-            beside = importer.relative_to(solution.path.parent)
-            line = (
-                f"{solution.name}.py is a helper: it has no {solution.op}, and {beside} imports it"
-            )
+        selected = solutions.is_among(solution.name, options.only or solution.name)
+        if selected and options.op in (None, solution.op) and (importer := solution.importer):
+            by = importer.relative_to(solution.path.parent)
+            line = f"{solution.name}.py is a helper: it has no {solution.op}, and {by} imports it"
             print(f"study: {line}", file=sys.stderr)
     return solutions.select(find(), options.op, options.only)
 
 
 def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:
-    """Return a line on the peers that are not installed, and the command that brings them.
+    """Return a line on the absent peers and the command that installs them.
 
     Args:
-        options: Of all solutions, or of one op's; peers without that op are not missed.
-        absent: Why each peer that is not installed is absent, by its folder's name.
+        options: With `op`, the line names only peers with this op.
+        absent: The reason for each absent peer, by the name of the peer's folder.
     """
     peers = solutions.discover(PEERS)
     wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
     if options.only or not wanted:
         return None
-    kept = Path(sys.prefix) == ROOT / ".nox" / "study"
-    command = "nox -s peers" if kept else "python -m common.tools.peers"
+    in_nox = Path(sys.prefix) == ROOT / ".nox" / "study"
+    command = "nox -s peers" if in_nox else "python -m common.tools.peers"
     return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def one_of(positional: str | None, option: str | None, name: str) -> str:
-    """Return a value that can be given by position or by option, `name` in messages.
+    """Return the value of a positional argument or its equivalent option, `name` in messages.
 
     Raises:
-        UserError: It is missing, the two differ, or several are given.
+        UserError: Both are missing, the two differ, or the value is a list.
     """
     if positional and option and positional != option:
         raise UserError(f"{name} is given twice: {positional} and {option}")
-    if not (given := positional or option):
+    if not (value := positional or option):
         wanted = ", ".join(interfaces.names()) if name == "OP" else "the name of your folder"
         raise UserError(f"{name} is missing: give {wanted}")
-    if "," in given:
-        raise UserError(f"{name} is one, not several: {given}")
-    return given
+    if "," in value:
+        raise UserError(f"{name} is one, not several: {value}")
+    return value
 
 
 def writable(path: Path) -> Path:
-    """Return the path if a file can stand there; asked before the work whose result it will hold.
+    """Return the path if a file can be written there; called before the work, which takes long.
 
     Raises:
         UserError: The path is a folder, or its folder does not exist.
@@ -180,11 +178,11 @@ def writable(path: Path) -> Path:
 
 
 def device(options: argparse.Namespace) -> str:
-    """Return `cpu` or `cuda`, as `found_device`, and say on stderr where a GPU has no bfloat16.
+    """Return the result of `found_device`, and print to stderr if the GPU has no bfloat16.
 
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
-        UserError: A GPU is asked for and torch finds none, or not that one.
+        UserError: torch does not find the requested GPU.
     """
     chosen = found_device(options)
     if chosen == "cuda":
@@ -196,15 +194,15 @@ def device(options: argparse.Namespace) -> str:
 
 
 def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
-    """Return `cpu` or `cuda`: the device asked for, otherwise a GPU if there is one.
+    """Return `cpu` or `cuda`: the requested device, by default a GPU if there is one.
 
-    `cuda:1` becomes the only GPU that this process and its children see, which to them is `cuda`.
-    No context is made on a GPU. torch, whose import takes seconds, is not asked where no driver is
-    there.
+    `cuda:1` becomes the only visible GPU of this process and its children, which use it as `cuda`.
+    This creates no CUDA context. Without a driver, torch, whose import takes seconds, is not
+    imported.
 
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
-        UserError: A GPU is asked for and torch finds none, or not that one.
+        UserError: torch does not find the requested GPU.
     """
     require()
     # torch would warn at exit about shared memory that killed workers had mapped
@@ -223,7 +221,7 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
         return "cpu"
     if not number:
         raise UserError("torch finds no GPU: leave --device out, or give cpu")
-    # NVML counts those that are visible now; CUDA has read the choice and keeps it
+    # NVML counts the GPUs of the restored variable; CUDA has read the variable and keeps its value
     if listed is None:
         del os.environ[VISIBLE]
     else:
@@ -235,29 +233,29 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
 
 
 def name_left_out() -> None:
-    """Say on stderr which contributors' folders no command takes, and why."""
+    """Print to stderr which contributors' folders are left out, and why."""
     for name, reason in solutions.left_out().items():
         print(f"study: contributors/{name} is left out: {reason}", file=sys.stderr)
 
 
 def left_out(op: str, case: str, reason: str) -> str:
-    """Return the line on a case that does not fit the device."""
+    """Return a line on a case that does not fit the device."""
     return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
 
 
 def about(names: Container[str] | None = None) -> dict[str, About]:
-    """Return note and digest of each solution by its name, for boards.
+    """Return the facts of each solution by name, for boards.
 
-    Peers whose library is missing here are included: a record may come from another machine.
+    Absent peers are included, since a record may come from another machine.
 
     Args:
         names: The solutions' names; None for all.
     """
     from common.board.table import About
 
-    everyone = solutions.everyone(installed=False)
+    all_solutions = solutions.everyone(installed=False)
     return {
         solution.name: About(solution.note, solution.digest)
-        for solution in everyone
+        for solution in all_solutions
         if names is None or solution.name in names
     }

@@ -1,8 +1,8 @@
-"""`study profile`: what binds each board case of a folder: memory, arithmetic or launching.
+"""`study profile`: report the bottleneck of each board case: memory, arithmetic or launching.
 
-The clock's samples decide: a call that keeps the host longer than the GPU is bound by launching,
-any other by the slower of its two limits, which the same run measured. A Chrome trace of each case
-and Nsight Compute's counters, where it is installed, complete the picture.
+A call that takes the host longer than the GPU is bound by launching. Any other call is bound by the
+slower of its two limits, which the same run measures. The command also writes a Chrome trace of
+each case, and prints Nsight Compute's counters if it is installed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from common.records.lines import Record
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
+"""The bottleneck of a call, by its slower limit."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Report what binds each board case of a folder: memory, arithmetic or launching."""
+    """Report the bottleneck of each board case of a folder."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.chosen(options)
     device = shared.device(options)
@@ -59,7 +60,7 @@ HEADER = (
     "reached", "sustained", "of peak", "binds",
 )  # fmt: skip
 WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
-"""Of the columns; a negative width aligns to the left."""
+"""The widths of the columns; a negative width aligns to the left."""
 LEGEND = (
     "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
     " is longer than GPU µs\n"
@@ -71,7 +72,7 @@ LEGEND = (
 
 
 def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
-    """Return the cells of a case that no clock is needed for."""
+    """Return the cells of a case that need no timing."""
     work = op.timed_work(case, direction)
     intensity = work.flops / work.bytes if work.bytes else 0.0
     amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
@@ -79,11 +80,11 @@ def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
 
 
 def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
-    """Return the cells of a timed row; `work` is that of one sample, backward included."""
+    """Return the cells of a timed row; `work` is one sample's work, with backward if timed."""
     from common.board.ranking import limit, sustained_share
 
     (slower, name), no_grad = limit(row), row.host.get("no_grad")
-    gpu, host = (each["solution"].median for each in (row.gpu, row.host))
+    gpu, host = (times["solution"].median for times in (row.gpu, row.host))
     of_peak = least(work, peak, dtype) / gpu if peak else None
     shares = (slower / gpu, sustained_share(row), of_peak)
     return [
@@ -97,9 +98,9 @@ def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
 
 
 def least(work: Work, peak: Peak, dtype: str) -> float:
-    """Return the microseconds that the work takes at the datasheet's peak.
+    """Return the microseconds of the work at the datasheet's peak.
 
-    Only dense products run at the peak's FLOP rate; other arithmetic counts as free.
+    Only dense products run at the peak's FLOP rate; other arithmetic is counted as free.
     """
     arithmetic = work.flops / peak.flops_per_second[dtype] if work.products else 0.0
     return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
@@ -119,15 +120,15 @@ def _padded(cells: Sequence[str]) -> str:
 def profile(
     chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
 ) -> None:
-    """Print a line for each case and direction of the solutions, and write the traces."""
+    """Print a line for each case and direction of the solutions, and write traces."""
     from common.grading.memory import DeviceMemory
     from common.grading.sweep import Sweep
 
     for solution in chosen:
-        # a sweep each, since its probe is calibrated while no solution has run in it
+        # a new sweep for each solution: the probe is calibrated before a solution has run
         with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
             timed = _print_times(sweep, solution)
-            # only now: a process that a profiler has been in is slower for good
+            # after the timing: a profiler makes its process slower permanently
             _write_traces(sweep, solution, timed)
         _print_counters(solution, timed)
     if not ncu.installed():
@@ -135,7 +136,7 @@ def profile(
 
 
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
-    """Print a line for each case and direction; return those that were timed."""
+    """Print a line for each case and direction; return the timed cases and directions."""
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure import machine, rows
@@ -152,7 +153,7 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
         if isinstance(measured, TooLarge):
             print(shared.left_out(solution.op, measured.case.name, measured.reason))
             continue
-        for row, direction in zip((each.row for each in measured), DIRECTIONS, strict=True):
+        for row, direction in zip((timing.row for timing in measured), DIRECTIONS, strict=True):
             case = by_name[row.case]
             cells = counts(op, case, direction)
             if row.gpu:
@@ -171,7 +172,7 @@ def _write_traces(
 
     folder, op = paths.PROFILES / solution.handle / solution.path.stem, ops.load(solution.op)
     for case, direction in timed:
-        worker = sweep.worker(solution)  # which writes no file
+        worker = sweep.worker(solution)  # the sandboxed worker cannot write the file itself
         reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
         if "trace" not in reply:
             print(f"no trace of {case.name} {shared.TIMED[direction]}: {reply.get('reason', '')}")
@@ -184,7 +185,7 @@ def _write_traces(
 
 def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:
     if ncu.installed():
-        # one direction a case, the last: with backward, if that was timed
+        # only the last direction of a case: with backward if backward was timed
         for case, direction in dict(timed).items():
             lines = ncu.lines(solution, case, direction)
             print(f"ncu, {case.name} {shared.TIMED[direction]}:", *lines, sep="\n    ", flush=True)

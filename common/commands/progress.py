@@ -1,4 +1,4 @@
-"""The steps of a long command: a bar on a terminal, elsewhere a line every half a minute."""
+"""Show a command's progress: a bar on a terminal, otherwise a line every half a minute."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 PERIOD = 30.0
-"""Seconds between two lines where stderr is no terminal."""
+"""Seconds between two lines if stderr is not a terminal."""
 
 
 class Progress:
-    """The steps that are done, how many there are, and the time left; a context manager."""
+    """A context manager that shows the done steps, all steps and the time left."""
 
     def __init__(self, unit: str, total: int, now: Callable[[], float] = time.monotonic) -> None:
         """Start the clock.
@@ -32,7 +32,7 @@ class Progress:
         self._done = self._kept = 0
         self._verdicts: Counter[str] = Counter()
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """Returns the devices at work, and all; they are said where there are several."""
+        """Returns the number of busy devices and of all devices; shown for several devices."""
         self._bars = _bars(now)
         self._bars.add_task(unit, total=total)
         (self._task,) = self._bars.tasks
@@ -47,7 +47,7 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop showing; a bar that is full goes by what was counted, not by the last step."""
+        """Stop the display; a full bar is labelled with the unit instead of the last step."""
         self._end.set()
         if self._done == self._total:
             self._bars.update(self._task.id, description=self._unit)
@@ -58,8 +58,8 @@ class Progress:
 
         Args:
             text: The name of the step.
-            kept: Whether an earlier run did it, which says nothing of the time left.
-            verdicts: The verdicts that it came to.
+            kept: Whether an earlier run did the step, so that the time left ignores it.
+            verdicts: The verdicts of the step.
         """
         self._done += 1
         self._kept += kept
@@ -69,12 +69,12 @@ class Progress:
         self._bars.update(self._task.id, advance=1, description=shown)
 
     def doing(self, text: str) -> None:
-        """Say what is being done once all steps are."""
+        """Show an activity that is not a step."""
         self._doing = text
         self._bars.update(self._task.id, description=text)
 
     def skip(self, steps: int) -> None:
-        """Take steps that are left out off the total, as far as they are still to do."""
+        """Subtract left-out steps from the total, but keep the total at least at the done steps."""
         self.total(max(self._total - steps, self._done))
 
     def say(self, line: str) -> None:
@@ -82,19 +82,19 @@ class Progress:
         self._bars.console.print(line, markup=False, highlight=False, soft_wrap=self._bars.disable)
 
     def total(self, steps: int) -> None:
-        """Set the number of steps, once it is known."""
+        """Set the number of steps."""
         self._total = steps
         self._bars.update(self._task.id, total=steps)
 
     def line(self) -> str:
-        """Return the state in a line.
+        """Return the state as a line.
 
-        Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`,
-        and behind the time left, where they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and
-        `3 of 4 devices busy`.
+        Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
+        If they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and `3 of 4 devices busy` follow
+        the time left.
         """
         took, measured = self._task.elapsed or 0.0, self._done - self._kept
-        rest = self._total - self._done  # of what follows the last step nothing is known
+        rest = self._total - self._done  # the time after the last step is unknown
         left = took / measured * rest if measured and rest else None
         about = [] if left is None else [f"about {duration(left)} left"]
         counted = f"{self._done} of {self._total} {self._unit}"
@@ -102,12 +102,12 @@ class Progress:
         return f"study: {', '.join(words)} ({self._doing})"
 
     def _state(self) -> list[str]:
-        """Return the rate, the verdicts and the busy devices in words, as far as they are known."""
+        """Return texts of the rate, the verdicts and the busy devices, as far as known."""
         took, measured = self._task.elapsed, self._done - self._kept
         rate = [f"{measured / took:.2f} {self._unit}/s"] if self._verdicts and took else []
         verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
-        busy, all_of_them = self.busy()
-        devices = [f"{busy} of {all_of_them} devices busy"] * (all_of_them > 1)
+        busy, all_devices = self.busy()
+        devices = [f"{busy} of {all_devices} devices busy"] * (all_devices > 1)
         return [*rate, *verdicts, *devices]
 
     def _print_lines(self) -> None:
@@ -116,9 +116,9 @@ class Progress:
 
 
 def _bars(now: Callable[[], float]) -> RichProgress:
-    """Return progress bars for stderr by a clock in seconds, hidden if stderr is no terminal.
+    """Return progress bars for stderr with a clock in seconds, hidden if stderr is no terminal.
 
-    Lines printed on the bars' console stand above them, and so does what is printed on a terminal.
+    Output to the bars' console, and stdout on a terminal, is printed above the bars.
     """
     from rich.console import Console
     from rich.progress import (
@@ -134,7 +134,7 @@ def _bars(now: Callable[[], float]) -> RichProgress:
     from rich.table import Column
 
     console = Console(stderr=True)
-    # of all columns the description gives way on a narrow terminal
+    # on a narrow terminal only the description is cut
     bar = 10 if console.width < 120 else 40
     rest = max(console.width - bar - 32, 10)
     described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
@@ -146,14 +146,14 @@ def _bars(now: Callable[[], float]) -> RichProgress:
         TimeRemainingColumn(table_column=Column(no_wrap=True)),
         console=console,
         disable=not console.is_terminal,
-        redirect_stdout=sys.stdout.isatty(),  # else a file would lose its lines to the terminal
+        redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
         speed_estimate_period=600,
         get_time=now,
     )
 
 
 def duration(seconds: float, exact: bool = False) -> str:
-    """Return seconds in words: `40 s`, `9 min`, or `9 min 20 s` if that is to be exact."""
+    """Return seconds as `40 s`, `9 min`, or with `exact` `9 min 20 s`."""
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{rest} s"

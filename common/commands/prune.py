@@ -1,4 +1,4 @@
-"""`study prune`: drops raw samples and superseded rows that no board or comparison shows."""
+"""`study prune`: drop raw samples and superseded rows that no board or comparison shows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _agreed() -> bool:
     if not sys.stdin.isatty():
-        raise UserError("prune asks before it drops anything: run it in a terminal, or give --yes")
+        raise UserError("prune asks before it drops data: run it in a terminal, or give --yes")
     try:
         return input("Drop them? [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

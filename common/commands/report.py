@@ -1,4 +1,4 @@
-"""The answers of one tier: when each solution fails, its smallest failures, and its coverage."""
+"""Report the answers of one tier: each solution's failures, their condition, and the coverage."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from common.spec import Case, Direction, Fact, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
 
 SHOWN = 2
-"""The cases shown of each group of failures, the smallest ones."""
+"""The number of cases to show of each group of failures, the smallest cases first."""
 REASONS = 3
-"""The reasons shown for which verdicts are not supported, the commonest ones."""
+"""The number of reasons to show for unsupported cases, the most common reasons first."""
 COUNT = re.compile(r" \(\d+ of \d+\)$")
 _PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
 STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
 MARGIN = 4 * " "
 TICKS = 8
-"""The columns of a picture from one index in its heading to the next."""
+"""The columns between two indices in a picture's heading."""
 FEW = 0.1
-"""The share of a tier's cases below which a solution is told how few it answers."""
+"""The share of answered cases below which a line reports the coverage."""
 
 
 @dataclass(frozen=True)
@@ -44,35 +44,35 @@ class Answer:
 
     @property
     def failures(self) -> Iterator[tuple[tuple[Direction, ...], Verdict]]:
-        """Yield each failure once, with the directions that it is the verdict of."""
-        several: dict[tuple[str, str], list[Direction]] = defaultdict(list)
-        for direction, found in self.verdicts.items():
-            if not found.fine:
-                several[found.verdict, found.reason].append(direction)
-        for directions in several.values():
+        """Yield each distinct failure, with the directions that have it."""
+        by_failure: dict[tuple[str, str], list[Direction]] = defaultdict(list)
+        for direction, verdict in self.verdicts.items():
+            if not verdict.fine:
+                by_failure[verdict.verdict, verdict.reason].append(direction)
+        for directions in by_failure.values():
             yield tuple(directions), self.verdicts[directions[0]]
 
     @property
     def outcome(self) -> str:
-        """The verdict, or that of each direction where they differ."""
-        several = {direction: found.verdict for direction, found in self.verdicts.items()}
-        if len(set(several.values())) == 1:
-            return next(iter(several.values()))
-        return " and ".join(f"{direction} {verdict}" for direction, verdict in several.items())
+        """The verdict, or the verdict of each direction if they differ."""
+        names = {direction: verdict.verdict for direction, verdict in self.verdicts.items()}
+        if len(set(names.values())) == 1:
+            return next(iter(names.values()))
+        return " and ".join(f"{direction} {name}" for direction, name in names.items())
 
-    def has(self, verdict: str) -> bool:
-        """Return whether it is the verdict of a direction."""
-        return any(found.verdict == verdict for found in self.verdicts.values())
+    def has(self, name: str) -> bool:
+        """Return whether a direction has this verdict."""
+        return any(verdict.verdict == name for verdict in self.verdicts.values())
 
     @property
     def empty(self) -> bool:
-        """Whether the output has no element, so that no mistake shows."""
+        """Whether the output has no element, so that no mistake is visible."""
         return math.prod(self.op.output(self.case)) == 0
 
 
 @dataclass(frozen=True)
 class Group:
-    """The failures of one solution with one verdict in the same directions."""
+    """The failures of a solution with the same verdict in the same directions."""
 
     solution: str
     directions: tuple[Direction, ...]
@@ -83,7 +83,7 @@ class Group:
 
     @property
     def by_size(self) -> list[Answer]:
-        """The failing answers, the case that moves and computes least first."""
+        """The failing answers, in the order of the cases' bytes and FLOPs."""
 
         def size(answer: Answer) -> tuple[int, int]:
             work = answer.op.work(answer.case, "forward")
@@ -93,66 +93,68 @@ class Group:
 
     @property
     def smallest(self) -> list[Verdict]:
-        """The failures of the smallest cases, each reason and each line of source once.
+        """The smallest cases' failures with distinct reasons, or distinct lines of source.
 
-        Reasons that differ in a last count alone, such as "(4 of 4)", are the same.
+        Reasons that differ only in a count at the end, such as "(4 of 4)", are equal.
         """
-        several: dict[str, Verdict] = {}
+        by_reason: dict[str, Verdict] = {}
         for answer in self.by_size:
-            found = answer.verdicts[self.directions[0]]
-            place = _PLACE.search(found.reason)
-            several.setdefault(place[0] if place else COUNT.sub("", found.reason), found)
-        return list(several.values())[:SHOWN]
+            verdict = answer.verdicts[self.directions[0]]
+            place = _PLACE.search(verdict.reason)
+            by_reason.setdefault(place[0] if place else COUNT.sub("", verdict.reason), verdict)
+        return list(by_reason.values())[:SHOWN]
 
     @property
     def condition(self) -> str:
-        """The property that separates the failures from the passes, "" if there is none."""
-        passing = [each for each in self.everyone if self._verdict(each) == "PASSED"]
-        failing, passed = ([self._facts(each) for each in some if not each.empty]
-                           for some in (self.failing, passing))  # fmt: skip
+        """The property that separates the failures from the passes; "" without such a property."""
+        passing = [answer for answer in self.everyone if self._verdict(answer) == "PASSED"]
+        failing, passed = ([self._facts(answer) for answer in answers if not answer.empty]
+                           for answers in (self.failing, passing))  # fmt: skip
         return failing_condition(failing, passed)
 
     @property
     def everywhere(self) -> str:
-        """How many failures there are, where every case fails that could show the mistake."""
+        """The number of failures in words if all cases with an element fail; "" otherwise."""
         fails, answered = len(self.failing), self._answered
         if fails == len(answered):
             return f"every case ({fails})"
-        elements = sum(not each.empty for each in answered)
-        if fails == elements and not any(each.empty for each in self.failing):
+        elements = sum(not answer.empty for answer in answered)
+        if fails == elements and not any(answer.empty for answer in self.failing):
             return f"every case that has an element ({fails})"
         return ""
 
     @property
     def count(self) -> str:
-        """The number of failures, of the cases that are answered in this direction, in words."""
+        """The number of failures among the answered cases of this direction, in words."""
         return self.everywhere or f"{len(self.failing)} of {len(self._answered)} cases"
 
     @property
     def _answered(self) -> list[Answer]:
-        return [each for each in self.everyone if self._verdict(each) not in ("", "UNSUPPORTED")]
+        return [
+            answer for answer in self.everyone if self._verdict(answer) not in ("", "UNSUPPORTED")
+        ]
 
     def _verdict(self, answer: Answer) -> str:
-        """Return the verdict in this direction, empty where the case does not ask for it."""
-        found = answer.verdicts.get(self.directions[0])
-        return found.verdict if found else ""
+        """Return the verdict in this direction; "" if the case does not have the direction."""
+        verdict = answer.verdicts.get(self.directions[0])
+        return verdict.verdict if verdict else ""
 
     def _facts(self, answer: Answer) -> dict[str, Fact]:
-        """Return the case's properties, less the upstream gradient's where forward fails."""
+        """Return the case's properties; without the upstream gradient's if forward fails."""
         facts = dict(answer.op.facts(answer.case))
         if "forward" in self.directions:
             facts.pop("upstream", None)
         return facts
 
 
-def coverage(found: Iterable[Verdict]) -> tuple[set[str], list[str]]:
-    """Return the solutions that answer no case, and a line on each that answers few or none.
+def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
+    """Return the solutions that answer no case, and a line on each solution with few answers.
 
     A failure in either direction is an answer too.
     """
     cases: dict[str, set[str]] = defaultdict(set)
     answered: dict[str, set[str]] = defaultdict(set)
-    for verdict in found:
+    for verdict in verdicts:
         cases[verdict.solution].add(verdict.case)
         if verdict.verdict != "UNSUPPORTED":
             answered[verdict.solution].add(verdict.case)
@@ -167,19 +169,19 @@ def coverage(found: Iterable[Verdict]) -> tuple[set[str], list[str]]:
 
 
 class TierReport:
-    """The answers of one tier: the first failure of each group at once, a summary in the end."""
+    """Report the answers of one tier: a group's first failure at once, a summary at the end."""
 
     def __init__(self, tier: str, verbose: bool, picture: bool = False) -> None:
         """Start with no answer.
 
         Args:
             tier: The name of the tier.
-            verbose: Whether every failure is shown at once.
-            picture: Whether a picture of the wrong elements follows each failure that is shown.
+            verbose: Whether to print every failure at once.
+            picture: Whether to print a picture of the wrong elements after each printed failure.
         """
         self.tier, self._verbose, self._picture = tier, verbose, picture
         self._answers: dict[tuple[str, str], Answer] = {}
-        """By the names of solution and case."""
+        """The answers by the names of solution and case."""
 
     @property
     def failed(self) -> bool:
@@ -194,20 +196,20 @@ class TierReport:
 
     @property
     def failures(self) -> set[tuple[str, str]]:
-        """The names of solution and case of the answers that fail."""
+        """The names of solution and case of the failing answers."""
         return {key for key, answer in self._answers.items() if any(answer.failures)}
 
     @property
     def share(self) -> str:
-        """The share of cases that pass, if in part, and why others do not; "" if there is no pass.
+        """The share of passing cases, and why the others are not supported; "" without a pass.
 
-        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, and
-        `10 of 123 cases; 123 not supported or in part: ...` where some of the passes lack backward.
+        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, or
+        `10 of 123 cases; 123 not supported or in part: ...` if some passing cases lack backward.
         """
-        several = list(self._answers.values())
-        passed = sum(answer.has("PASSED") for answer in several)
-        lacking = [answer for answer in several if answer.has("UNSUPPORTED")]
-        share = f"{passed} of {len(several)} cases" if passed else ""
+        answers = list(self._answers.values())
+        passed = sum(answer.has("PASSED") for answer in answers)
+        lacking = [answer for answer in answers if answer.has("UNSUPPORTED")]
+        share = f"{passed} of {len(answers)} cases" if passed else ""
         if not (passed and lacking):
             return share
         reasons = Counter(
@@ -234,19 +236,19 @@ class TierReport:
         everyone: dict[str, list[Answer]] = defaultdict(list)
         for (solution, _), answer in self._answers.items():
             everyone[solution].append(answer)
-            for where, found in answer.failures:
-                failing[solution, where, found.verdict].append(answer)
-        return [Group(*key, several, everyone[key[0]]) for key, several in failing.items()]
+            for directions, failure in answer.failures:
+                failing[solution, directions, failure.verdict].append(answer)
+        return [Group(*key, answers, everyone[key[0]]) for key, answers in failing.items()]
 
     def unexplained(
         self, explained: Collection[tuple[str, Direction]]
     ) -> Iterator[tuple[Group, Case]]:
-        """Yield each group that no property and no cause explains, and its smallest case.
+        """Yield each group without a known property and cause, with the group's smallest case.
 
-        A group of all cases is left out, since it needs no property to fail.
+        A group of all cases is left out, since its failure does not depend on a property.
 
         Args:
-            explained: The solutions and directions whose cause is known.
+            explained: The solutions and directions with a known cause.
         """
         for group in self.groups():
             known = any((group.solution, direction) in explained for direction in group.directions)
@@ -255,9 +257,9 @@ class TierReport:
                 yield group, group.by_size[0].case
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
-        """Take the verdicts of one solution and case, one for each direction.
+        """Add the verdicts of one solution and case, one for each direction.
 
-        Those of a case that was taken before replace the earlier ones.
+        They replace earlier verdicts of the same solution and case.
         """
         name = directions[0].solution
         answer = Answer(op, case, {verdict.direction: verdict for verdict in directions})
@@ -265,30 +267,32 @@ class TierReport:
         for verdict in directions:
             for note in verdict.notes if self._verbose else ():
                 print(f"{name} {verdict.case} {verdict.direction}, a note: {note}")
-        for where, found in answer.failures:
-            if self._verbose or not self._has(name, where, found.verdict):
-                before = earlier and earlier.verdicts[where[0]].verdict
-                instead = f", {before} in the interpreter" if before else ""
-                print(f"{name} {found.case} {' and '.join(where)}: {found.verdict}{instead}")
-                self._show(found.reason, found)
+        for failing, failure in answer.failures:
+            if self._verbose or not self._has(name, failing, failure.verdict):
+                before = earlier and earlier.verdicts[failing[0]].verdict
+                interpreted = f", {before} in the interpreter" if before else ""
+                where = f"{name} {failure.case} {' and '.join(failing)}"
+                print(f"{where}: {failure.verdict}{interpreted}")
+                self._show(failure.reason, failure)
         self._answers[name, case.name] = answer
 
-    def _has(self, solution: str, where: tuple[Direction, ...], verdict: str) -> bool:
-        """Return whether a solution has failed so on a case before."""
+    def _has(self, solution: str, failing: tuple[Direction, ...], verdict: str) -> bool:
+        """Return whether an earlier case of the solution has this verdict in these directions."""
         return any(
-            name == solution and (where, verdict) == (directions, found.verdict)
+            name == solution and (failing, verdict) == (directions, failure.verdict)
             for (name, _), answer in self._answers.items()
-            for directions, found in answer.failures
+            for directions, failure in answer.failures
         )
 
     def end(self) -> None:
-        """Print a summary of each group, the cases of each verdict, and what is not answered."""
+        """Print a summary of each group, the number of cases by verdict, and unsupported cases."""
         groups, verdicts = self.groups(), list(self._verdicts())
         for group in groups:
             self._summarize(group)
         for solution in dict.fromkeys(verdict.solution for verdict in verdicts):
-            ours = [verdict for verdict in verdicts if verdict.solution == solution]
-            outcomes = [each.outcome for key, each in self._answers.items() if key[0] == solution]
+            outcomes = [
+                answer.outcome for (name, _), answer in self._answers.items() if name == solution
+            ]
             counted = ", ".join(f"{n} {name}" for name, n in Counter(outcomes).most_common())
             hidden = any(
                 len(group.failing) > len(group.smallest)
@@ -298,17 +302,19 @@ class TierReport:
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
             cases = f"{len(outcomes)} case{'s' * (len(outcomes) > 1)}"
             print(wrapped(f"{solution}, {self.tier}: {counted} of {cases}{more}"))
-            left_out = dict.fromkeys(
-                (found.case, found.reason) for found in ours if found.verdict == "UNSUPPORTED"
+            unsupported = dict.fromkeys(
+                (verdict.case, verdict.reason)
+                for verdict in verdicts
+                if verdict.solution == solution and verdict.verdict == "UNSUPPORTED"
             )
-            for reason, n in Counter(reason for _, reason in left_out).most_common():
+            for reason, n in Counter(reason for _, reason in unsupported).most_common():
                 line = f"unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})"
                 print(wrapped(line, MARGIN))
         for line in coverage(verdicts)[1]:
             print(line)
 
     def _summarize(self, group: Group) -> None:
-        """Print when a group fails, then its smallest cases, as far as no line has said it yet."""
+        """Print a group's condition and smallest cases, unless all of it is already printed."""
         condition, failures = group.condition, group.smallest
         if not condition and len(failures) == 1:
             return
@@ -319,19 +325,18 @@ class TierReport:
         for verdict in () if self._verbose else failures:
             self._show(f"{verdict.case}: {verdict.reason}", verdict)
 
-    def _show(self, line: str, found: Verdict) -> None:
-        """Print a line on a failure, and its picture where one is asked for."""
-        folder = paths.CONTRIBUTORS / found.solution.partition("/")[0]
-        plan = [f"asked {each}" for each in found.plan.splitlines()] if self._verbose else []
+    def _show(self, line: str, failure: Verdict) -> None:
+        """Print a line on a failure, and with `picture` its picture."""
+        folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
+        plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
         print(wrapped(printable(line), MARGIN), flush=True)
-        for each in (*excerpt(found.reason, folder), *plan):
-            print(f"{MARGIN}{printable(each)}", flush=True)
-        if self._picture and found.picture:
+        for text in (*excerpt(failure.reason, folder), *plan):
+            print(f"{MARGIN}{printable(text)}", flush=True)
+        if self._picture and failure.picture:
             console = terminal.console()
-            with (
-                console.capture() as captured
-            ):  # it would print over the bar, where `print` does not
-                console.print(drawn(found.picture), soft_wrap=True)
+            # captured, since the console would overwrite the progress bar, unlike `print`
+            with console.capture() as captured:
+                console.print(drawn(failure.picture), soft_wrap=True)
             print(captured.get(), end="", flush=True)
 
 
@@ -339,9 +344,9 @@ class TierReport:
 
 
 def excerpt(reason: str, folder: Path) -> Iterator[str]:
-    """Yield the lines that show each place of the reason in the folder's files.
+    """Yield the lines of source to which a reason refers, in the folder's files.
 
-    For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)` these are
+    For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)`, yield
 
         rope.py:31
         31 |     col = tl.arange(0, d)
@@ -356,14 +361,15 @@ def excerpt(reason: str, folder: Path) -> Iterator[str]:
         line = printable(lines[int(number) - 1])
         yield f"{name}:{number}"
         yield f"{number} | {line}"
-        if named := _common(reason[match.end() :].removeprefix(": "), line):
-            yield f"{' ' * len(number)} | {' ' * line.index(named)}{'^' * len(named)}"
+        if expression := _common(reason[match.end() :].removeprefix(": "), line):
+            yield f"{' ' * len(number)} | {' ' * line.index(expression)}{'^' * len(expression)}"
 
 
 def _common(text: str, line: str) -> str:
-    """Return the expression at the start of the text, after which words may follow.
+    """Return the expression at the start of the text, which other words may follow.
 
-    It is the longest start that the line has, "" where that is no code: the line has changed.
+    The expression is the longest start of the text in the line; "" if this is not code, since the
+    line has changed.
     """
     lengths = range(len(text), 0, -1)
     longest = next((text[:n].strip() for n in lengths if text[:n].strip() in line), "")
@@ -374,9 +380,9 @@ def _common(text: str, line: str) -> str:
 
 
 def drawn(picture: Picture) -> Text:
-    """Return the drawing: a heading, a line for each row of cells, and the meaning of a cell.
+    """Return the drawing: a heading, a line for each row of cells, and a legend.
 
-    Example, of a result of 4 positions and 16 features:
+    Example for an output of 4 positions and 16 features:
 
                    feature
                    0       8
@@ -403,7 +409,7 @@ def drawn(picture: Picture) -> Text:
 
 
 def _legend(picture: Picture) -> str:
-    """Return the meaning of the marks and of a cell."""
+    """Return the legend of the marks and of a cell."""
     marks = "".join(picture.cells)
     named = ((WRONG, "wrong"), (SOME, "wrong in part"), (RIGHT, "right"))
     meaning = "  ".join(f"{mark} {words}" for mark, words in named if mark in marks)

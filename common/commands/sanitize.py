@@ -1,4 +1,4 @@
-"""`study sanitize`: sanitizers over smoke cases, for faults that guard bands and two runs miss."""
+"""`study sanitize`: run sanitizers, which find errors that guard bands and two runs miss."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from common.spec import Case, Op
 from common.tools import sanitizers
 
 SAMPLE = 12
-"""Smoke cases of each op under NVIDIA's tools by default: they slow a kernel down fifty times."""
+"""The default number of smoke cases of an op; NVIDIA's tools slow a kernel down fifty times."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +48,14 @@ def sanitize(
     tools: Sequence[str],
     verbose: bool = False,
 ) -> bool:
-    """Print what each tool finds in each solution; return whether every one is clean.
+    """Print each tool's findings in each solution; return whether there is no finding.
 
     Raises:
-        UserError: A tool is not installed or does not run here.
+        UserError: A tool is not installed or does not run on this machine.
     """
     clean = True
     for op, cases in cases_of:
-        for solution in (each for each in chosen if each.op == op.name):
+        for solution in (solution for solution in chosen if solution.op == op.name):
             for tool in tools:
                 clean = sanitizers.sanitize(tool, solution, cases, verbose) and clean
     return clean

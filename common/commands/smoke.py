@@ -1,4 +1,4 @@
-"""The smoke cases of one folder, graded, compiled and told, for `check` and its `--watch`."""
+"""Grade, compile and report the smoke cases of one folder, for `check` and `check --watch`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from common.spec import Case, Direction, Op, Tier
 
 Names = tuple[str, str]
-"""Of a solution and of a case."""
+"""The names of a solution and of a case."""
 
 
 @contextlib.contextmanager
 def started(device: str, verbose: bool) -> Iterator[tuple[ForkServer, Compiler]]:
-    """Start a fork server and a compiler; while the server imports torch, this process does too."""
+    """Start a fork server and a compiler; import torch here while the server imports it."""
     from common.grading.fork_server import ForkServer
 
     with contextlib.closing(ForkServer(device, quiet=not verbose)) as server:
@@ -44,18 +44,19 @@ def started(device: str, verbose: bool) -> Iterator[tuple[ForkServer, Compiler]]
             yield server, compiler
 
 
-def sweep_of(server: ForkServer, memory: int | None, **how: Any) -> Sweep:
-    """Return a sweep on the server's device that takes so many bytes of a GPU's memory at most."""
+def sweep_of(server: ForkServer, memory: int | None, **options: Any) -> Sweep:
+    """Return a sweep on the server's device that takes at most `memory` bytes of GPU memory."""
     from common.grading.memory import DeviceMemory
     from common.grading.sweep import Sweep
 
-    return Sweep(server.device, server=server, memory=DeviceMemory.of(server.device, memory), **how)
+    device_memory = DeviceMemory.of(server.device, memory)
+    return Sweep(server.device, server=server, memory=device_memory, **options)
 
 
 def earlier_rows(server: ForkServer) -> Results:
-    """Return what was measured on the server's device, with which a process shares its memory.
+    """Return the records of the server's device, after a check that its memory can be shared.
 
-    Import what the board will need, while the fork server imports Triton.
+    Import the board's modules while the fork server imports Triton.
     """
     from common.board import terminal  # noqa: F401
     from common.grading.sharing import check_sharing
@@ -74,23 +75,23 @@ def grade_smoke_cases(
     first: Collection[Names] = (),
     only: Collection[Names] = (),
 ) -> Generator[Graded]:
-    """Grade the smoke cases, several at once: on a GPU most of their time is compilation.
+    """Grade smoke cases, several at a time, since compilation takes most of their time on a GPU.
 
     Args:
         chosen: The solutions.
         server: The fork server.
-        memory: The bytes of a GPU's memory to take at most.
-        first: These are asked before all others.
-        only: No others are asked; all by default.
+        memory: The limit of GPU memory in bytes.
+        first: The cases to grade first.
+        only: The cases to grade; all by default.
     """
     from common.grading import grade as grading
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
 
-    keeping = functools.partial(grading.grade_case, keep=True)
+    grade_and_keep = functools.partial(grading.grade_case, keep=True)
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     with (
-        sweep_of(server, memory, overlap=True, grade=keeping) as sweep,
+        sweep_of(server, memory, overlap=True, grade=grade_and_keep) as sweep,
         Progress("smoke cases", count(chosen, due, only)) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
@@ -109,26 +110,26 @@ def grade_smoke_cases(
 
 
 def named(case: str, chosen: Iterable[Solution], device: str, tiers: Sequence[Tier]) -> set[Names]:
-    """Return the solutions' names, each with the case's.
+    """Return each solution's name with the case's name.
 
     Raises:
-        UserError: No op of the solutions has such a case in the tiers.
+        UserError: No op of the solutions has this case in the tiers.
     """
     from common import ops
 
-    every = [
-        each.name
+    known = [
+        known_case.name
         for op in map(ops.load, sorted({solution.op for solution in chosen}))
         for tier in tiers
-        for each in op.tier(tier, device)
+        for known_case in op.tier(tier, device)
     ]
-    if case not in every:
-        raise UserError(f"no case {case} of {' or '.join(tiers)}{did_you_mean(case, every)}")
+    if case not in known:
+        raise UserError(f"no case {case} of {' or '.join(tiers)}{did_you_mean(case, known)}")
     return {(solution.name, case) for solution in chosen}
 
 
 def is_asked(solution: Solution, case: Case, only: Collection[Names]) -> bool:
-    """Return whether a solution is asked a case, where none is named or only those."""
+    """Return whether to run a solution on a case: always if `only` is empty."""
     return not only or (solution.name, case.name) in only
 
 
@@ -137,7 +138,7 @@ def count(
     due: Iterable[tuple[Op[Any], Sequence[Case]]],
     only: Collection[Names],
 ) -> int:
-    """Return how many cases all solutions together are asked."""
+    """Return the number of pairs of a solution and a case to run."""
     return sum(
         is_asked(solution, case, only)
         for op, cases in due
@@ -147,42 +148,43 @@ def count(
     )
 
 
-def compiled(found: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
-    """Yield the cases as they are graded, then again each one whose kernels do not compile."""
-    judged: list[tuple[Graded, Future[Graded]]] = []
+def compiled(graded_cases: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
+    """Yield the cases as they are graded, then again the cases whose kernels do not compile."""
+    submitted: list[tuple[Graded, Future[Graded]]] = []
     try:
-        for graded in found:
-            judged.append((graded, compiler.submit(graded)))
+        for graded in graded_cases:
+            submitted.append((graded, compiler.submit(graded)))
             yield graded
-        with Progress("cases compiled", len(judged)) as steps:
-            for graded, future in judged:
+        with Progress("cases compiled", len(submitted)) as steps:
+            for graded, future in submitted:
                 if future.result() != graded:
                     yield future.result()
                 steps.done(f"{graded.solution.name} {graded.case.name}")
     finally:
-        wait([future for _, future in judged if not future.cancel()])  # it awaits no cancelled one
+        # `wait` would not return for a cancelled future
+        wait([future for _, future in submitted if not future.cancel()])
 
 
 def take_all(
-    found: Iterable[Graded],
+    graded_cases: Iterable[Graded],
     report: TierReport,
     server: ForkServer,
     memory: int | None = None,
     stop: bool = False,
 ) -> None:
-    """Report cases as they are graded, then what they have in common.
+    """Report cases as they are graded, then the causes of the failures.
 
     Args:
-        found: The cases.
+        graded_cases: The cases.
         report: The report.
-        server: The fork server, which has solutions answer further cases where some fail.
-        memory: The bytes of a GPU's memory that these take at most.
-        stop: Whether to take no case after the first failure.
+        server: The fork server, which runs further cases to explain failures.
+        memory: The limit of GPU memory of the further cases, in bytes.
+        stop: Whether to stop at the first failure.
     """
     from common.grading.diagnosis import causes
 
     kept = []
-    for graded in found:
+    for graded in graded_cases:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
         kept.append(graded)
         if stop and report.failures:
@@ -204,17 +206,17 @@ def contrasts_of(
     server: ForkServer,
     memory: int | None = None,
 ) -> Iterator[Contrast]:
-    """Yield the cases that pass without one property, of the failures that nothing explains."""
+    """Yield, for unexplained failures, the passing cases that differ in one property."""
     from common.grading.diagnosis import Failing, contrasts
 
     known = {(cause.solution, direction) for cause in diagnoses for direction in cause.directions}
-    asked = {(graded.solution.name, graded.case): graded for graded in kept}
+    by_key = {(graded.solution.name, graded.case): graded for graded in kept}
     directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
     for group, case in report.unexplained(known):
         directions[group.solution, case] += group.directions
     failing = [
-        Failing(asked[key].solution, asked[key].problem.op, key[1], tuple(dict.fromkeys(several)))
-        for key, several in directions.items()
+        Failing(by_key[key].solution, by_key[key].problem.op, key[1], tuple(dict.fromkeys(of_case)))
+        for key, of_case in directions.items()
     ]
     if failing:
         with sweep_of(server, memory, overlap=True) as sweep:

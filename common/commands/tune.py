@@ -1,4 +1,4 @@
-"""`study tune`: the progress and the results of a search, as bars and lines."""
+"""`study tune`: search configurations, and print the progress and the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Search the configurations that a folder declares, and write the best where it reads them."""
+    """Search a folder's declared configurations, and write the best to the folder's configs."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.contributors(options)
     device = shared.device(options)
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     from common.tuning import search
     from common.tuning.search import CaseStarted, ConfigTimed, Found
 
-    found: list[Found] = []
+    results: list[Found] = []
     started = False
     with (
         contextlib.closing(
@@ -47,10 +47,10 @@ def run(options: argparse.Namespace) -> int:
                 case str():
                     steps.say(event)
                 case Found():
-                    found.append(event)
+                    results.append(event)
     if started:
-        for one in found:
-            print(*one.lines(), sep="\n")
+        for result in results:
+            print(*result.lines(), sep="\n")
         file = f"{machine.results_folder(device)}.json"
         print(f"study: the best of each shape is in contributors/{chosen[0].handle}/configs/{file}")
     return 0

@@ -1,6 +1,6 @@
-"""`study check --watch`: one folder, graded on the smoke cases again after each save.
+"""`study check --watch`: grade one folder on the smoke cases after each save.
 
-With `--case` and a GPU, a case of the board is timed after each save as well.
+With `--case` and a GPU, also time a case of the board after each save.
 """
 
 from __future__ import annotations
@@ -40,36 +40,36 @@ if TYPE_CHECKING:
         [Sequence[Solution], ForkServer, Compiler, TierReport, int | None, set[Names]],
         list[Record],
     ]
-    """Return the rows of the board's cases of these names; see `check.measure_board`."""
+    """Returns the rows of the board's cases with these names; see `check.measure_board`."""
 
 SUFFIXES = (".py", ".json")
-"""The files that a solution consists of: itself, its helpers and its configurations."""
-STEP = 50
-"""Milliseconds without a further save after which a save is complete."""
+"""The suffixes of a solution's files: the solution, its helpers and its configurations."""
+DEBOUNCE = 50
+"""Milliseconds without a further change after which a save is complete."""
 
 
 class Saved(Exception):
-    """A file was saved, or Ctrl-C came, while the folder was graded: that round is out of date."""
+    """A save or Ctrl-C during a round, which makes the round outdated."""
 
 
 def run(options: argparse.Namespace, measure: Measure) -> int:
     """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
 
     Args:
-        options: Those of `study check`.
-        measure: Measures the case that `options.case` names, if the board has it.
+        options: The options of `study check`.
+        measure: Measures the case `options.case` if the board has it.
 
     Returns:
-        0 if the last round was whole and found no failure, otherwise 1.
+        0 if the last round was complete and found no failure, otherwise 1.
 
     Raises:
-        UserError: There is no such folder.
+        UserError: The folder does not exist.
         ModuleNotFoundError: watchfiles is missing.
         OSError: The folder cannot be watched.
     """
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if not folder.is_dir():
-        shared.contributors(options)  # says what there is
+        shared.contributors(options)  # raises the error with the existing folders
     if not importlib.util.find_spec("watchfiles"):
         raise ModuleNotFoundError(name="watchfiles")
     end = threading.Event()
@@ -77,38 +77,42 @@ def run(options: argparse.Namespace, measure: Measure) -> int:
         smoke.earlier_rows(server)  # checks the device
         select = functools.partial(shared.contributors, options)
         watch = Watch(server, compiler, select, options, measure)
-        # in place of KeyboardInterrupt, which may strike amid an import
-        before = signal.signal(signal.SIGINT, lambda *_: watch.end())
+        # instead of KeyboardInterrupt, which might interrupt an import
+        previous = signal.signal(signal.SIGINT, lambda *_: watch.end())
         try:
             watch.follow(saves(folder, end))
         finally:
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous)
             end.set()
     return int(not watch.passes)
 
 
 def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
-    """Yield the solution's files that were saved, created or deleted, each time some were.
+    """Yield the set of changed, created or deleted files of the solution after each save.
 
-    The folder's parent is watched, so that the folder may be deleted and made again.
+    The parent folder is watched, so that the folder may be deleted and created again.
     """
     import watchfiles
 
-    def concerns(_: watchfiles.Change, path: str) -> bool:
+    def is_relevant(_: watchfiles.Change, path: str) -> bool:
         changed = Path(path)
         if changed.suffix not in SUFFIXES or not changed.is_relative_to(folder):
             return False
         return not is_hidden(changed, folder)
 
     watched = watchfiles.watch(
-        folder.parent, watch_filter=concerns, step=STEP, stop_event=end, raise_interrupt=False
+        folder.parent,
+        watch_filter=is_relevant,
+        step=DEBOUNCE,
+        stop_event=end,
+        raise_interrupt=False,
     )
     for changes in watched:
         yield {Path(path) for _, path in changes}
 
 
 class Watch:
-    """The rounds of one folder: each grades it as it is, until it is done or a file is saved."""
+    """Grades one folder in rounds; a save interrupts a round and starts the next."""
 
     def __init__(
         self,
@@ -121,69 +125,69 @@ class Watch:
         """Grade nothing yet.
 
         Args:
-            server: The fork server, which outlives all rounds.
-            compiler: The compiler, which does too.
-            select: Returns the solutions that the folder has at present.
-            options: Those of `study check`.
-            measure: Measures the board's case that `options.case` names.
+            server: The fork server of all rounds.
+            compiler: The compiler of all rounds.
+            select: Returns the folder's current solutions.
+            options: The options of `study check`.
+            measure: Measures the board's case `options.case`.
         """
         self.passes = False
-        """Whether the latest round was whole and found no failure."""
+        """Whether the latest round was complete and found no failure."""
         self._server, self._compiler, self._select = server, compiler, select
         self._options, self._measure = options, measure
         self._times = Times()
         self._failed: set[Names] = set()
-        """The cases that failed when they were last asked."""
+        """The cases whose latest verdict is a failure."""
         self._lock = threading.Lock()
-        """Held while a save is taken in, so that its interrupt comes before the next round."""
+        """Held while a save is handled, so that its interrupt precedes the next round."""
         self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
-        """The files of each save, and the reason for which no further one is seen."""
+        """The files of each save, and the exception that ended the iterator of saves."""
         self._ended = False
 
     def follow(self, saves: Iterable[set[Path]]) -> None:
-        """Grade the folder, and again after each save, until `end`.
+        """Grade the folder now and after each save, until `end`.
 
         Raises:
-            Exception: What ended the iterator of saves.
+            Exception: The exception that ended the iterator of saves.
         """
         threading.Thread(target=self._listen, args=[saves], daemon=True).start()
         folder = self._options.only.partition("/")[0]
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
         while True:
             self._round()
-            several = [self._saves.get()]
+            pending = [self._saves.get()]
             with self._lock:
                 while not self._saves.empty():
-                    several.append(self._saves.get())
+                    pending.append(self._saves.get())
                 if self._ended:
                     return
                 self._server.resume()
                 self._compiler.renew()
             names = set()
-            for each in several:
-                if isinstance(each, Exception):
-                    raise each
-                names |= {path.name for path in each}
+            for save in pending:
+                if isinstance(save, Exception):
+                    raise save
+                names |= {path.name for path in save}
             print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(names))}", flush=True)
 
     def end(self) -> None:
-        """End the round under way, and follow no more; a signal handler may call it."""
+        """End the current round and `follow`; safe to call from a signal handler."""
         self._ended = True
         self._stop(set())
 
-    def _stop(self, news: set[Path] | Exception) -> None:
-        """Stop the round under way, for this reason."""
-        self._saves.put(news)
+    def _stop(self, save: set[Path] | Exception) -> None:
+        """Queue a save and stop the current round."""
+        self._saves.put(save)
         self._server.interrupt()
         self._compiler.interrupt()
 
     def _listen(self, saves: Iterable[set[Path]]) -> None:
-        """Stop the round under way at each save."""
+        """Stop the current round at each save."""
         try:
-            for several in saves:
+            for save in saves:
                 with self._lock:
-                    self._stop(several)
-        except Exception as error:  # such as too many folders watched; `follow` raises it
+                    self._stop(save)
+        except Exception as error:  # such as too many watched folders; `follow` raises the error
             self._saves.put(error)
 
     # --- one round --------------------------------------------------------------------------------
@@ -206,7 +210,7 @@ class Watch:
                     raise
 
     def _grade(self, chosen: list[Solution]) -> None:
-        """Grade the solutions; say how many cases were asked, what passes, and what to do next."""
+        """Grade the solutions; print the number of cases, the passing share and the next step."""
         report = TierReport("smoke", self._options.verbose, self._options.picture)
         start, asked, before = time.monotonic(), set[Names](), frozenset(self._failed)
         memory, case = self._options.memory, self._options.case
@@ -214,30 +218,29 @@ class Watch:
         only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
         with (
             closing(smoke.grade_smoke_cases(chosen, self._server, memory, before, only)) as cases,
-            closing(smoke.compiled(cases, self._compiler)) as found,
+            closing(smoke.compiled(cases, self._compiler)) as graded_cases,
         ):
-            smoke.take_all(
-                self._taken(found, asked), report, self._server, memory, self._options.exitfirst
-            )
+            current = self._taken(graded_cases, asked)
+            smoke.take_all(current, report, self._server, memory, self._options.exitfirst)
         self.passes = not report.failed
         if only and not report.failures:
             self._time(chosen, only)
-        if only and not asked:  # a case of the board alone
+        if only and not asked:  # only the board has the case
             return
         took = f"{len(asked)} smoke cases in {time.monotonic() - start:.1f} s"
         if mended := before & asked - self._failed:
             took += f", {len(mended)} of them mended"
         if self._failed & asked:
-            after = "The next save is graded from the failures on."
+            next_step = "The next save is graded from the failures on."
         elif not (share := report.share):
-            after = "Nothing is wrong, but no case is answered yet."
+            next_step = "Nothing is wrong, but no case is answered yet."
         else:
-            after = f"All that is answered is right, in {share}."
-            after += f" Next: nox -s check -- {self._options.only}"
-        print(wrapped(f"{took}. {after}"), flush=True)
+            next_step = f"All that is answered is right, in {share}."
+            next_step += f" Next: nox -s check -- {self._options.only}"
+        print(wrapped(f"{took}. {next_step}"), flush=True)
 
     def _time(self, chosen: list[Solution], only: set[Names]) -> None:
-        """Measure the board's case that is named, and show its times beside the earlier ones."""
+        """Measure the named case of the board, and print its times with the earlier times."""
         report = TierReport("board", self._options.verbose, self._options.picture)
         memory = self._options.memory
         rows = self._measure(chosen, self._server, self._compiler, report, memory, only)
@@ -253,9 +256,9 @@ class Watch:
             print("\n".join(lines), flush=True)
 
     def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
-        """Yield the cases of a round, and end it where a file is saved meanwhile.
+        """Yield the cases of a round; raise Saved after a save.
 
-        The round's first answer is shown if it is a pass.
+        The round's first answer is printed if it is a pass.
         """
         for graded in cases:
             if not self._saves.empty():
@@ -273,7 +276,7 @@ class Watch:
 
 
 class Times:
-    """The latest and the best times of each row, for a table that grows by a round's rows.
+    """The latest and the best times of each row, for a table of a round's rows.
 
     For example, after the third save of a kernel, in microseconds:
 
@@ -282,19 +285,19 @@ class Times:
     """
 
     HEADER = "{:32}{:>8}{:>13}{:>8}{:>8}{:>11}"
-    """A line of 80 columns."""
+    """The format of a line of 80 columns."""
 
     def __init__(self) -> None:
-        """Know no times yet."""
+        """Start without times."""
         self._last: dict[tuple[str, ...], float] = {}
         self._best: dict[tuple[str, ...], float] = {}
 
     def lines(self, rows: Iterable[Record]) -> list[str]:
-        """Return the table of the rows that were timed; none of others.
+        """Return the lines of a table of the timed rows.
 
-        The limit is the slower of a copy of the case's bytes and dense products of its shapes, as
-        measured beside it, with the share of it that the solution reaches. A case that is ranked by
-        the host's time has none.
+        The limit is the slower of a copy of the case's bytes and dense products of its shapes in
+        the same measurement, followed by the solution's share of the limit. A case that is ranked
+        by host time has no limit.
         """
         from common.board.ranking import limit, median
 
@@ -327,5 +330,5 @@ def _syntax_errors(folder: Path) -> Iterator[str]:
             ast.parse(path.read_bytes(), path.name)
         except SyntaxError as error:
             yield f"{folder.name}/{path.name}, line {error.lineno}: SyntaxError: {error.msg}"
-        except (ValueError, OSError) as error:  # a null byte, or a file that was just deleted
+        except (ValueError, OSError) as error:  # a null byte, or a deleted file
             yield f"{folder.name}/{path.name}: {error}"

@@ -1,1 +1,1 @@
-"""A sweep's work spread over devices: of this machine, or of a cluster."""
+"""Distribute a sweep over the devices of this machine or of a cluster."""

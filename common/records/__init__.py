@@ -1,1 +1,1 @@
-"""Records of measurements, one file of JSON lines a run, in `results/<device>/`; no torch."""
+"""Records of measurements in `results/<device>/`, a file of JSON lines for each run; no torch."""

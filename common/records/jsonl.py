@@ -1,4 +1,4 @@
-"""Typed lines of JSON, one a line, appended to a file and validated when they are read."""
+"""JSON lines with types, which are appended to a file and validated when they are read."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ L = TypeVar("L")
 
 @dataclass(frozen=True)
 class Format(Generic[L]):
-    """The lines that a kind of file holds."""
+    """The format of the lines of a type of file."""
 
     decoder: msgspec.json.Decoder[L]
-    """Decodes one line; it validates types, names and the schema's number."""
+    """Decodes one line, and validates its types, names and schema number."""
     schema: int
     command: str
-    """The command that writes such a file."""
+    """The command that writes these files."""
 
     def invalid(self, path: Path, number: int, reason: str, line: bytes = b"") -> UserError:
-        """Return the error for a line that cannot be read, with the fix.
+        """Return the error for an invalid line, with the fix.
 
-        Of a newer schema nothing is to be removed: it is the code here that is too old.
+        The fix for a line with a newer schema is to update this checkout, not to remove the line.
         """
         with contextlib.suppress(ValueError):
             stated = msgspec.json.decode(line, type=_Numbered).schema
@@ -46,33 +46,33 @@ class Format(Generic[L]):
 
 
 def read(path: Path, format: Format[L]) -> list[L]:
-    """Return the file's lines in order; a file that is not there has none.
+    """Return the file's lines in order; an empty list if the file does not exist.
 
-    A last line that a kill cut off is dropped with a notice on stderr.
+    If a kill cut the last line off, drop that line with a notice on stderr.
 
     Raises:
-        UserError: Any other line is not valid; the message names the file, the line, the reason and
-            the fix.
+        UserError: A line is not valid; the message names the file, the line, the reason and the
+            fix.
     """
     return parse(path.read_bytes(), path, format) if path.exists() else []
 
 
 def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
     """Return the lines of a file's content; see `read`."""
-    *whole, torn = raw.split(b"\n")
+    *complete, torn = raw.split(b"\n")
     if torn:
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
     lines = []
-    for number, line in enumerate(whole, start=1):
+    for number, line in enumerate(complete, start=1):
         try:
             lines.append(format.decoder.decode(line))
-        except ValueError as error:  # of msgspec, and of bytes that are not UTF-8
+        except ValueError as error:  # from msgspec, or from bytes that are not UTF-8
             raise format.invalid(path, number, str(error), line) from None
     return lines
 
 
 def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
-    """Return lines as a file holds them."""
+    """Return the lines' bytes in a file."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
 
 
@@ -81,34 +81,35 @@ class _Numbered(msgspec.Struct):
 
 
 class Writer:
-    """Appends lines to one file, each at once and whole, while no other process writes to it."""
+    """Appends complete lines to a file, which it locks against other writers."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file at its end; a torn last line is cut off first.
+        """Open the file at its end, after removing an incomplete last line.
 
         Raises:
             UserError: Another process is writing to the file.
         """
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = path.open("ab", buffering=0)  # an interrupted write is not made up for later
+        self._file = path.open("ab", buffering=0)  # no buffer writes the rest after an interrupt
         lock(self._file.fileno(), path.name)
         raw = path.read_bytes()
         self.content = bytearray(raw[: raw.rfind(b"\n") + 1])
-        """Everything that was written."""
+        """The expected content of the file."""
         os.truncate(path, len(self.content))
         self._left = self._stamp()
 
     def write(self, *lines: msgspec.Struct | dict[str, Any]) -> None:
-        """Append lines, all at once, so that a kill of this process hardly ever parts them.
+        """Append lines with one write, so that a kill of this process hardly ever separates them.
 
         Raises:
-            UserError: Another process changed the file, and it is put back; or the disk is full.
+            UserError: Another process changed the file, whose content is restored; or the disk is
+                full.
         """
         self.check()
         rest = text = encoded(lines)
         try:
-            while rest:  # a disk that fills up first takes a part without an error
+            while rest:  # a write to an almost full disk is short, without an error
                 rest = rest[self._file.write(rest) :]
             self.content += text
         except OSError as error:
@@ -119,25 +120,25 @@ class Writer:
             self._left = self._stamp()
 
     def check(self) -> None:
-        """Compare the file with what the last line left.
+        """Compare the file's state with its state after the last write.
 
         Raises:
-            UserError: Another process changed the file; it is put back, with the lines so far.
+            UserError: Another process changed the file, whose content is restored.
         """
-        if self._put_back():
+        if self._restore():
             name = self.path.name
             raise UserError(
                 f"{name} was changed while it was written to: changed back; run it again"
             )
 
     def close(self) -> None:
-        """Put the file back where it was changed, and close it."""
-        self._put_back()
+        """Restore the file's content if it changed, and close the file."""
+        self._restore()
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _put_back(self) -> bool:
-        """Return whether the file was changed, and undo that."""
+    def _restore(self) -> bool:
+        """Restore the file's content if it changed, and return whether it changed."""
         if self._stamp() == self._left:
             return False
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,19 +147,19 @@ class Writer:
         return True
 
     def _stamp(self) -> tuple[int, ...]:
-        """Return the file's size, time and inode; nothing where it is gone."""
+        """Return the file's size, time and inode; an empty tuple if the file does not exist."""
         try:
-            found = os.stat(self.path)
+            status = os.stat(self.path)
         except FileNotFoundError:
             return ()
-        return found.st_size, found.st_mtime_ns, found.st_ino
+        return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def lock(descriptor: int, name: str) -> None:
-    """Lock an open file or folder until it is closed.
+    """Lock an open file or folder until its descriptor is closed.
 
     Raises:
-        UserError: Another process has locked it.
+        UserError: Another process holds the lock.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The kinds of lines in a run's file: start, rows, counts, cases left out, history and end."""
+"""The types of lines in a run's file: start, rows, counts, left-out cases, history and end."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from common.records import jsonl
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
 
-# --- what lines have in common --------------------------------------------------------------------
+# --- common parts of lines ------------------------------------------------------------------------
 
 SCHEMA: Literal[2] = 2
 POWER_CAP = "power cap"
@@ -34,11 +34,11 @@ class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 Influences = dict[str, list[str]]
-"""What touched a row's times but for the solution, by the clock that took them, `gpu` or `host`."""
+"""The disturbances of a row's times, by the clock of the times, `gpu` or `host`."""
 
 
 class DeviceState(TypedDict, total=False):
-    """The device while a case was timed: lowest and highest readings; see `measure/device.py`."""
+    """The lowest and highest readings during a case's timing; see `measure/device.py`."""
 
     sm_mhz: list[int]
     memory_mhz: list[int]
@@ -46,12 +46,11 @@ class DeviceState(TypedDict, total=False):
     throttled: list[str]
     others: int
     slow_probes: int
-    """Rounds of eager and the limits beside which a probe stayed slow; see `measure/baseline.py`.
-    """
+    """Rounds of eager and the limits whose probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
-    """The same by the host's clock; earlier records count both together."""
+    """The same rounds by the host's clock; earlier records count both clocks in `slow_probes`."""
     elsewhere: str
-    """The device of the case's first timed row in the run, where it is another than this row's."""
+    """The device of the case's first timed row in the run, if this row has another device."""
 
 
 class Line(
@@ -72,7 +71,7 @@ class Line(
 class Selection(
     msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True, omit_defaults=True
 ):
-    """The options that chose what a run measures; None where all were chosen."""
+    """The options that select a run's ops and solutions; None selects all."""
 
     op: str | None = None
     only: str | None = None
@@ -83,34 +82,34 @@ class Selection(
 
 
 class Run(Line, frozen=True, kw_only=True, tag="run"):
-    """One invocation of `bench`, or several of them where it was interrupted."""
+    """One run of `bench`, which several invocations may continue after interrupts."""
 
     device: Literal["cpu", "cuda"]
     device_name: str
     versions: dict[str, str]
     absent: dict[str, str]
-    """The peers that could not take part, each with the reason."""
+    """The absent peers, with the reasons."""
     selection: Selection = Selection()
     peak: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The datasheet's rates of the device; where they are not known, `source: "measured"` alone."""
+    """The device's rates from its datasheet; only `source: "measured"` if they are unknown."""
     memory_gib: int = 0
-    """The most that the run may take of the GPU's memory, rounded; 0 without a GPU."""
+    """The run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
 
     @property
     def whole(self) -> bool:
-        """Return whether the run measured every solution of the ops that it measured."""
+        """Return whether the run measured every solution of its ops."""
         return self.selection.only is None
 
 
 class Record(Line, frozen=True, kw_only=True, tag="row"):
-    """One direction of one case of one solution, on the device that the folder is named after."""
+    """One direction of one case of a solution, on the device of the folder."""
 
     solution: str
     peer: bool = False
     op: str
     case: str
     params: dict[str, Any]
-    """The fields of the case, by which plots select; see `Case.params`."""
+    """The fields of the case, by which plots select rows; see `Case.params`."""
     track: str
     ranked_by: ByClock
     twin: bool = False
@@ -123,34 +122,35 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     sources: str
     """Digest of the solution with its helpers."""
     harness: str
-    """Digest of the op and of everything that grades and times."""
+    """Digest of the op and of the code that grades and times."""
     gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
-    """`solution`, `eager` and `copy`, taken in turn; of forward, or of forward with backward.
-    Some rows have `dense` products, `backward` alone and the replay of a `graph` of forward.
+    """GPU times of `solution`, `eager` and `copy`, taken in turn, of forward or of forward with
+    backward. Some rows have `dense` products, `backward` alone and the replay of forward's CUDA
+    `graph`.
     """
     host: dict[str, Summary] = msgspec.field(default_factory=dict)
-    """`solution` and `eager`; a row of forward has it with `no_grad` too."""
+    """Host times of `solution` and `eager`; a row of forward has `no_grad` too."""
     sustained: dict[str, float] = {}
     """Microseconds of a call in a loop of half a second: `solution`, `eager` and, where arithmetic
-    binds, `dense`. Known there and in the cases that rank by host time."""
+    binds, `dense`. Only cases where arithmetic binds and cases that rank by host time have them."""
     clock: int = 1
     """The version of the clock; see `measure/timing.py`."""
     device_state: DeviceState = {}
-    """Empty where NVML could not be asked."""
+    """Empty if NVML is not available."""
     peak_memory: int | None = None
-    """Bytes that the calls take beyond inputs and results, at most; None where nothing was timed.
-    """
+    """The most bytes of the calls in addition to inputs and results; None without timing."""
     notes: tuple[str, ...] = ()
-    """Lines on what decides nothing, such as a CUDA graph that does not follow its inputs."""
+    """Notes that do not affect the verdict, such as a CUDA graph that does not follow its inputs.
+    """
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""
-    """The name of the host that the case was run on; empty in records before it was kept."""
+    """The host's name; empty in earlier records."""
     device: str = ""
-    """The UUID of its GPU; `cpu` without a GPU."""
+    """The GPU's UUID; `cpu` without a GPU."""
 
     def __post_init__(self) -> None:
-        """Refuse a row that the board could not show; written out, since a million rows pass.
+        """Refuse a row that the board cannot show; written without a loop for a million rows.
 
         Raises:
             ValueError: A time that ranks or limits the row is missing.
@@ -170,7 +170,7 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
 
     @property
     def id(self) -> tuple[str, ...]:
-        """The run, the tier and the key; a case that a run repeated has it twice."""
+        """The run, the tier and the key; not unique for a case that a run repeated."""
         return (self.run, self.tier, *self.key)
 
     @property
@@ -180,10 +180,10 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
 
     @property
     def disturbed(self) -> Influences:
-        """The influences on the times other than the solution.
+        """The disturbances of the times.
 
-        The power cap is not one of them: dense products run at it too, and they are the limit of
-        the solutions that reach it.
+        The power cap is not a disturbance, since it also limits the dense products, which are the
+        limit of a solution that reaches the cap.
         """
         state = self.device_state
         reasons = [word for word in state.get("throttled", ()) if word != POWER_CAP]
@@ -194,8 +194,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         if state.get("elsewhere"):
             reasons.append("another device than the case's other rows")
         of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
-        found = {"gpu": reasons, "host": of_host}
-        return {clock: each for clock, each in found.items() if each}
+        by_clock = {"gpu": reasons, "host": of_host}
+        return {clock: influences for clock, influences in by_clock.items() if influences}
 
 
 # --- counted work ---------------------------------------------------------------------------------
@@ -204,59 +204,60 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
 class Step(
     msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="step", omit_defaults=True
 ):
-    """One operator or one launch; every number is in bytes unless it says otherwise."""
+    """One operator or one launch; amounts are in bytes unless their docstring says otherwise."""
 
 
 class Operator(Step, frozen=True, kw_only=True, tag="operator"):
-    """An operator of torch's own."""
+    """One of torch's operators."""
 
     operator: str
     read: int
-    """Of its inputs, each element in memory once."""
+    """Bytes of the inputs, counted once for each element in memory."""
     written: int
     flops: int = 0
-    """Operations of products; 0 for other operators."""
+    """FLOPs of matrix products; 0 for other operators."""
     dtype: str = ""
     plain: bool = True
-    """Whether all tensors have one shape and lie whole in memory, in the same order."""
+    """Whether all tensors have the same shape and the same dense strides."""
 
 
 class Launch(Step, frozen=True, kw_only=True, tag="launch"):
-    """A launch of a Triton kernel; the sums are of all programs, as a sample of them tells."""
+    """A launch of a Triton kernel; the sums over all programs are estimated from a sample."""
 
     kernel: str
     grid: tuple[int, int, int]
     """Programs along each axis."""
     constants: dict[str, Any]
     warps: int
-    """Of a program."""
+    """Warps of a program."""
     stages: int
     sampled: int
-    """Programs that were run."""
+    """The number of programs in the sample."""
     spread: float
-    """The standard deviation of their work over its mean."""
+    """The standard deviation of the sampled programs' work over its mean."""
     loaded: int
-    """Bytes that lanes load, those that several lanes load once for each."""
+    """Bytes that lanes load, counted once per lane."""
     stored: int
     requested: int
     """Bytes of the sectors of 32 bytes that each load touches."""
     sent: int
     """Bytes of the sectors that each store touches."""
     fetched: int
-    """Bytes of the sectors that each program reads, once for the program."""
+    """Bytes of the sectors that programs read, counted once per program."""
     read: int
-    """Bytes of the sectors that the launch reads, once for all programs."""
+    """Bytes of the sectors that the launch reads, counted once per launch."""
     written: int
-    """Bytes of the sectors that it writes, once."""
+    """Bytes of the sectors that the launch writes, counted once per launch."""
     flops: dict[str, int]
-    """Operations of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
+    """FLOPs of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
     tile: tuple[int, int, int]
     """m, n and k of the largest `tl.dot`; zeros without one."""
     rounds: float
-    """Waits for memory, one after the other, of the average program."""
+    """Consecutive waits for memory of the average program."""
     longest: float
-    """The work of the heaviest program over that of the average one."""
+    """The work of the heaviest program over the work of the average program."""
     longest_rounds: float
+    """Consecutive waits for memory of the heaviest program."""
 
     @property
     def programs(self) -> int:
@@ -269,25 +270,25 @@ Steps = list[Operator | Launch]
 
 
 class Counted(Line, frozen=True, kw_only=True, tag="counted"):
-    """The counted work of one direction of one board case of one solution, at its true shape."""
+    """The counted work of one direction of a board case of a solution, at the case's true shape."""
 
     solution: str
     peer: bool = False
     op: str
     case: str
     row: str
-    """The name of the case in this run's rows: without a GPU that of the twin."""
+    """The name of the case in this run's rows: the twin's name without a GPU."""
     params: dict[str, Any]
     track: str
     ranked_by: ByClock
     direction: Direction
     bytes: int
-    """The least that any solution moves, in this direction and those before it."""
+    """The minimum bytes of any solution, for this direction and the directions before it."""
     flops: int
     sources: str
     harness: str
     steps: Steps
-    """Of forward, or of forward with backward."""
+    """The steps of forward, or of forward with backward."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -296,7 +297,7 @@ class Counted(Line, frozen=True, kw_only=True, tag="counted"):
 
 
 class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
-    """A case that does not fit the device, even for eager alone."""
+    """A case that does not fit the device, even with only eager."""
 
     op: str
     case: str
@@ -306,7 +307,7 @@ class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
 
 
 class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
-    """One kernel of a case, compiled for a target; or the reason for which the call ended there."""
+    """One kernel of a case, compiled for a target, or the reason why the call ended."""
 
     solution: str
     op: str
@@ -319,15 +320,15 @@ class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
     figures: dict[str, float | None] = msgspec.field(default_factory=dict)
     """See `figures` in `tools/figures.py`."""
     files: dict[str, str] = msgspec.field(default_factory=dict)
-    """The kernel's files in Triton's cache, by ending; no record has them."""
+    """The kernel's files in Triton's cache, by suffix; empty in records."""
     direction: Direction | None = None
-    """The direction that launched it first; no record has it."""
+    """The direction that launched the kernel first; None in records."""
     verdict: str = "PASSED"
     reason: str = ""
 
 
-class Past(Line, frozen=True, kw_only=True, tag="past"):
-    """A superseded row that `prune` cut down to a line of history, by the time that ranked it."""
+class HistoryLine(Line, frozen=True, kw_only=True, tag="past"):
+    """A superseded row that `prune` shortened, with the times that ranked the row."""
 
     solution: str
     op: str
@@ -342,8 +343,8 @@ class Past(Line, frozen=True, kw_only=True, tag="past"):
     """Eager's median."""
 
     @classmethod
-    def of(cls, row: Record) -> Past:
-        """Return the history that the row leaves."""
+    def of(cls, row: Record) -> HistoryLine:
+        """Return the row's line of history."""
         times = row.host if row.ranked_by == "host" else row.gpu
         return cls(
             schema=SCHEMA, run=row.run, solution=row.solution, op=row.op, case=row.case,
@@ -354,14 +355,14 @@ class Past(Line, frozen=True, kw_only=True, tag="past"):
 
 
 class MemoryUse(TypedDict, total=False):
-    """Bytes of a GPU's memory in a run; empty where there was no GPU."""
+    """Bytes of a GPU's memory in a run; empty without a GPU."""
 
     budget: int
-    """The most that the run might take."""
+    """The limit of the run."""
     harness: int
-    """The most that the harness's own process took."""
+    """The peak of the harness's own process."""
     device: int
-    """The most that the whole run took: the harness, the baseline and the solutions."""
+    """The peak of the whole run: the harness, the baseline and the solutions."""
 
 
 class End(Line, frozen=True, kw_only=True, tag="end"):
@@ -369,8 +370,8 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
 
     memory: MemoryUse = {}
     seconds: float | None = None
-    """The wall time of the whole run, or of its part since it was last interrupted."""
+    """The wall time of the run since it began or was last continued."""
 
 
-Anything = Run | Record | Counted | LeftOut | Compiled | Past | End
+Anything = Run | Record | Counted | LeftOut | Compiled | HistoryLine | End
 FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

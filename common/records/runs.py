@@ -1,9 +1,9 @@
-"""Records of what was measured: one file a run, `results/<device>/<time>-<run>.jsonl`.
+"""Read the records of runs, one file for each run: `results/<device>/<time>-<run>.jsonl`.
 
-A file begins with a line for the run, holds a row for each solution, case and direction and a line
-for each case that does not fit the device, and ends with a line of its own; a run without its end
-was interrupted and can be continued. The newest files of a device come last by name. Drawing a
-board opens these files alone.
+The first line of a file describes the run. A row for each solution, case and direction follows, and
+a line for each case that does not fit the device. The last line marks the end; a run without it was
+interrupted and can be continued. The order of names is the order of time. Drawing a board opens
+only these files.
 """
 
 from __future__ import annotations
@@ -26,55 +26,55 @@ from common.records.lines import (
     Compiled,
     Counted,
     End,
+    HistoryLine,
     LeftOut,
     MemoryUse,
-    Past,
     Record,
     Run,
 )
 from common.spec import Tier
 
 SECOND = "%Y%m%dT%H%M%S"
-"""The second at which a run began, in the name of its file."""
+"""The format of a run's start in the name of its file, to the second."""
 
 
 @dataclass(frozen=True)
 class Results:
-    """The runs of one device with their rows, in the order of time."""
+    """The runs of one device with their rows, in chronological order."""
 
     path: Path
     """The device's folder."""
     runs: list[Run] = field(default_factory=list)
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
-    past: list[Past] = field(default_factory=list)
+    past: list[HistoryLine] = field(default_factory=list)
     compiled: list[Compiled] = field(default_factory=list)
     counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
-    """Of every run; `left_out` returns those that still hold."""
+    """The lines of every run; `left_out` returns the lines that still hold."""
     memory: dict[str, MemoryUse] = field(default_factory=dict)
-    """The memory of each finished run on a GPU."""
+    """The GPU memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
-    """The name of each run's file, which begins with the time."""
+    """The name of each run's file, which begins with the run's start."""
     _latest: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def latest(self, tier: Tier = "board") -> list[Record]:
-        """Return the last row of each solution, op, case and direction, in the order of time.
+        """Return the last row of each solution, op, case and direction, in chronological order.
 
-        Two kinds of cases are not among them: those that an op no longer has, which neither the
-        op's last finished run over all solutions measured nor a later run, and those left out.
+        Left-out cases and cases that an op no longer has are not included. An op no longer has a
+        case that neither the op's last finished run over all solutions nor a later run measured.
         """
         if tier not in self._latest:
             self._latest[tier] = self._last_rows(tier)
         return self._latest[tier]
 
     def left_out(self, tier: Tier = "board") -> list[LeftOut]:
-        """Return the last line of each case that the device has no room for, by op and case.
+        """Return the last line of each case that does not fit the device, by op and case.
 
-        A row of a later run ends it. A run over some solutions alone leaves out no case that has a
-        row: the case fits the device, and that run merely found less memory free.
+        A row of a later run cancels the line. A run over some solutions cannot leave out a case
+        that has a row: the case fits the device, and that run only found less free memory.
         """
         if not self.left_out_lines:  # there may be a million rows
             return []
@@ -82,15 +82,17 @@ class Results:
         measured: dict[tuple[str, str], int] = {}
         for row in self.rows:
             if row.tier == tier:
-                of = row.op, row.case
-                measured[of] = max(measured.get(of, 0), order.get(row.run, 0))
-        found, whole = {}, self.whole
+                case = row.op, row.case
+                measured[case] = max(measured.get(case, 0), order.get(row.run, 0))
+        last, full_runs = {}, self.whole
         for line in self.left_out_lines:
-            of = line.op, line.case
-            holds = of not in measured or (line.run in whole and order[line.run] >= measured[of])
-            if line.tier == tier and of in current and holds:
-                found[of] = line
-        return [found[of] for of in sorted(found)]
+            case = line.op, line.case
+            holds = case not in measured or (
+                line.run in full_runs and order[line.run] >= measured[case]
+            )
+            if line.tier == tier and case in current and holds:
+                last[case] = line
+        return [last[case] for case in sorted(last)]
 
     @property
     def whole(self) -> set[str]:
@@ -102,26 +104,28 @@ class Results:
         return {run.run: number for number, run in enumerate(self.runs)}
 
     def _current(self, tier: Tier) -> set[tuple[str, str]]:
-        """Return the ops with the cases that they still have."""
-        order, whole = self._order, self.whole
-        lines: Iterable[Past | LeftOut | Record] = chain(self.past, self.left_out_lines, self.rows)
-        asked = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
+        """Return the op and the name of each case that the op still has."""
+        order, full_runs = self._order, self.whole
+        lines: Iterable[HistoryLine | LeftOut | Record] = chain(
+            self.past, self.left_out_lines, self.rows
+        )
+        tested = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
         last: dict[str, int] = {}
-        for op, run, _ in asked:
-            if run in whole:
+        for op, run, _ in tested:
+            if run in full_runs:
                 last[op] = max(last.get(op, 0), order[run])
-        return {(op, case) for op, run, case in asked if order.get(run, 0) >= last.get(op, 0)}
+        return {(op, case) for op, run, case in tested if order.get(run, 0) >= last.get(op, 0)}
 
     def _last_rows(self, tier: Tier) -> list[Record]:
         shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
         rows: dict[tuple[str, ...], Record] = {}
-        for row in reversed(self.rows):  # so that no superseded row decides the order
+        for row in reversed(self.rows):  # so that superseded rows do not affect the order
             if row.tier == tier and (row.op, row.case) in shown:
                 rows.setdefault(row.key, row)
         return list(rows.values())[::-1]
 
     def of_op(self, op: str | None) -> Results:
-        """Return the rows of one op alone, or all."""
+        """Return the results of one op; of all ops for None."""
         rows = [row for row in self.rows if op in (None, row.op)]
         left_out = [line for line in self.left_out_lines if op in (None, line.op)]
         counted = [line for line in self.counted if op in (None, line.op)]
@@ -129,17 +133,17 @@ class Results:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The packages of the runs that the board's rows are from; a later run's version wins."""
+        """The package versions in the runs of the board's rows; a later run's version wins."""
         shown = {row.run for row in self.latest()}
         runs = [run for run in self.runs if run.run in shown]
         return {name: version for run in runs for name, version in run.versions.items()}
 
     @property
     def absent(self) -> dict[str, str]:
-        """The peers that the latest run lacked and no row of the board is of, with the reasons."""
+        """The peers without a row on the board that the latest run lacked, with the reasons."""
         shown = {row.solution.partition("/")[0] for row in self.latest() if row.peer}
-        lacked = self.runs[-1].absent.items()
-        return {peer: reason for peer, reason in lacked if peer not in shown}
+        absent = self.runs[-1].absent.items()
+        return {peer: reason for peer, reason in absent if peer not in shown}
 
     @property
     def timed(self) -> bool:
@@ -152,13 +156,13 @@ FOREIGN = "a file begins with its run and holds the lines of no other"
 
 
 def files(folder: Path) -> list[Path]:
-    """Return the runs' files of a device, the oldest first."""
+    """Return the files of a device's runs, the oldest first."""
     paths = sorted(folder.glob("*.jsonl"))
     return [path for path in paths if not path.name.endswith(SAMPLES)]
 
 
 def moment(name: str) -> datetime | None:
-    """Return the time at which a run began, from its file's name; None where it has none.
+    """Return a run's start from its file's name; None if the name does not begin with a time.
 
     >>> moment("20261121T082930.125000Z-57df38dac757.jsonl").isoformat()
     '2026-11-21T08:29:30+00:00'
@@ -170,10 +174,10 @@ def moment(name: str) -> datetime | None:
 
 
 def lines(path: Path) -> list[Anything]:
-    """Return the lines of one run's file; none where its first line was cut off.
+    """Return the lines of one run's file; an empty list if the first line was cut off.
 
     Raises:
-        UserError: A line is not valid, or is not of the run that the file begins with.
+        UserError: A line is not valid or belongs to another run than the first line.
     """
     lines = jsonl.read(path, FORMAT)
     run = lines[0].run if lines else ""
@@ -184,7 +188,7 @@ def lines(path: Path) -> list[Anything]:
 
 
 def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
-    """Return the records of a device, or of some of its files alone.
+    """Return the records in all files of a device, or only in the files `of`.
 
     Raises:
         UserError: A line is not valid.
@@ -200,7 +204,7 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.names[line.run] = path.name
                 case Counted():
                     results.counted.append(line)
-                case Past():
+                case HistoryLine():
                     results.past.append(line)
                 case Compiled():
                     results.compiled.append(line)
@@ -214,40 +218,41 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
 
 
 def read_all(folder: Path | None = None) -> list[Results]:
-    """Return the records of every device that has a row; those that a GPU measured come first."""
-    found = [read(path) for path in sorted((folder or paths.RESULTS).glob("*/"))]
-    return sorted((each for each in found if each.rows), key=lambda each: not each.timed)
+    """Return the records of every device that has a row; GPUs come first."""
+    by_device = [read(path) for path in sorted((folder or paths.RESULTS).glob("*/"))]
+    with_rows = [results for results in by_device if results.rows]
+    return sorted(with_rows, key=lambda results: not results.timed)
 
 
 # --- devices --------------------------------------------------------------------------------------
 
 INTERPRETER = "CPU, Triton's interpreter"
-"""The name that stands for a device where there is no GPU."""
+"""The device's name without a GPU."""
 
 
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of one node, as records name it."""
+    """One device of one node, as named in records."""
 
     device: Literal["cpu", "cuda"]
     name: str
-    """The device's name as torch has it, or one that stands for it."""
+    """The device's name from torch, or `INTERPRETER`."""
     node: str
     """The host's name."""
     uuid: str
     """The GPU's UUID; `cpu` without a GPU."""
     versions: dict[str, str]
-    """Of Python and of the packages that take part."""
+    """The versions of Python and of the measured packages."""
     memory_gib: int = 0
-    """The most that a run may take of the GPU's memory, rounded; 0 without a GPU."""
+    """A run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
 
     @property
     def kind(self) -> str:
-        """The folder of the records of all devices of this kind."""
+        """The folder with the records of all devices of this name."""
         return folder_of(self.name)
 
 
 def folder_of(name: str) -> str:
-    """Return the folder of a device's name: `nvidia-h200` for `NVIDIA H200`, `cpu` for none."""
+    """Return a device's folder: `nvidia-h200` for `NVIDIA H200`, `cpu` for `INTERPRETER`."""
     if name == INTERPRETER:
         return "cpu"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -1,4 +1,4 @@
-"""The writing of runs: their lines, raw samples in a compressed file beside them, and pruning."""
+"""Write runs: their lines, a compressed file of their raw samples, and pruning."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from common.records.lines import (
     Compiled,
     Counted,
     End,
+    HistoryLine,
     LeftOut,
     Line,
     MemoryUse,
-    Past,
     Record,
     Run,
 )
 from common.spec import Direction
 
 STAMP = f"{runs.SECOND}.%fZ"
-"""The time in the name of a run's file."""
+"""The format of the start in the name of a run's file."""
 UNITS = 100
 """Samples are stored in units of 1/100 µs, the clock's own resolution."""
 
 
 class Samples(Line, frozen=True, kw_only=True, tag="samples"):
-    """The raw samples behind one row's summaries, in the order taken.
+    """The raw samples of one row's summaries, in chronological order.
 
-    A list begins with the samples' median and goes on with each sample's distance from it, in units
-    of 10 ns: 2.05, 2.04 and 2.07 µs are `[205, 0, -1, 2]`. This compresses better than the samples.
+    A list holds the samples' median, then each sample's difference from the median, in units of 10
+    ns: 2.05, 2.04 and 2.07 µs are `[205, 0, -1, 2]`. This compresses better than the samples.
     """
 
     solution: str
@@ -52,7 +52,7 @@ class Samples(Line, frozen=True, kw_only=True, tag="samples"):
 
     @classmethod
     def of(cls, row: Record, gpu: Times, host: Times) -> Samples:
-        """Return the samples of a row from those in microseconds."""
+        """Return the samples of a row from samples in microseconds."""
         return cls(
             schema=SCHEMA, run=row.run, solution=row.solution, case=row.case,
             direction=row.direction,
@@ -74,14 +74,14 @@ def _packed(samples: Sequence[float]) -> list[int]:
 def new_file(folder: Path, run: str) -> Path:
     """Return the path of a run that begins now: `20261121T082930.125000Z-57df38dac757.jsonl`.
 
-    The microseconds keep two runs of the same second in the order of time. Where the clock went
-    back, the time is a second after the latest run's: the board takes the last file's rows.
+    The microseconds keep two runs of the same second in chronological order. If the clock was set
+    back, the start is a second after the latest run's, since the board takes the last file's rows.
     """
-    began = datetime.now(UTC)
+    start = datetime.now(UTC)
     for latest in runs.files(folder)[-1:]:
-        if latest.name > f"{began:{STAMP}}" and (when := runs.moment(latest.name)):
-            began = when + timedelta(seconds=1)
-    return folder / f"{began:{STAMP}}-{run}.jsonl"
+        if latest.name > f"{start:{STAMP}}" and (latest_start := runs.moment(latest.name)):
+            start = latest_start + timedelta(seconds=1)
+    return folder / f"{start:{STAMP}}-{run}.jsonl"
 
 
 def samples_file(path: Path) -> Path:
@@ -96,10 +96,10 @@ def archive(path: Path) -> Path:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Keep a device's folder for one writer.
+    """Lock a device's folder for one writer.
 
     Raises:
-        UserError: Another run is writing to it.
+        UserError: Another run is writing to the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
@@ -110,31 +110,31 @@ def locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def supersede(folder: Path, run: Run, found: Sequence[Compiled]) -> None:
+def supersede(folder: Path, run: Run, compiled: Sequence[Compiled]) -> None:
     """Write a finished run and remove the folder's earlier runs; do nothing if the lines are equal.
 
     Args:
         folder: The folder.
         run: The run.
-        found: Its lines.
+        compiled: The lines of the run.
 
     Raises:
         UserError: Another run is writing to the folder.
     """
     with locked(folder):
         earlier = runs.files(folder)
-        mine = [msgspec.structs.replace(line, run=run.run) for line in found]
+        new = [msgspec.structs.replace(line, run=run.run) for line in compiled]
         recorded = runs.read(folder).compiled
-        if [msgspec.structs.replace(line, run=run.run) for line in recorded] == mine:
+        if [msgspec.structs.replace(line, run=run.run) for line in recorded] == new:
             return
-        lines = [run, *mine, End(schema=SCHEMA, run=run.run)]
+        lines = [run, *new, End(schema=SCHEMA, run=run.run)]
         files.replace(new_file(folder, run.run), jsonl.encoded(lines))
         for path in earlier:
             path.unlink()
 
 
 class RunWriter:
-    """Writes the lines of one run as they come, or continues it; see `jsonl.Writer`."""
+    """Writes the lines of a new or continued run as they come; see `jsonl.Writer`."""
 
     def __init__(self, path: Path) -> None:
         """Open the run's file."""
@@ -149,16 +149,16 @@ class RunWriter:
         """Write the first line, the counted work of a case, or a case that does not fit.
 
         Raises:
-            UserError: Another process changed the file; it is put back.
+            UserError: Another process changed the file, whose content is restored.
         """
         self._lines.write(line)
 
     def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
-        """Write rows at once, and the raw samples of those that were timed.
+        """Write rows with one write, and the raw samples of timed rows.
 
         Raises:
-            UserError: Another process changed a file; it is put back.
-            ValueError: A row's error is infinite or no number, which JSON does not have.
+            UserError: Another process changed a file, whose content is restored.
+            ValueError: A row's error is infinite or NaN, which JSON does not have.
         """
         for row in rows:
             if row.error is not None and not math.isfinite(row.error):
@@ -171,7 +171,7 @@ class RunWriter:
         """Compress the samples and write the last line, with the run's GPU memory and wall time.
 
         Raises:
-            UserError: Another process changed a file; it is put back.
+            UserError: Another process changed a file, whose content is restored.
         """
         if self._samples or samples_file(self._path).exists():
             samples = self._open_samples()
@@ -184,7 +184,7 @@ class RunWriter:
         self._ended = True
 
     def close(self) -> None:
-        """Close the files; the samples of a run that ended stay in the archive alone."""
+        """Close the files; remove the samples of an ended run, which the archive holds."""
         self._lines.close()
         if self._samples:
             self._samples.close()
@@ -197,7 +197,7 @@ class RunWriter:
         return self._samples
 
     def _unpack(self) -> None:
-        """Unpack the samples of an ended run that continues, before any solution runs."""
+        """Unpack the samples of an ended run that continues, before a solution runs."""
         path, packed = samples_file(self._path), archive(self._path)
         if packed.exists() and not path.exists():
             files.replace(path, _unpacked(packed))
@@ -219,15 +219,15 @@ def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> N
     if len(kept) < len(lines):
         files.replace(path, jsonl.encoded(kept))
     samples = samples_file(path)
-    cases = {(solution, case) for solution, _, case in finished}  # a solution is of one op
-    found = jsonl.read(samples, FORMAT)
-    timed = [each for each in found if (each.solution, each.case) in cases]
-    if len(timed) < len(found):
-        files.replace(samples, jsonl.encoded(timed))
+    cases = {(solution, case) for solution, _, case in finished}  # a solution has one op
+    all_samples = jsonl.read(samples, FORMAT)
+    kept_samples = [each for each in all_samples if (each.solution, each.case) in cases]
+    if len(kept_samples) < len(all_samples):
+        files.replace(samples, jsonl.encoded(kept_samples))
 
 
 def read_samples(path: Path) -> list[Samples]:
-    """Return the raw samples of the run with this file; none where they were pruned.
+    """Return the raw samples of the run with this file; an empty list if they were pruned.
 
     Raises:
         UserError: The file is damaged.
@@ -239,7 +239,7 @@ def read_samples(path: Path) -> list[Samples]:
 
 
 def _unpacked(packed: Path) -> bytes:
-    """Return the content of an archive of samples, or raise UserError where it is damaged."""
+    """Return the content of an archive of samples, or raise UserError if it is damaged."""
     try:
         return lzma.decompress(packed.read_bytes())
     except (lzma.LZMAError, EOFError):
@@ -259,19 +259,19 @@ class Pruning:
     contents: dict[Path, bytes] = field(default_factory=dict)
     """The new content of each run's file that changes."""
     rows: int = 0
-    """The rows that become lines of history."""
+    """The number of rows that become lines of history."""
     freed: int = 0
-    """Bytes."""
+    """The number of freed bytes."""
 
     def __str__(self) -> str:
-        """Return the changes in words."""
+        """Return a description of the changes."""
         return (
             f"{self.folder.name}: remove {len(self.samples)} files of raw samples; shorten"
             f" {self.rows} superseded rows to a line of history each; frees {self.freed:,} bytes"
         )
 
     def carry_out(self) -> None:
-        """Change the files, each completely or not at all.
+        """Change the files, each file atomically.
 
         Raises:
             UserError: A run is writing to the folder.
@@ -284,10 +284,10 @@ class Pruning:
 
 
 def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
-    """Return the changes to the runs of a device that have ended.
+    """Return the changes to the ended runs of a device.
 
-    A row that is not needed becomes a line of history. A run without a row that is needed loses its
-    raw samples too.
+    A row that is not needed becomes a line of history. A run without a needed row loses its raw
+    samples too.
 
     Args:
         folder: The device's folder.
@@ -301,7 +301,7 @@ def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
         if under_way or not lines:  # only the newest run can be continued
             continue
         kept = [
-            Past.of(line) if isinstance(line, Record) and line.id not in needed else line
+            HistoryLine.of(line) if isinstance(line, Record) and line.id not in needed else line
             for line in lines
         ]
         if shortened := sum(after is not before for after, before in zip(kept, lines, strict=True)):
@@ -310,7 +310,7 @@ def pruning(folder: Path, needed: Container[tuple[str, ...]]) -> Pruning:
             pruning.contents[path] = content
             pruning.freed += path.stat().st_size - len(content)
         if not any(isinstance(line, Record) for line in kept):
-            # packed or, after a kill, not
+            # packed samples or, after a kill, unpacked samples
             unneeded = [file for file in (archive(path), samples_file(path)) if file.exists()]
             pruning.samples += unneeded
             pruning.freed += sum(file.stat().st_size for file in unneeded)

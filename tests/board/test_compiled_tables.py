@@ -96,8 +96,8 @@ def test_a_record_takes_the_place_of_the_earlier_one_unless_it_says_the_same(tmp
 @pytest.mark.parametrize("option", ["op", "only", "case", "target", "show"])
 def test_a_part_of_the_board_writes_nothing(option):
     whole = dict.fromkeys(("op", "only", "case", "target", "show"))
-    assert compile._whole(type("Options", (), whole))
-    assert not compile._whole(type("Options", (), whole | {option: "x"}))
+    assert compile._is_complete(type("Options", (), whole))
+    assert not compile._is_complete(type("Options", (), whole | {option: "x"}))
 
 
 def test_the_page_shows_the_record():

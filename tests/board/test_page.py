@@ -18,7 +18,7 @@ from common.board.page.rendering import TEMPLATES
 from common.board.page.views import Site
 from common.board.ranking import rank
 from common.board.table import About, speed
-from common.records.lines import SCHEMA, Past, Summary
+from common.records.lines import SCHEMA, HistoryLine, Summary
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -238,7 +238,7 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
     def both(run, us):
         return [row(us=us, run=run), row(us=us, run=run, case="c2")]
 
-    past = Past(schema=SCHEMA, run="r0", solution="alice/rope", op="rope", case="c1",
+    past = HistoryLine(schema=SCHEMA, run="r0", solution="alice/rope", op="rope", case="c1",
                 direction="forward", verdict="PASSED", ranked_by="gpu",
                 time=Summary(40.0, 40.0, 40.0), eager=20.0)  # fmt: skip
     results = of(

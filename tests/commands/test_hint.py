@@ -197,7 +197,7 @@ def test_a_wrong_file_is_told_by_its_mistake_and_run_once(lacks, tmp_path, serve
     assert "INCORRECT_NUMERICAL" in first and "forward and backward: nothing is negated" in first
     fitting = hint.causes("rotate_half")["nothing is negated"]
     lack = hint.Progress("alice", server, None).lacks(PATH[0])  # with no compiler, as nothing runs
-    assert lack.words == first and fitting in hint._hint("alice", PATH[0], lack.told)
+    assert lack.words == first and fitting in hint._hint("alice", PATH[0], lack.output)
 
 
 def test_only_cases_that_the_machine_may_have_failed_are_run_again(server, cache, monkeypatch):

@@ -15,7 +15,7 @@ from common.board.ranking import rank
 from common.commands import prune
 from common.errors import UserError
 from common.records import runs, writer
-from common.records.lines import SCHEMA, LeftOut, Past, Selection
+from common.records.lines import SCHEMA, HistoryLine, LeftOut, Selection
 from common.records.writer import RunWriter, Samples
 from tests.support.boards import ABOUT, failed, row
 from tests.support.boards import RUN as GPU_RUN
@@ -151,7 +151,7 @@ def test_a_superseded_row_leaves_its_history(folder):
     pruned(folder)
     run, alice, bob, eager, *_, end = runs.lines(path_of(folder, "r1"))
     assert (run.run, end.run) == ("r1", "r1")
-    assert isinstance(alice, Past)
+    assert isinstance(alice, HistoryLine)
     assert (alice.solution, alice.case, alice.verdict) == ("alice/rope", "c1", "PASSED")
     assert (alice.time.median, alice.eager, bob.time.median) == (9.0, 20.0, 18.0)
     assert (eager.verdict, eager.time, eager.eager) == ("TIMEOUT", None, None)

@@ -1,1 +1,1 @@
-"""The board as one page, `site/index.html`: drawn from records, works from the disk; no torch."""
+"""The board as one page, `site/index.html`: made from records, needs no server and no torch."""

@@ -1,7 +1,7 @@
-"""What the page's plots show, as data; the browser draws them.
+"""The data of the page's plots, which the browser draws.
 
-A chart has x values, either names or numbers, and a series of medians with intervals for each
-solution, in the order of x; None where there is no time.
+A chart has x values, either names or numbers. Each solution has a series of medians with intervals,
+one for each x; None where the solution has no time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from common.board.plots.sweeps import HostPlot, Panel, Plot
 from common.board.ranking import Entry, Estimate, Track, ranked_times
 
 DIGITS = 4
-"""Significant digits, more than a picture shows."""
+"""Significant digits: more than a plot can show."""
 
 
 Series = Mapping[str, Any]
@@ -41,24 +41,24 @@ class Chart:
     x_label: str
     y_label: str
     x: Sequence[str] | Sequence[float]
-    """Names; or numbers, which are seconds since 1970 with `dates`."""
+    """Names or numbers; with `dates`, seconds since 1970."""
     series: Sequence[Series]
     log_x: bool = False
     log_y: bool = True
     dates: bool = False
 
     def json(self, hues: Mapping[str, int]) -> str:
-        """Return the chart as JSON; a solution has the number of its hue in every chart."""
+        """Return the chart as JSON; a solution has the same hue in every chart."""
         fields = {name: getattr(self, name) for name in
                   ("title", "x_label", "y_label", "log_x", "log_y", "dates")}  # fmt: skip
-        series = [{**each, "hue": hues.get(each["name"])} for each in self.series]
+        series = [{**one_series, "hue": hues.get(one_series["name"])} for one_series in self.series]
         named = bool(self.x) and isinstance(self.x[0], str)
         axis = {"names": list(self.x)} if named else {"x": list(self.x)}
         return msgspec.json.encode({**fields, **axis, "series": series}).decode()
 
 
 def times(track: Track, direction: str) -> Chart:
-    """Return every solution's median in each case of a direction, by the clock that ranks it."""
+    """Return every solution's medians in the cases of a direction, by the clock that ranks."""
     cells = [cell for cell in track.cells if cell[1] == direction]
     series = []
     for entry in track.entries:
@@ -71,28 +71,28 @@ def times(track: Track, direction: str) -> Chart:
 
 
 def history(points: Mapping[str, Sequence[Point]]) -> Chart:
-    """Return a solution's speed over all runs, a series for each track."""
-    moments = sorted({point.when.timestamp() for each in points.values() for point in each})
+    """Return a solution's speed in all runs, a series for each track."""
+    moments = sorted({point.when.timestamp() for track in points.values() for point in track})
     series = []
-    for track, each in points.items():
-        at = {point.when.timestamp(): point.score for point in each}
-        series.append(_series(track, False, [at.get(moment) for moment in moments]))
+    for track, of_track in points.items():
+        scores = {point.when.timestamp(): point.score for point in of_track}
+        series.append(_series(track, False, [scores.get(moment) for moment in moments]))
     return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
 
 
-def record(found: Histories) -> Chart:
-    """Return every solution's speed in each run of a track, and the best of all up to then."""
-    moments = sorted({point.when.timestamp() for each in found.values() for point in each})
+def record(histories: Histories) -> Chart:
+    """Return every solution's speed in each run of a track, and the best speed up to each run."""
+    moments = sorted({point.when.timestamp() for points in histories.values() for point in points})
     series, best = [], dict[float, Estimate]()
-    for name, points in found.items():
-        at = {point.when.timestamp(): point.score for point in points}
-        series.append(_series(name, False, [at.get(moment) for moment in moments]))
-        for moment, score in at.items():
+    for name, points in histories.items():
+        scores = {point.when.timestamp(): point.score for point in points}
+        series.append(_series(name, False, [scores.get(moment) for moment in moments]))
+        for moment, score in scores.items():
             best[moment] = max(score, best.get(moment, score), key=_value)
-    so_far = [
-        *itertools.accumulate((best[each] for each in moments), lambda *b: max(b, key=_value))
-    ]
-    exact = [Estimate(each.value, each.value, each.value) for each in so_far]
+    so_far = itertools.accumulate(
+        (best[moment] for moment in moments), lambda *scores: max(scores, key=_value)
+    )
+    exact = [Estimate(score.value, score.value, score.value) for score in so_far]
     series = [_series(RECORD, True, exact), *series]
     return Chart("", "", "× eager", moments, series, log_y=False, dates=True)
 
@@ -106,28 +106,32 @@ def _value(score: Estimate) -> float:
 
 
 def against(track: Track, label: str, of: Callable[[Entry], float | None]) -> Chart:
-    """Return each ranked entry's speed over another of its values, a point each."""
+    """Return a point for each ranked entry: its speed over the value that `of` returns."""
     entries = [
         (entry, x) for entry in track.entries if entry.score and (x := of(entry)) is not None
     ]
     places = sorted({value for _, value in entries})
     series = [
-        _series(entry.solution, entry.peer, [entry.score if at == value else None for at in places])
+        _series(
+            entry.solution,
+            entry.peer,
+            [entry.score if place == value else None for place in places],
+        )
         for entry, value in entries
     ]
     return Chart("", label, "× eager", places, series, log_y=False)
 
 
 def swept(plot: Plot | HostPlot) -> list[Chart]:
-    """Return the charts of one plot, a chart for each of its panels."""
+    """Return a chart for each panel of a plot."""
     if isinstance(plot, Plot):
         return [_panel(plot, panel) for panel in plot.panels]
     return [
         Chart(
             f"{plot.title}: {strip.title}", "", "µs",
-            kinds := list(dict.fromkeys(k for time in strip.times.values() for k in time)),
-            [_series(name, name in plot.peers, [each.get(kind) for kind in kinds])
-             for name, each in strip.times.items()],
+            calls := list(dict.fromkeys(call for times in strip.times.values() for call in times)),
+            [_series(name, name in plot.peers, [times.get(call) for call in calls])
+             for name, times in strip.times.items()],
         )
         for strip in plot.strips
     ]  # fmt: skip
@@ -137,7 +141,7 @@ def _panel(plot: Plot, panel: Panel) -> Chart:
     lines = {**panel.lines, **panel.limits}
     x = sorted({number for line in lines.values() for number in line})
     series = [
-        _series(name, name in plot.peers or name in panel.limits, [line.get(each) for each in x])
+        _series(name, name in plot.peers or name in panel.limits, [line.get(value) for value in x])
         for name, line in lines.items()
     ]
     return Chart(

@@ -1,4 +1,4 @@
-"""Render the page's templates, with every text escaped, and pack views into a page."""
+"""Render the page's templates with every text escaped, and pack the views into a page."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
 IN_COMPARISON = ' data-both=""'
 """Marks a column of the comparison of two solutions."""
 ASCENDING = ' aria-sort="ascending"'
-"""Marks the column that a table is sorted by at first."""
+"""Marks the column by which a table is sorted initially."""
 NO_TRANSLATE = ' translate="no"'
-"""Marks a heading that stays in every language: a case's or a device's name, or an abbreviation."""
+"""Marks a heading that is not translated: a case's or device's name, or an abbreviation."""
 
 
 def draw(template: str, **context: Any) -> str:
@@ -45,7 +45,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # in Jinja a filter call costs half of a function call
+    # functions that are filters, since in Jinja a filter call costs half of a function call
     filters: dict[str, Any] = {
         "key": _key,
         "microseconds": lambda value: f"{value:,.1f}",
@@ -92,7 +92,7 @@ def link(**fields: str) -> str:
 
 
 def _key(cell: str) -> str:
-    """Return the number that a cell begins with, by which its column sorts; -1 without one.
+    """Return the sort key of a cell: the number at its start, or -1 without a number.
 
     >>> _key("1,234.5‡ (12.0)")
     '1234.5'
@@ -104,34 +104,34 @@ def _key(cell: str) -> str:
 # --- views packed into a page ---------------------------------------------------------------------
 
 RAW = -15
-"""zlib's window without a header, which browsers call `deflate-raw`."""
+"""zlib's `wbits` for a stream without a header, which browsers call `deflate-raw`."""
 
 
 def packed(parts: Mapping[str, str]) -> str:
     """Return the parts as a JSON object of compressed texts in base64, by name.
 
-    A view is compressed by itself and unpacked when it is shown, so that a board of many solutions
-    stays a small file. A server would compress a page on its way; a disk does not.
+    The browser unpacks a view when the view is shown. Without a server that compresses the page,
+    this keeps the file of a board with many solutions small.
     """
-    found = {}
+    encoded_parts = {}
     for name, text in parts.items():
         compressor = zlib.compressobj(9, zlib.DEFLATED, RAW)
         compressed = compressor.compress(text.encode()) + compressor.flush()
-        found[name] = base64.b64encode(compressed).decode()
-    return embedded(found)
+        encoded_parts[name] = base64.b64encode(compressed).decode()
+    return embedded(encoded_parts)
 
 
 def embedded(data: Mapping[str, object]) -> str:
-    """Return JSON for an element of a page.
+    """Return JSON for a `<script>` element of the page.
 
-    A name may be a contributor's: `<` is escaped, so that none can end the element.
+    `<` is escaped, so that a contributor's text cannot end the element.
     """
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return text.replace("<", "\\u003c")
 
 
 def policy(scripts: Iterable[str], styles: Iterable[str]) -> str:
-    """Return the Content-Security-Policy that allows these inline texts and no request."""
+    """Return a Content-Security-Policy that allows these inline texts and no network request."""
     return "; ".join((
         "default-src 'none'",
         f"script-src {_hashes(scripts)}",

@@ -1,4 +1,4 @@
-"""The page itself: every view drawn from its template, packed into one HTML file."""
+"""The page: every view, rendered from its template, in one HTML file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCRIPTS = (
     "assets/charts.js", "assets/compare.js", "assets/page.js",
 )  # fmt: skip
 WORDS = "assets/korean.json"
-"""The page's words in Korean, by the English ones."""
+"""The file with the Korean translation of each English text of the page."""
 PAGE = "index.html"
 JUMPS = {
     "standing": "Place", "cases": "Cases", "history": "History", "kernels": "Compiled kernels",
@@ -36,13 +36,13 @@ JUMPS = {
 }  # fmt: skip
 """The title of each part of a solution's view."""
 Part = tuple[str, str]
-"""A name and a text."""
+"""The name and the text of a part of the page."""
 Sweeps = Mapping[str, charts.Chart]
-"""A device's charts of the cases that plots draw, by the name of each one's part."""
+"""A device's charts of the plots' cases, by the name of the chart's part."""
 
 
 def write(site: Site, folder: Path) -> Path:
-    """Write the page into a folder, and return its path."""
+    """Write the page into a folder, and return the page's path."""
     swept = {shown.slug: dict(_swept(site, shown)) for shown in site.devices}
     charted = dict(_charts(site, swept))
     parts = {**dict(_files(site)), **charted, **dict(_views(site, swept, charted))}
@@ -66,20 +66,20 @@ def write(site: Site, folder: Path) -> Path:
 
 
 def _board_name(shown: Shown, track: Track) -> str:
-    """Return the name of the part that a track's board is."""
+    """Return the name of the part that holds a track's board."""
     return f"board/{shown.slug}/{track.op}/{track.name}"
 
 
 def _pair(site: Site) -> tuple[str, str]:
-    """Return the two solutions of one op that are compared first: the best of contributors.
+    """Return the initial pair to compare: the two best contributors' solutions of one op.
 
-    Peers stand in for missing contributors; two empty names where no op has two solutions.
+    Peers replace missing contributors. Both names are empty where no op has two solutions.
     """
     for _, track in site.mains:
         entries = [entry for entry in track.entries if entry.solution in site.names]
         if len(entries) > 1:
-            one, other, *_ = sorted(entries, key=lambda entry: entry.peer)
-            return one.solution, other.solution
+            first, second, *_ = sorted(entries, key=lambda entry: entry.peer)
+            return first.solution, second.solution
     return "", ""
 
 
@@ -101,8 +101,8 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
                 name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
                 yield name, charts.times(track, direction).json(site.hues)
             place = f"{shown.slug}/{section.op}/{track.name}"
-            for kind, chart in _speeds(shown, track):
-                yield f"{kind}/{place}", chart.json(site.hues)
+            for speed, chart in _speeds(shown, track):
+                yield f"{speed}/{place}", chart.json(site.hues)
         for name, chart in swept[shown.slug].items():
             yield name, chart.json(site.hues)
         for solution in site.solutions:
@@ -114,17 +114,19 @@ def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
 
 
 SPEEDS = ("record", "error", "memory")
-"""The charts of a track's speeds: over the runs, over the error and over the memory."""
+"""The charts of a track's speeds: over the runs, over the error and over the peak memory."""
 
 
 def _speeds(shown: Shown, track: Track) -> Iterator[tuple[str, charts.Chart]]:
-    """Yield those of SPEEDS that have more than one place on their axis, by name."""
-    found = (
+    """Yield the name and the chart of each of SPEEDS with more than one x value."""
+    speed_charts = (
         charts.record(shown.histories(track)),
         charts.against(track, "error / eager's", lambda entry: entry.error),
         charts.against(track, "peak memory, MiB", _mebibytes),
     )
-    yield from (each for each in zip(SPEEDS, found, strict=True) if len(each[1].x) > 1)
+    for name, chart in zip(SPEEDS, speed_charts, strict=True):
+        if len(chart.x) > 1:
+            yield name, chart
 
 
 def _mebibytes(entry: Entry) -> float | None:
@@ -145,7 +147,7 @@ def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
 
 
 def _views(site: Site, swept: Mapping[str, Sweeps], charted: Collection[str]) -> Iterator[Part]:
-    """Yield the views; `charted` names the charts that there are."""
+    """Yield the views; `charted` holds the names of the existing charts."""
     yield "missing", draw("missing.html")
     yield "overview", draw("overview.html", site=site, panels=list(_panels(site)))
     yield "compare", draw("compare.html", site=site)
@@ -164,7 +166,7 @@ def _views(site: Site, swept: Mapping[str, Sweeps], charted: Collection[str]) ->
 
 
 def _panels(site: Site) -> Iterator[tuple[Shown, Panel]]:
-    """Yield the fastest of each folder in each op's main track, as in the README's picture."""
+    """Yield each op's panel of the README's picture: the fastest solution of each folder."""
     for shown, track in site.mains:
         yield from ((shown, panel) for panel in panels([track]))
 
@@ -177,7 +179,7 @@ def _board(
     swept: Sequence[Part],
     speeds: Collection[str],
 ) -> str:
-    influences = (each for entry in track.entries for each in entry.disturbed.values())
+    influences = (reasons for entry in track.entries for reasons in entry.disturbed.values())
     return draw(
         "board.html",
         site=site,
@@ -196,7 +198,7 @@ def _board(
 
 def _solution(site: Site, solution: Solution) -> str:
     standings = site.standings(solution)
-    found = {
+    contents = {
         "standing": standings,
         "cases": standings,
         "history": _histories(site, solution),
@@ -212,24 +214,25 @@ def _solution(site: Site, solution: Solution) -> str:
         solution=solution,
         standings=standings,
         by_device=_by_device(standings),
-        histories=found["history"],
-        kernels=found["kernels"],
+        histories=contents["history"],
+        kernels=contents["kernels"],
         recompiled=site.recompiled(solution),
-        work=found["work"],
+        work=contents["work"],
         modelled=site.modelled(solution),
         gpu=GPUS[DEFAULT].name,
-        readme=found["readme"],
-        files=found["source"],
+        readme=contents["readme"],
+        files=contents["source"],
         stale=list(dict.fromkeys(stale)),
-        jumps=[(name, JUMPS[name]) for name, content in found.items() if content],
+        jumps=[(name, JUMPS[name]) for name, content in contents.items() if content],
     )
 
 
 def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing]]]:
     grouped = itertools.groupby(standings, lambda standing: standing.shown.slug)
-    return [(found[0].shown, found) for _, each in grouped if (found := list(each))]
+    by_slug = [list(of_device) for _, of_device in grouped]
+    return [(of_device[0].shown, of_device) for of_device in by_slug]
 
 
 def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, list[Point]]]]:
-    """Return the points of each track on each device that has any."""
+    """Return each device that has points, with the points of each track."""
     return [(shown, points) for shown in site.devices if (points := shown.history(solution))]

@@ -1,4 +1,4 @@
-"""A solution's files and its README as HTML; all of it is the contributor's text, and escaped."""
+"""A solution's files and README as HTML, with the contributor's text escaped."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from common.disk_cache import DiskCache
 from common.printable import printable
 from common.solutions import Solution, source
 
-HIGHEST = 6
-"""The lowest level of heading that HTML has."""
-BELOW = 2
-"""A README's first heading stands below the view's own and that of its part."""
+LOWEST_HEADING = 6
+"""HTML's lowest heading is `<h6>`."""
+HEADING_OFFSET = 2
+"""A README's `<h1>` becomes `<h3>`, below the headings of the view and of its README part."""
 
 
 def files(solution: Solution) -> dict[str, Path]:
-    """Return the solution's file, and then the helpers that it imports, directly or not.
+    """Return the solution's file, then its direct and indirect helpers, by name.
 
     >>> list(files(Solution(Path("contributors/wkshin89/rope.py"), "rope")))
     ['rope.py', 'kernels.py']
@@ -45,23 +45,23 @@ def files(solution: Solution) -> dict[str, Path]:
 
 
 def all_lines(paths: Iterable[Path]) -> list[Markup]:
-    """Return `lines` of each file; of those that an earlier page had too, as it had them."""
-    kept = DiskCache("page", "sources", str)
-    of = {path: _key(path) for path in paths}
-    found = {key: kept.found.get(key) or lines(path) for path, key in of.items()}
-    if found != kept.found:
-        kept.found = found
-        kept.save()
-    return [Markup(found[key]) for key in of.values()]
+    """Return `lines` of each file, from the cache where the file has not changed."""
+    cache = DiskCache("page", "sources", str)
+    keys = {path: _key(path) for path in paths}
+    drawn = {key: cache.found.get(key) or lines(path) for path, key in keys.items()}
+    if drawn != cache.found:
+        cache.found = drawn
+        cache.save()
+    return [Markup(drawn[key]) for key in keys.values()]
 
 
 def _key(path: Path) -> str:
-    """Return the digest of all of the file that its lines rest on."""
+    """Return the digest of the file's text, which determines its lines."""
     return hashlib.sha256(f"{_read(path)}\0{_shown(path)}".encode()).hexdigest()
 
 
 def lines(path: Path) -> Markup:
-    """Return a Python file highlighted: an element for each line, marked where a kernel is."""
+    """Return a highlighted Python file: an element for each line, marked within kernels."""
     text = _read(path)
     kernels = set(_kernel_lines(text))
     drawn = highlight(_shown(path), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
@@ -74,9 +74,9 @@ def lines(path: Path) -> Markup:
 
 
 def readme(folder: Path, names: Sequence[str]) -> Markup:
-    """Return the folder's README as HTML without markup, pictures and scripts of its own.
+    """Return the folder's README as HTML, without the README's own HTML, pictures and scripts.
 
-    A link to a solution's file leads to its view; other links within the folder lose their target.
+    A link to a solution's file leads to the solution's view. Other relative links have no target.
 
     Args:
         folder: The contributor's folder.
@@ -89,7 +89,7 @@ def readme(folder: Path, names: Sequence[str]) -> Markup:
     tokens = parser.parse(_shown(path))
     for token in _all(tokens):
         if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(int(token.tag[1:]) + BELOW, HIGHEST)}"
+            token.tag = f"h{min(int(token.tag[1:]) + HEADING_OFFSET, LOWEST_HEADING)}"
         if token.type == "link_open":
             _redirect(token, folder.name, names)
     return Markup(parser.renderer.render(tokens, parser.options, {}))
@@ -100,13 +100,13 @@ def _read(path: Path) -> str:
 
 
 def _shown(path: Path) -> str:
-    """Return the text without marks that print nothing: some turn the order of what is read."""
+    """Return the text without invisible characters, since some reverse the order of the text."""
     return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
 
 
 @functools.lru_cache(maxsize=8)
 def _tree(text: str) -> ast.Module:
-    """Return the syntax tree; an empty one of a file that does not parse."""
+    """Return the syntax tree; an empty tree if the text does not parse."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -114,7 +114,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def _helpers(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files of the folder, which is on Python's path, that a file of it may import."""
+    """Yield the files of the folder that a file may import; the folder is on Python's path."""
     for name in _imported(_read(path)):
         for base in dict.fromkeys((folder, path.parent)):
             yield base / (name.replace(".", "/") + ".py")
@@ -122,22 +122,22 @@ def _helpers(path: Path, folder: Path) -> Iterator[Path]:
 
 @functools.lru_cache(maxsize=1000)
 def _imported(text: str) -> list[str]:
-    """Return the names that the file imports; a helper's are asked for by each who imports it."""
+    """Return the imported names; cached, since several files may import the same helper."""
     names: list[str] = []
     for node in ast.walk(_tree(text)):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            start = [node.module] if node.module else []
-            names += [*start, *(".".join([*start, alias.name]) for alias in node.names)]
+            package = [node.module] if node.module else []
+            names += [*package, *(".".join([*package, alias.name]) for alias in node.names)]
     return names
 
 
 def _kernel_lines(text: str) -> Iterator[int]:
-    """Yield the numbers of the lines in functions that `triton.jit` decorates, decorators too."""
+    """Yield the line numbers of functions with `triton.jit`, their decorators included."""
     for node in ast.walk(_tree(text)):
         if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
-            first = min(each.lineno for each in node.decorator_list)
+            first = min(decorator.lineno for decorator in node.decorator_list)
             yield from range(first, (node.end_lineno or first) + 1)
 
 
@@ -153,7 +153,7 @@ def _all(tokens: Iterable[Token]) -> Iterator[Token]:
 
 
 def _redirect(token: Token, handle: str, names: Sequence[str]) -> None:
-    """Lead a link to a solution's view, or to the network if it says so, or nowhere."""
+    """Redirect a link to a solution's view, keep an HTTP link, or remove the target."""
     target = str(token.attrs.get("href", ""))
     name = f"{handle}/{target.removeprefix('./').removesuffix('.py')}"
     if name in names:

@@ -1,4 +1,4 @@
-"""What the page's views show: the devices, and each solution with all that is known of it."""
+"""The data of the page's views: the devices, and all facts on each solution."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from common.board.ranking import (
     ranked_times,
 )
 from common.board.table import About, Table, op_order
-from common.records.lines import Compiled, Counted, Past, Record, Summary
+from common.records.lines import Compiled, Counted, HistoryLine, Record, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution
 
 
 @dataclass(frozen=True)
 class Point:
-    """The speed in one run."""
+    """A solution's speed in one run."""
 
     run: str
     when: datetime
     score: Estimate
     sources: str
-    """The digest of what was measured; empty where `prune` has cut it."""
+    """The digest of the measured source; empty where `prune` has shortened the row."""
 
 
 ALL = ""
-"""Every direction, or every case."""
+"""The choice of every direction, or of every case."""
 Histories = Mapping[str, list[Point]]
-"""By solution, the points in the order of time."""
+"""The points of each solution in chronological order."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Shown:
 
     device: Device
     gpu: str = ""
-    """The GPU whose modelled times stand in the place of measured ones; empty where there are."""
+    """The GPU whose modelled times replace missing measured times; empty with measured times."""
 
     @property
     def slug(self) -> str:
-        """The name of the device's folder, by which links name it."""
+        """The name of the device's folder, which links use."""
         return self.device.results.path.name
 
     @property
@@ -73,21 +73,25 @@ class Shown:
         return [section for section in self.device.sections if section.tracks]
 
     def section(self, op: str) -> Section | None:
-        """Return the op's section; None where it has no row."""
+        """Return the op's section; None where the op has no row."""
         return next((section for section in self.sections if section.op == op), None)
 
     def histories(self, track: Track) -> Histories:
-        """Return the speeds of every solution of a track over all runs."""
+        """Return the speeds of every solution of a track in all runs."""
         return self._histories[track.op][track.name]
 
     def history(self, solution: Solution) -> dict[str, list[Point]]:
-        """Return the solution's speeds over all runs, by track, where there are any."""
+        """Return the solution's speeds in all runs, by track; tracks without speeds are absent."""
         tracks = self._histories.get(solution.op, {})
-        return {name: each[solution.name] for name, each in tracks.items() if solution.name in each}
+        return {
+            name: of_track[solution.name]
+            for name, of_track in tracks.items()
+            if solution.name in of_track
+        }
 
     @cached_property
     def _histories(self) -> dict[str, dict[str, Histories]]:
-        """The speeds over all runs, by op, track and solution."""
+        """The speeds in all runs, by op, track and solution."""
         return {
             section.op: {
                 track.name: histories(self.device.results, track) for track in section.tracks
@@ -104,16 +108,16 @@ class Standing(columns.Standing):
 
     @property
     def rows(self) -> list[tuple[str, str, Record | None]]:
-        """Each case and direction of the track, with the solution's row where it has one."""
+        """Each case and direction of the track, with the solution's row or None."""
         return [(*cell, self.entry.cells.get(cell)) for cell in self.track.cells]
 
     def late(self, row: Record) -> bool:
-        """Return whether an earlier clock took the row's times, which are shown nowhere."""
+        """Return whether an earlier clock took the row's times; no view shows them."""
         return self.track.row(self.entry, (row.case, row.direction)) is None
 
 
 RECENT = 10
-"""The runs that the overview lists."""
+"""The number of runs that the overview lists."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +133,7 @@ class RunOfDevice:
 
 @dataclass(frozen=True)
 class Site:
-    """Everything that the page is drawn from."""
+    """All data of the page."""
 
     devices: Sequence[Shown]
     solutions: Sequence[Solution]
@@ -140,22 +144,24 @@ class Site:
     @classmethod
     def of(
         cls,
-        boards: Iterable[Results],
-        everyone: Iterable[Solution],
+        recorded: Iterable[Results],
+        all_solutions: Iterable[Solution],
         compilations: Sequence[Compiled] = (),
     ) -> Site:
-        """Return the site of some records and of the solutions in this tree."""
-        boards, everyone = list(boards), list(everyone)
-        about = {solution.name: About(solution.note, solution.digest) for solution in everyone}
-        counts = modelled.latest(boards)
-        stand_ins = [modelled.with_modelled_times(board) for board in boards]
-        gpus = {each.path: gpu for each, gpu in stand_ins}
-        found = devices([each for each, _ in stand_ins], about)
-        shown = [Shown(device, gpus[device.results.path]) for device in found]
-        known = {line.solution for each in shown for s in each.sections for line in s.rows}
+        """Return the site of these records and of the solutions in this tree."""
+        recorded, all_solutions = list(recorded), list(all_solutions)
+        about = {solution.name: About(solution.note, solution.digest) for solution in all_solutions}
+        counts = modelled.latest(recorded)
+        timed = [modelled.with_modelled_times(results) for results in recorded]
+        gpus = {results.path: gpu for results, gpu in timed}
+        shown = [
+            Shown(device, gpus[device.results.path])
+            for device in devices([results for results, _ in timed], about)
+        ]
+        measured = {row.solution for device in shown for s in device.sections for row in s.rows}
         listed = sorted(
-            (solution for solution in everyone if not solution.peer or solution.name in known),
-            key=lambda each: (op_order(each.op), each.peer, each.name),
+            (s for s in all_solutions if not s.peer or s.name in measured),
+            key=lambda solution: (op_order(solution.op), solution.peer, solution.name),
         )
         return cls(shown, listed, about, compilations, counts)
 
@@ -171,56 +177,56 @@ class Site:
 
     @cached_property
     def hues(self) -> dict[str, int]:
-        """The number of each solution's hue: its place among the op's contributors or peers."""
+        """The index of each solution's hue: its place among the op's contributors or peers."""
         places: Counter[tuple[str, bool]] = Counter()
-        found = {}
+        hues = {}
         for solution in self.solutions:
-            found[solution.name] = places[solution.op, solution.peer]
+            hues[solution.name] = places[solution.op, solution.peer]
             places[solution.op, solution.peer] += 1
-        return found
+        return hues
 
     @cached_property
     def runs(self) -> list[RunOfDevice]:
         """The latest runs of all devices, the newest first."""
-        found = []
+        runs = []
         for shown in self.devices:
             rows = defaultdict(list)
             for row in shown.device.results.rows:
                 rows[row.run].append(row)
-            for run, several in rows.items():
+            for run, of_run in rows.items():
                 if when := moment(shown.device.results.names.get(run, "")):
-                    ops = list(dict.fromkeys(row.op for row in several))
-                    solutions = len({row.solution for row in several})
-                    found.append(RunOfDevice(shown, when, ops, solutions, len(several)))
-        return sorted(found, key=lambda each: each.when, reverse=True)[:RECENT]
+                    ops = list(dict.fromkeys(row.op for row in of_run))
+                    solutions = len({row.solution for row in of_run})
+                    runs.append(RunOfDevice(shown, when, ops, solutions, len(of_run)))
+        return sorted(runs, key=lambda run: run.when, reverse=True)[:RECENT]
 
     def first(self, op: str) -> tuple[Shown, Track] | None:
-        """Return the op's main track on the first device that has it."""
-        shownses = ((shown, shown.section(op)) for shown in self.devices)
-        return next(((shown, each.tracks[0]) for shown, each in shownses if each), None)
+        """Return the op's main track on the first device that has the op."""
+        sections = ((shown, shown.section(op)) for shown in self.devices)
+        return next(((shown, section.tracks[0]) for shown, section in sections if section), None)
 
     @cached_property
     def mains(self) -> list[tuple[Shown, Track]]:
-        """The main track of each op, with the first device that has it."""
-        return [there for op in self.ops if (there := self.first(op))]
+        """The main track of each op, with the first device that has the op."""
+        return [first for op in self.ops if (first := self.first(op))]
 
     def standings(self, solution: Solution) -> list[Standing]:
-        """Return the solution's place in each track of each device that has a row of it."""
+        """Return the solution's standing in each track of each device that measured it."""
         return self._standings.get(solution.name, [])
 
     @cached_property
     def _standings(self) -> dict[str, list[Standing]]:
-        standingses: dict[str, list[Standing]] = defaultdict(list)
+        standings: dict[str, list[Standing]] = defaultdict(list)
         for shown in self.devices:
             for section in shown.sections:
                 for track in section.tracks:
                     for entry in track.entries:
                         standing = Standing(track, entry, self.about, shown.timed, shown=shown)
-                        standingses[entry.solution].append(standing)
-        return standingses
+                        standings[entry.solution].append(standing)
+        return standings
 
     def kernels(self, solution: Solution) -> list[Table]:
-        """Return what compilers made of the solution's kernels."""
+        """Return the tables of the solution's compiled kernels."""
         return compiled.tables(line for line in self.compiled if line.solution == solution.name)
 
     def recompiled(self, solution: Solution) -> bool:
@@ -234,12 +240,12 @@ class Site:
         return modelled.work_tables(counts, self.about)
 
     def modelled(self, solution: Solution) -> list[tuple[Counted, float]]:
-        """Return the solution's counted cases with the microseconds that the model gives them."""
+        """Return the solution's counted cases with their modelled microseconds."""
         counts = [count for count in self.counts.values() if count.solution == solution.name]
         return [(count, modelled.time_of(count, GPUS[DEFAULT])) for count in counts if count.steps]
 
     def files(self) -> dict[str, Path]:
-        """Return every file that belongs to a solution, as `handle/path` in its folder."""
+        """Return every solution's files by `handle/path`."""
         return {
             f"{solution.handle}/{name}": path
             for solution in self.solutions
@@ -247,12 +253,12 @@ class Site:
         }
 
 
-# --- a track ranked whole, by direction, by case and by both --------------------------------------
+# --- the rankings of a track: all cells, and by direction, by case and by both --------------------
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The ranking of one choice of directions and cases of a track; the page switches between."""
+    """The ranking of a track for one of the page's choices of direction and case."""
 
     direction: str
     case: str
@@ -270,7 +276,7 @@ class Ranking:
 
     @property
     def single(self) -> bool:
-        """Whether the choice is one direction of one case, so that there is one time to show."""
+        """Whether the choice is one direction of one case, which has a single time."""
         return len(self.track.cells) == 1
 
     @cached_property
@@ -285,7 +291,7 @@ class Ranking:
         ]
 
     def place(self, entry: Entry) -> str:
-        """Return the place, such as `2`, `2=` of several that tie, or a dash."""
+        """Return the place, such as `2`, `2=` for a tie, or a dash."""
         if not (entry.rank and self.shown.timed):
             return "–"
         return f"{entry.rank}{'=' * (self._tied[entry.rank] > 1)}"
@@ -298,9 +304,9 @@ class Ranking:
 def rankings(
     shown: Shown, section: Section, track: Track, about: Mapping[str, About]
 ) -> Iterator[Ranking]:
-    """Yield the ranking of each choice of the track that has a row; the whole track is first.
+    """Yield the ranking of each choice that has a row; all cells of the track come first.
 
-    >>> [(each.direction, each.case) for each in rankings(shown, section, track, about)]
+    >>> [(ranking.direction, ranking.case) for ranking in rankings(shown, section, track, about)]
     [('', ''), ('', 'c1'), ('forward', ''), ('forward', 'c1')]
     """
     rows = [row for row in section.rows if row.track == track.name]
@@ -319,25 +325,28 @@ def rankings(
 
 
 def histories(results: Results, track: Track) -> Histories:
-    """Return every solution's speeds over the runs that timed all the track's cells."""
-    found: dict[tuple[str, str], dict[Cell, Record | Past]] = defaultdict(dict)
+    """Return every solution's speeds in the runs that timed all the track's cells."""
+    measured: dict[tuple[str, str], dict[Cell, Record | HistoryLine]] = defaultdict(dict)
     cells = set(track.cells)
-    lines: Iterable[Record | Past] = chain(results.past, results.rows)
+    lines: Iterable[Record | HistoryLine] = chain(results.past, results.rows)
     for line in lines:
         if line.op == track.op and line.tier == "board" and (line.case, line.direction) in cells:
-            found[line.solution, line.run][line.case, line.direction] = line
+            measured[line.solution, line.run][line.case, line.direction] = line
     points: dict[str, list[Point]] = defaultdict(list)
-    for (solution, run), rows in found.items():
+    for (solution, run), rows in measured.items():
         times = [pair for row in rows.values() if (pair := _times(row))]
         when = moment(results.names.get(run, ""))
         if len(times) == len(cells) and when:
             first = next(iter(rows.values()))
             sources = first.sources if isinstance(first, Record) else ""
             points[solution].append(Point(run, when, combined(times), sources))
-    return {name: sorted(each, key=lambda point: point.when) for name, each in points.items()}
+    return {
+        name: sorted(of_solution, key=lambda point: point.when)
+        for name, of_solution in points.items()
+    }
 
 
-def _times(row: Record | Past) -> TimePair | None:
+def _times(row: Record | HistoryLine) -> TimePair | None:
     if row.verdict != "PASSED":
         return None
     if isinstance(row, Record):

@@ -1,1 +1,1 @@
-"""Plots of a board: the sweeps and the overview, drawn from records."""
+"""Plots of a board from records: the sweeps and the overview."""

@@ -1,11 +1,11 @@
-"""Plots as SVG files, through matplotlib: the same records give the same bytes.
+"""Draw plots as SVG files with matplotlib: the same records give the same bytes.
 
-A file states the fingerprint of all that it was drawn from, and is drawn again when that changes:
-a figure takes matplotlib most of a second.
+A file contains the fingerprint of its data and code, and is drawn again only when the fingerprint
+changes: drawing a figure takes most of a second.
 
-Each contributor keeps one colour on every plot; each further file of a contributor has a marker of
-its own. Peers are dashed, limits are grey. The background is white, so that a dark page shows the
-plots too.
+A contributor has the same colour on every plot; a contributor's further files have other markers.
+Peers are dashed, limits are grey. The background is white, so that the plots are legible on a dark
+page.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "axes.titlecolor": INK,
-    "figure.dpi": 72,  # an SVG's unit, so that texts are measured as they are drawn
+    "figure.dpi": 72,  # an SVG's unit, so that the measured size of a text is its drawn size
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
     "svg.fonttype": "path",
@@ -86,7 +86,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A plot that is to be drawn."""
+    """A plot to draw."""
 
     plot: Plot | HostPlot
     look: Mapping[str, Look]
@@ -94,46 +94,46 @@ class Drawing:
     """The device's name, for the subtitle."""
     path: Path
     mark: str
-    """The fingerprint of all of the above."""
+    """The fingerprint of the fields above and of the code."""
 
     def write(self) -> None:
-        """Draw the file, in a folder that is made where it is missing."""
+        """Draw the file; create its folder if it is missing."""
         import matplotlib
 
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        stated = {"Date": None, "Identifier": self.mark}
+        svg_metadata = {"Date": None, "Identifier": self.mark}
         with matplotlib.rc_context(STYLE):
             if isinstance(self.plot, HostPlot):
                 figure = _host_figure(self.plot, self.look, self.device)
             else:
                 figure = _sweep_figure(self.plot, self.look, self.device)
             # bbox_inches="tight" would draw the figure twice
-            whole = figure.get_tightbbox().padded(MARGIN)
-            figure.savefig(self.path, format="svg", metadata=stated, bbox_inches=whole)
+            bounds = figure.get_tightbbox().padded(MARGIN)
+            figure.savefig(self.path, format="svg", metadata=svg_metadata, bbox_inches=bounds)
 
 
 def due(drawn: Sequence[Plot | HostPlot], device: str, folder: Path) -> list[Drawing]:
-    """Return the plots of a device whose file, `folder/<name>.svg`, is not as they are now."""
+    """Return the plots of a device whose file, `folder/<name>.svg`, is missing or out of date."""
     look = looks(drawn)
-    every = [
+    drawings = [
         Drawing(plot, look, device, folder / f"{plot.name}.svg", _fingerprint(plot, look, device))
         for plot in drawn
     ]
     return [
         drawing
-        for drawing in every
+        for drawing in drawings
         if not (drawing.path.exists() and drawing.mark in drawing.path.read_text())
     ]
 
 
 def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -> str:
-    """Return the digest of the plot's data and looks, of this folder's code and of matplotlib."""
+    """Return the digest of the plot's data and looks, the code and matplotlib's version."""
     code = digest(Path(__file__).parent.glob("*.py"))
-    # a set has another order in each process
+    # the order of a set differs between processes
     data = [sorted(v) if isinstance(v, frozenset) else v for v in vars(plot).values()]
     parts = (
         data,
-        sorted((name, str(each)) for name, each in look.items()),
+        sorted((name, str(of_solution)) for name, of_solution in look.items()),
         device,
         code,
         metadata.version("matplotlib"),
@@ -147,35 +147,35 @@ def _fingerprint(plot: Plot | HostPlot, look: Mapping[str, Look], device: str) -
 def looks(drawn: Iterable[Plot | HostPlot]) -> dict[str, Look]:
     """Return the look of each solution on the plots.
 
-    Each folder gets a colour and a marker, in alphabetical order. Each further file of one op in
-    the same folder gets a lighter shade and the next marker.
+    Folders get a colour and a marker in alphabetical order. Further files of an op in the same
+    folder get a lighter shade and the next marker.
     """
     drawn = list(drawn)
     peers = {name for plot in drawn for name in plot.peers}
     ops = {name: plot.op for plot in drawn for name in solutions_of(plot)}
     looks: dict[str, Look] = {}
     for colours, are_peers in ((COLOURS, False), (PEER_COLOURS, True)):
-        ours = sorted(name for name in ops if (name in peers) is are_peers)
-        handles = list(dict.fromkeys(map(_handle, ours)))
-        for name in ours:
-            place = handles.index(_handle(name))
-            variants = {_variant(each, of) for each, of in ops.items()
-                        if _handle(each) == _handle(name)}  # fmt: skip
-            turn = sorted(variants).index(_variant(name, ops[name]))
-            colour = _lighter(colours[place % len(colours)], turn)
-            looks[name] = Look(colour, MARKERS[(place + turn) % len(MARKERS)], are_peers)
+        names = sorted(name for name in ops if (name in peers) is are_peers)
+        handles = list(dict.fromkeys(map(_handle, names)))
+        for name in names:
+            folder = handles.index(_handle(name))
+            variants = {_variant(other, op) for other, op in ops.items()
+                        if _handle(other) == _handle(name)}  # fmt: skip
+            variant = sorted(variants).index(_variant(name, ops[name]))
+            colour = _lighter(colours[folder % len(colours)], variant)
+            looks[name] = Look(colour, MARKERS[(folder + variant) % len(MARKERS)], are_peers)
     return looks
 
 
 def solutions_of(plot: Plot | HostPlot) -> set[str]:
-    """Return the names of the solutions that the plot shows."""
+    """Return the names of the plot's solutions."""
     if isinstance(plot, HostPlot):
         return {name for strip in plot.strips for name in strip.times}
     return {name for panel in plot.panels for name in panel.lines}
 
 
 def labelled(name: str, look: Mapping[str, Look]) -> str:
-    """Return the solution's name as a legend shows it: a peer's in parentheses."""
+    """Return the solution's name in a legend, with parentheses around a peer's name."""
     return f"({name})" if look[name].peer else name
 
 
@@ -184,17 +184,17 @@ def _handle(name: str) -> str:
 
 
 def _variant(name: str, op: str) -> str:
-    """Return `_v1` for `alice/rope_v1`, and nothing for `alice/rope`."""
+    """Return `_v1` for `alice/rope_v1`, and an empty string for `alice/rope`."""
     return name.partition("/")[2].removeprefix(op)
 
 
 def _lighter(colour: str, steps: int) -> str:
-    """Move the colour three tenths of the way to white, once for each step."""
+    """Return the colour mixed with 30 % of white in each step."""
     parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
     return "#" + "".join(f"{round(255 - (255 - part) * 0.7**steps):02x}" for part in parts)
 
 
-# --- what all figures share -----------------------------------------------------------------------
+# --- parts of all figures -------------------------------------------------------------------------
 
 GAP = 0.7
 """Inches between one row of axes and the next."""
@@ -205,20 +205,20 @@ def _grid(
 ) -> tuple[Any, list[Any]]:
     """Return a white figure and its `count` axes, each `width` by `height` inches.
 
-    With `shared`, the axes have one scale in common; with `columns`, so many stand in a row.
+    With `shared`, all axes share a scale. A row has `columns` axes; all axes by default.
     """
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
     columns = min(count, columns or count)
     rows = -(-count // columns)
-    across, total = columns * width + 1, rows * height + (rows - 1) * GAP + 1.6
-    figure = Figure(figsize=(across, total), facecolor="white")
-    FigureCanvasSVG(figure)  # the figure's texts are measured by its canvas
+    total_width, total_height = columns * width + 1, rows * height + (rows - 1) * GAP + 1.6
+    figure = Figure(figsize=(total_width, total_height), facecolor="white")
+    FigureCanvasSVG(figure)  # the canvas measures the figure's texts
     grid = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
     figure.subplots_adjust(
-        left=0.7 / across, right=0.99, wspace=0.08 if shared else 0.22,
-        bottom=0.7 / total, top=1 - 0.9 / total, hspace=GAP / height,
+        left=0.7 / total_width, right=0.99, wspace=0.08 if shared else 0.22,
+        bottom=0.7 / total_height, top=1 - 0.9 / total_height, hspace=GAP / height,
     )  # fmt: skip
     for empty in grid.flat[count:]:
         empty.remove()
@@ -226,14 +226,14 @@ def _grid(
 
 
 def _head(figure: Any, title: str, subtitle: str) -> None:
-    """Write the title and the subtitle at the top left."""
+    """Draw the title and the subtitle at the top left."""
     left, height = figure.subplotpars.left, figure.get_figheight()
     figure.text(left, 1 - 0.12 / height, title, va="top", fontsize=13, fontweight="bold")
     figure.text(left, 1 - 0.39 / height, subtitle, va="top", fontsize=9, color=FAINT)
 
 
 def _below(figure: Any, x_label: str, missing: Mapping[str, str]) -> None:
-    """Write the label of the x axis, and the solutions without a line with their verdicts."""
+    """Draw the label of the x axis, and the verdicts of the solutions without a line."""
     left, height = figure.subplotpars.left, figure.get_figheight()
     figure.text(left, 0.3 / height, x_label, va="top", fontsize=9.5)
     lines = [f"{name}: {verdict}" for name, verdict in sorted(missing.items())]
@@ -244,7 +244,7 @@ def _below(figure: Any, x_label: str, missing: Mapping[str, str]) -> None:
 
 
 def _beside(axes: Any, handles: list[Any]) -> None:
-    """Put a legend of these handles to the right of the axes."""
+    """Draw a legend of these handles to the right of the axes."""
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False,
         fontsize=9, labelspacing=0.6, handlelength=3.0, borderaxespad=0,
@@ -280,9 +280,9 @@ def _panel(axes: Any, panel: Panel, plot: Plot, look: Mapping[str, Look]) -> Non
 
 
 def _columns(line: Line) -> tuple[list[float], ...]:
-    """Return x, median, low and high, each a list from left to right."""
+    """Return lists of x, median, low and high from left to right."""
     points = sorted(line.items())
-    values = [(float(x), each.value, each.low, each.high) for x, each in points]
+    values = [(float(x), estimate.value, estimate.low, estimate.high) for x, estimate in points]
     return tuple(list(column) for column in zip(*values, strict=True))
 
 
@@ -306,27 +306,27 @@ def _scale(axes: Any, panel: Panel, plot: Plot) -> None:
 
 
 def _between_decades(value: float, _: int | None) -> str:
-    """Label 2 and 5 of each decade alone."""
+    """Label only 2 and 5 of each decade."""
     return f"{value:g}" if f"{value:e}"[0] in "25" else ""
 
 
 def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
-    """Put a legend beside the axes, in the order of the lines' right ends, fastest first."""
+    """Draw a legend right of the axes, in the order of the lines' right ends, fastest first."""
     from matplotlib.lines import Line2D
 
     names = {name for panel in plot.panels for name in panel.lines}
-    first = plot.panels[0]
-    best = sorted(names, key=lambda name: (_last(first.lines.get(name), plot.rates), name))
-    handles = [Line2D([], [], **look[name].line, label=labelled(name, look)) for name in best]
+    first_panel = plot.panels[0]
+    ordered = sorted(names, key=lambda name: (_last(first_panel.lines.get(name), plot.rates), name))
+    handles = [Line2D([], [], **look[name].line, label=labelled(name, look)) for name in ordered]
     handles += [
         Line2D([], [], **LIMIT_LINE, linestyle=LIMIT_DASHES[name], label=LIMITS[name])
-        for name in first.limits
+        for name in first_panel.limits
     ]
     _beside(axes, handles)
 
 
 def _last(line: Line | None, rates: bool) -> float:
-    """Return a sort key: the line's rightmost value, negative for rates, infinite for no line."""
+    """Return a sort key: the line's rightmost value, negated for rates; infinite without a line."""
     if not line:
         return float("inf")
     value = line[max(line)].value
@@ -336,7 +336,7 @@ def _last(line: Line | None, rates: bool) -> float:
 # --- host times: a row for each solution, a strip for each case -----------------------------------
 
 COLUMNS = 3
-"""The strips side by side; further ones stand below."""
+"""The number of strips in a row."""
 CALL_MARKERS = {"no_grad": "D", "forward": "o", "backward": "s"}
 
 
@@ -356,9 +356,9 @@ def _host_figure(plot: HostPlot, look: Mapping[str, Look], device: str) -> Any:
 
 
 def _by_cost(plot: HostPlot) -> list[str]:
-    """Return the solutions by the geometric mean of their forward times, cheapest first.
+    """Return the solutions by the geometric mean of their forward times, the fastest first.
 
-    A solution without forward times is placed by the first kind of call that it has.
+    A solution without forward times is ordered by its first kind of call.
     """
 
     def cost(name: str) -> float:
@@ -386,16 +386,16 @@ def _strip(axes: Any, strip: Strip, names: Sequence[str], look: Mapping[str, Loo
 
 
 def _row(axes: Any, strip: Strip, name: str, place: int, look: Look) -> None:
-    """Draw one solution's calls, with a line from the cheapest call to the dearest."""
+    """Draw one solution's calls, with a line from the fastest call to the slowest."""
     times = strip.times.get(name, {})
     if times:
         values = [time.value for time in times.values()]
         ends = [min(values), max(values)]
         axes.plot(ends, [place] * 2, **look.line | {"marker": "", "alpha": 0.45})
-    for call, each in times.items():
-        error = [[each.value - each.low], [each.high - each.value]]
+    for call, time in times.items():
+        error = [[time.value - time.low], [time.high - time.value]]
         axes.errorbar(
-            each.value, place, xerr=error, ecolor=look.colour, **_marks(call, look.colour)
+            time.value, place, xerr=error, ecolor=look.colour, **_marks(call, look.colour)
         )
 
 

@@ -1,7 +1,7 @@
-"""The README's picture: for each op, how many times as fast as plain torch the best solutions are.
+"""Draw the README's picture: the best solutions' speeds in units of plain torch's, for each op.
 
-The SVG is written here, without matplotlib: real text, a few kilobytes, and colours that follow the
-reader's light or dark mode.
+The SVG is written without matplotlib, so that it has real text, a few kilobytes, and colours that
+follow the reader's light or dark mode.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from common.records.runs import Results
 
 FILE = "overview.svg"
 BARS = 12
-"""Bars of one op at most; the fastest are shown."""
+"""The most bars of one op, for its fastest solutions."""
 WIDTH, COLUMN, LABEL, BAR = 880, 428, 160, 186
 ROW, HEADING, HEAD, MARGIN = 23, 46, 72, 20
-"""Pixels: a row's height, a panel's heading, the picture's heading, the margin around."""
+"""Pixels of a row's height, a panel's heading, the picture's heading and the picture's margin."""
 STYLE = """\
 text { font: 14px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .title { font-size: 17px; font-weight: 600 } .op { font-weight: 600 } .faint { fill: #59636e }
@@ -48,9 +48,9 @@ class Panel:
 
 
 def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | None:
-    """Write `folder/overview.svg` from a timed device's records, and return the file.
+    """Write `folder/overview.svg` from a timed device's records, and return the file's path.
 
-    Nothing is written, and None returned, where no solution is ranked.
+    Write nothing and return None if no solution is ranked.
     """
     known = [row for row in results.latest() if row.solution in about]
     drawn = panels([tracks[0] for _, tracks in tracks_by_op(known)])
@@ -63,7 +63,7 @@ def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | N
 
 
 def panels(tracks: Sequence[Track]) -> list[Panel]:
-    """Return a panel for each track in which a solution is ranked."""
+    """Return a panel for each track that ranks a solution."""
     panels = [Panel(track.op, track.name, _best(track)) for track in tracks]
     return [panel for panel in panels if panel.entries]
 
@@ -101,8 +101,8 @@ def _best(track: Track) -> tuple[Entry, ...]:
 
 
 def _columns(drawn: Sequence[Panel]) -> tuple[Sequence[Panel], Sequence[Panel]]:
-    """Split the panels where the higher of the two columns is lowest."""
-    splits = [(drawn[:place], drawn[place:]) for place in range(1, len(drawn) + 1)]
+    """Split the panels into two columns with the smallest possible height of the higher column."""
+    splits = [(drawn[:i], drawn[i:]) for i in range(1, len(drawn) + 1)]
     heights = [max(sum(panel.height for panel in column) for column in pair) for pair in splits]
     return splits[heights.index(min(heights))]
 
@@ -133,7 +133,7 @@ def _panel(panel: Panel, x: int, y: int) -> list[str]:
 
 
 def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
-    """Draw a name, a bar, and its value to the right of both the bar and the line at 1."""
+    """Draw a name, a bar, and the value to the right of both the bar and the line at 1."""
     assert entry.score
     handle = entry.solution.partition("/")[0]
     label = f"({handle})" if entry.peer else handle
@@ -146,7 +146,7 @@ def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
 
 
 def _cut(label: str) -> str:
-    """Shorten a label that is wider than its column."""
+    """Shorten a label that is too wide for its column."""
     return label if len(label) <= 20 else label[:19] + "…"
 
 

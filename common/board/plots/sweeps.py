@@ -1,9 +1,9 @@
-"""The seeds' plots with every solution on them, as data; `drawing` draws them.
+"""The data of the plots; `figures` draws them.
 
-They show the records of the tier `plot`, and those of the board where it has the same cases. A plot
-has panels, a panel has lines, and a line is a median with its 95 % interval at each x. A sweep
-selects its cases by their parameters: `rope-bandwidth` takes the cases with b 1, h 8 and d 256, and
-its x is s. An op whose cases have a shape is drawn over its rows.
+The plots show the records of the tier `plot`, and the board's records of the same cases. A plot has
+panels, a panel has lines, and a line is a median with its 95 % interval at each x. A sweep selects
+its cases by their parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and its x is
+s. The x of an op whose cases have a shape is the number of rows.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from common.records.runs import Results
 MILLI = 1e-3
 
 
-# --- which cases ----------------------------------------------------------------------------------
+# --- the cases ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """Cases whose parameters are `where` but for the one on the x axis."""
+    """Cases whose parameters equal `where`, apart from the parameter on the x axis."""
 
     name: str
     op: str
@@ -38,9 +38,9 @@ class Sweep:
     rates: bool = False
     log2: bool = True
     default: int = 1
-    """The x of a case whose parameters do not name it."""
+    """The x of a case without this parameter."""
     width: int | None = None
-    """The last dimension, where the x is of a shape: the number of its rows."""
+    """The size of a shape's last dimension; x is then the shape's number of rows."""
 
     def at(self, params: Mapping[str, Any]) -> int:
         """Return the x of a case's parameters."""
@@ -81,7 +81,7 @@ SWEEPS = (
     *_masks("masked_linear", "1024 to 1024 features", [1024, 1024]),
     *_masks("masked_ffn", "width 1024, intermediate 2048", [1024, 2048]),
 )  # fmt: skip
-"""An option that `where` does not name has its default; see `Case.params`."""
+"""An option that is missing in `where` has its default; see `Case.params`."""
 
 
 def _over_rows(rows: Iterable[Record]) -> Iterator[Sweep]:
@@ -95,7 +95,7 @@ def _over_rows(rows: Iterable[Record]) -> Iterator[Sweep]:
         )  # fmt: skip
 
 
-# --- what a plot shows ----------------------------------------------------------------------------
+# --- a plot's data --------------------------------------------------------------------------------
 
 
 Line = dict[int, Estimate]
@@ -110,15 +110,15 @@ class Panel:
     lines: Mapping[str, Line]
     """The line of each solution."""
     limits: Mapping[str, Line]
-    """The line of each limit, which was measured beside every solution."""
+    """The line of each limit, which every solution's measurement includes."""
 
 
 @dataclass(frozen=True)
 class Plot:
-    """One file.
+    """The plot of one file.
 
     `missing` holds the verdicts of the solutions without a line. The x axis is logarithmic with
-    `log2`, else linear; the y axis is linear for rates and logarithmic for times.
+    `log2` and linear otherwise; the y axis is linear for rates and logarithmic for times.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Strip:
-    """A panel of the host's times: for each solution, one estimate of each kind of call."""
+    """A panel of host times: an estimate for each solution and kind of call."""
 
     title: str
     times: Mapping[str, Mapping[str, Estimate]]
@@ -142,7 +142,7 @@ class Strip:
 
 @dataclass(frozen=True)
 class HostPlot:
-    """The host's time of each solution, before the GPU starts."""
+    """A plot of each solution's host time until the call returns."""
 
     name: str
     op: str
@@ -156,9 +156,9 @@ HOST_CALLS = {"no_grad": "forward, no_grad", "forward": "forward", "backward": "
 
 
 def rows_of(results: Results, known: Container[str]) -> list[Record]:
-    """Return the rows that plots are drawn from, timed and failed, of the known solutions.
+    """Return the plots' rows, timed and failed, of the known solutions.
 
-    An op that has any takes in the board's rows too, of cases that were not measured for the plots.
+    For an op with rows of the tier `plot`, the board's rows of other cases are added.
     """
     drawn = results.latest("plot")
     ops = {row.op for row in drawn}
@@ -168,22 +168,22 @@ def rows_of(results: Results, known: Container[str]) -> list[Record]:
 
 
 def files(results: Results, drawn: Iterable[Plot | HostPlot]) -> dict[str, str]:
-    """Return the file of each plot, as a path in this repository, with the plot's title."""
+    """Return each plot's title by the plot's path in this repository."""
     folder = PLOTS.relative_to(ROOT)
     return {f"{folder}/{results.path.name}/{plot.name}.svg": plot.title for plot in drawn}
 
 
 def plots(rows: Sequence[Record]) -> list[Plot | HostPlot]:
-    """Return the plots that the rows have any times for."""
-    found: list[Plot | HostPlot] = []
+    """Return the plots with at least one timed row."""
+    plots: list[Plot | HostPlot] = []
     for sweep in (*SWEEPS, *_over_rows(rows)):
-        ours = [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
-        ours = _of_one_clock(ours)
-        # rows for another sweep may lie on this one too
-        if any(row.tier == "plot" and sweep.x in row.params for row in _timed(ours)):
-            found.append(_swept(sweep, ours))
-    hosted = _of_one_clock([row for row in rows if row.op == "rope" and row.ranked_by == "host"])
-    return [*found, *([_host(hosted)] if _timed(hosted) else [])]
+        on_sweep = [row for row in rows if row.op == sweep.op and _is_on(sweep, row.params)]
+        on_sweep = _of_one_clock(on_sweep)
+        # rows of another sweep may belong to this sweep too
+        if any(row.tier == "plot" and sweep.x in row.params for row in _timed(on_sweep)):
+            plots.append(_swept(sweep, on_sweep))
+    by_host = _of_one_clock([row for row in rows if row.op == "rope" and row.ranked_by == "host"])
+    return [*plots, *([_host(by_host)] if _timed(by_host) else [])]
 
 
 def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
@@ -192,10 +192,10 @@ def _is_on(sweep: Sweep, params: Mapping[str, Any]) -> bool:
 
 
 def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
-    """Return the rows without those that another version of the clock measured.
+    """Return the untimed rows and the rows that one version of the clock measured.
 
-    The latest version among the plots' own rows decides, so that a later board alone does not take
-    the sweeps away.
+    The version is the latest in the rows of the tier `plot`, so that a later board does not remove
+    the sweeps.
     """
     timed = _timed(rows)
     own = [row for row in timed if row.tier == "plot"] or timed
@@ -203,19 +203,19 @@ def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
     return [row for row in rows if not row.gpu or row.clock == clock]
 
 
-def _swept(sweep: Sweep, ours: Sequence[Record]) -> Plot:
+def _swept(sweep: Sweep, rows: Sequence[Record]) -> Plot:
     if sweep.rates:
-        panels = [_bandwidth(sweep, ours)]
+        panels = [_bandwidth(sweep, rows)]
     else:
-        panels = [_forward(sweep, ours), _backward(sweep, ours)]
+        panels = [_forward(sweep, rows), _backward(sweep, rows)]
     return Plot(
         name=sweep.name,
         op=sweep.op,
         title=sweep.title,
         x_label=sweep.x_label,
         panels=tuple(panel for panel in panels if panel.lines),
-        peers=frozenset(row.solution for row in ours if row.peer),
-        missing=_missing(ours, {name for panel in panels for name in panel.lines}),
+        peers=frozenset(row.solution for row in rows if row.peer),
+        missing=_missing(rows, {name for panel in panels for name in panel.lines}),
         log2=sweep.log2,
         rates=sweep.rates,
     )
@@ -237,7 +237,7 @@ def _forward(sweep: Sweep, rows: Iterable[Record]) -> Panel:
 
 
 def _backward(sweep: Sweep, rows: Sequence[Record]) -> Panel:
-    """Return the panel of backward alone; its limits are a share of forward's with backward."""
+    """Return the panel of backward alone; its limits are a share of forward + backward's limits."""
     forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
 
     def time(row: Record, name: str) -> Estimate | None:
@@ -262,17 +262,17 @@ def _panel(
     rows: Iterable[Record],
     value: Callable[[Record, str], Estimate | None],
 ) -> Panel:
-    """Return a panel of the values of the solutions and of the limits beside them."""
+    """Return a panel with the values of the solutions and of the limits."""
     lines: dict[str, Line] = defaultdict(dict)
     limits: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         x = sweep.at(row.params)
-        if mine := value(row, "solution"):
-            lines[row.solution][x] = mine
+        if of_solution := value(row, "solution"):
+            lines[row.solution][x] = of_solution
         for name in LIMITS:
             if limit := value(row, name):
                 limits[name][x].append(limit)
-    return Panel(title, unit, lines, {name: _middle(each) for name, each in limits.items()})
+    return Panel(title, unit, lines, {name: _middle(by_x) for name, by_x in limits.items()})
 
 
 def _host(rows: Sequence[Record]) -> HostPlot:
@@ -301,15 +301,15 @@ def _timed(rows: Iterable[Record], direction: str | None = None) -> list[Record]
 
 
 def _middle(measured: Mapping[int, Sequence[Estimate]]) -> Line:
-    """Return at each x the middle one of the limits measured beside the solutions."""
+    """Return the median of the limit's estimates at each x."""
     return {
-        x: sorted(found, key=lambda each: each.value)[len(found) // 2]
-        for x, found in sorted(measured.items())
+        x: sorted(estimates, key=lambda estimate: estimate.value)[len(estimates) // 2]
+        for x, estimates in sorted(measured.items())
     }
 
 
 def _missing(rows: Iterable[Record], drawn: Iterable[str]) -> dict[str, str]:
-    """Return the first verdict of each solution that was measured and has no line."""
+    """Return the first verdict of each measured solution without a line."""
     drawn = set(drawn)
     missing: dict[str, str] = {}
     for row in rows:
