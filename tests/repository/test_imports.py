@@ -45,7 +45,8 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} importing measure",
-    "board": "digest errors files interfaces disk_cache paths peaks printable records solutions stats",
+    "board": "digest disk_cache errors files interfaces paths peaks printable records solutions"
+    " stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
