@@ -21,7 +21,7 @@ if missing := [
 
 # must be set before torch is imported; see common/commands/options.py
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-# Tests fill the cores; threads of torch that wait for each other there only take time from them.
+# The tests occupy all cores; torch's threads would only slow them down by waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from xdist.workermanage import WorkerController
@@ -42,18 +42,19 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("study")
     group.addoption("--op", help="only solutions of this op")
-    group.addoption("--only", metavar="HANDLE[/FILE]", help="only these, with commas")
+    group.addoption("--only", metavar="HANDLE[/FILE]", help="only these, comma-separated")
     group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--write-docs", action="store_true", help="write the tables of docs/")
     group.addoption(
-        "--rounds", type=int, default=1, help="grade the honest set so often; see there"
+        "--rounds", type=int, default=1, help="the number of times to grade the honest set"
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose solutions and cases; report wrong options in one line, before tests are collected.
 
-    What fits a GPU is known to the first process, and told to those that see none.
+    The first process determines the cases that fit the GPU, and sends them to the test workers,
+    which see no GPU.
     """
     if hasattr(config, "workerinput"):
         config.option.cases = config.workerinput["cases"]
@@ -92,7 +93,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _tier(config: pytest.Config) -> tuple[list, list]:
-    """Return the chosen solutions, and each of their ops with its cases of the tier."""
+    """Return the chosen solutions, and the tier's cases of each of their ops."""
     op_name, only, tier, device = map(config.getoption, ("op", "only", "tier", "device"))
     chosen = solutions.select(solutions.discover(), op_name, only)
     return chosen, [
@@ -103,9 +104,9 @@ def _tier(config: pytest.Config) -> tuple[list, list]:
 
 @pytest.fixture(scope="session")
 def fork_server():
-    """Return the fork server, without a GPU, of all tests that do not start their own.
+    """Return a fork server without a GPU, which the tests share.
 
-    One for all tests, since a fork server imports torch when it starts, which takes seconds.
+    Each start of a fork server imports torch, which takes seconds.
     """
     server = ForkServer("cpu")
     yield server
@@ -134,11 +135,11 @@ def compiler_behind(device: str):
 def verdicts(request: pytest.FixtureRequest, sweep: Sweep, compiler_behind):
     """Return a function that takes a solution and a case and returns the verdicts.
 
-    Several cases are graded at once, on all cores; the tests follow the verdicts.
+    Cases are graded concurrently on all cores; a test waits for its verdicts.
     """
-    from tests.support.seeds import drawn_from  # here: pytest rewrites its plugins first
+    from tests.support.seeds import drawn_from  # after pytest has rewritten it
 
-    asked = {
+    requested = {
         item.callspec.params["graded"]
         for item in request.session.items
         if "graded" in getattr(getattr(item, "callspec", None), "params", {})
@@ -149,27 +150,27 @@ def verdicts(request: pytest.FixtureRequest, sweep: Sweep, compiler_behind):
     def sweeps():
         for op, cases in tier:
             try:
-                found = sweep.grade(op, cases, chosen, lambda *pair: pair not in asked)
-                yield from compiler_behind(found)
-            except Exception as error:  # it costs this op's other tests their verdicts, no more
+                answers = sweep.grade(op, cases, chosen, lambda *pair: pair not in requested)
+                yield from compiler_behind(answers)
+            except Exception as error:  # only this op's other tests lack their verdicts
                 broken[op.name] = error
 
-    found = sweeps()
+    results = sweeps()
 
     def look_up(solution, case):
         while (solution, case) not in known:
             with drawn_from(request.config.getoption("seed"), "solutions"):
-                graded = next(found, None)
+                graded = next(results, None)
             if graded is None:
                 raise RuntimeError("no verdict came") from broken.get(solution.op)
-            if isinstance(graded, TooLarge):  # after the verdicts of those that it held
-                for each in chosen:
-                    known.setdefault((each, graded.case), graded.reason)
+            if isinstance(graded, TooLarge):  # follows the verdicts of the cases that fit
+                for other in chosen:
+                    known.setdefault((other, graded.case), graded.reason)
             else:
                 known[graded.solution, graded.case] = graded.verdicts
-        if isinstance(reason := known.pop((solution, case)), str):
-            pytest.skip(f"does not fit this device: {reason}")
-        return reason
+        if isinstance(answer := known.pop((solution, case)), str):
+            pytest.skip(f"does not fit this device: {answer}")
+        return answer
 
     return look_up
 

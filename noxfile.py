@@ -1,9 +1,9 @@
-"""Sessions without logic: each installs its dependency groups and passes its arguments on.
+"""Sessions without logic: a session installs its dependency groups and passes its arguments on.
 
-Most pass them to the command of `study` that has the session's name; for example,
+Most sessions run the command of `study` with the session's name; for example,
 `nox -s bench -- --op rope` runs `python -m common bench --op rope`. All sessions share one
-environment, `.nox/study`, since each would otherwise hold its own copy of torch. The environment
-that nox makes for a session stays empty.
+environment, `.nox/study`, so that torch is installed once. The environment that nox creates for a
+session stays empty.
 """
 
 import functools
@@ -21,11 +21,11 @@ nox_session = functools.partial(
 )
 
 STUDY = Path(".nox", "study")
-OURS = (
+HARNESS = (
     "common", "tests", "docs", "noxfile.py", "conftest.py", ".github", "contributors/_template",
     "contributors/house",
 )  # fmt: skip
-"""Files whose style lint holds; a contributor's style is their own."""
+"""The paths whose style `lint` checks; contributors choose their own style."""
 WORKFLOWS = sorted(Path(".github", "workflows").glob("*.yml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
 
@@ -33,9 +33,8 @@ GROUPS = nox.project.load_toml("pyproject.toml")
 def install(session: nox.Session, *groups: str) -> str:
     """Install dependency groups into the shared environment and return the path of its Python.
 
-    With `nox --no-venv`, install nothing and return the Python on PATH. Whatever the environment
-    says, it reads and writes UTF-8 and keeps compiled modules, since a session starts many
-    processes.
+    With `nox --no-venv`, install nothing and return the Python on PATH. The session's processes
+    always use UTF-8 and write compiled modules, since a session starts many processes.
     """
     session.env.update(PYTHONUTF8="1", PYTHONDONTWRITEBYTECODE="")
     if session.venv_backend == "none":
@@ -54,13 +53,13 @@ def study(session: nox.Session, group: str = "run") -> None:
 
 
 def pytest(session: nox.Session, *arguments: str, groups: tuple[str, ...] = ("test",)) -> None:
-    """Install the dependency groups and run pytest with these arguments and those passed on."""
+    """Install the dependency groups and run pytest with the arguments and the session's own."""
     python = install(session, *groups)
     session.run(python, "-m", "pytest", *arguments, *session.posargs, external=True)
 
 
 def several_gpus() -> bool:
-    """Return whether several GPUs are visible, without torch, which may not be installed yet."""
+    """Return whether several GPUs are visible; torch may not be installed yet."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     paths = Path("/dev").glob("nvidia[0-9]*") if listed is None else listed.split(",")
     return len([*paths]) > 1
@@ -74,13 +73,13 @@ def test(session: nox.Session) -> None:
 
 @nox_session
 def harness(session: nox.Session) -> None:
-    """Prove the rest of the harness: the corpora, the page in a browser, the documents."""
+    """Run the slow tests of the harness: the corpora, the page in a browser, the documents."""
     pytest(session, "-m", "slow", "--ignore=tests/engines/test_ray.py")
 
 
 @nox_session
 def cluster(session: nox.Session) -> None:
-    """Prove the Ray engine on a cluster of simulated nodes."""
+    """Test the Ray engine on a cluster of simulated nodes."""
     pytest(session, "tests/engines/test_ray.py", groups=("test", "ray"))
 
 
@@ -111,7 +110,7 @@ def check(session: nox.Session) -> None:
 
 @nox_session
 def compile(session: nox.Session) -> None:
-    """Compile every solution's kernels for several GPUs, and show what their compilers make."""
+    """Compile every solution's kernels for several GPUs, and show registers and instructions."""
     study(session)
 
 
@@ -136,17 +135,17 @@ def sanitize(session: nox.Session) -> None:
 
 @nox_session
 def peers(session: nox.Session) -> None:
-    """Install the libraries that the board compares with, all or named: nox -s peers -- quack."""
+    """Install the peers' libraries, all or by name: nox -s peers -- quack."""
     module = (install(session, "run"), "-m", "common.tools.peers")
     session.run(*module, *session.posargs, external=True)
 
 
 @nox_session
 def lint(session: nox.Session) -> None:
-    """Check the style of our own files, the types, and the workflows by their schema."""
+    """Check the style of the harness's files, the types, and the schema of the workflows."""
     python = install(session, "lint")
-    session.run(python, "-m", "ruff", "check", *OURS, external=True)
-    session.run(python, "-m", "ruff", "format", "--check", *OURS, external=True)
+    session.run(python, "-m", "ruff", "check", *HARNESS, external=True)
+    session.run(python, "-m", "ruff", "format", "--check", *HARNESS, external=True)
     session.run(python, "-m", "mypy", external=True)
     schema = ("-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows")
     session.run(python, *schema, *map(str, WORKFLOWS), external=True)
@@ -154,8 +153,8 @@ def lint(session: nox.Session) -> None:
 
 @nox_session
 def format(session: nox.Session) -> None:
-    """Format our own files, or the folders that are named: nox -s format -- HANDLE."""
+    """Format the harness's files, or contributors' folders: nox -s format -- HANDLE."""
     python = install(session, "lint")
-    folders = [f"contributors/{handle}" for handle in session.posargs] or OURS
+    folders = [f"contributors/{handle}" for handle in session.posargs] or HARNESS
     session.run(python, "-m", "ruff", "check", "--fix-only", *folders, external=True)
     session.run(python, "-m", "ruff", "format", *folders, external=True)

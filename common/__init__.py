@@ -1,1 +1,1 @@
-"""The harness: it finds every solution, grades it, times it and publishes the board."""
+"""The harness: it finds, grades and times every solution, and publishes the board."""

@@ -1,7 +1,7 @@
 """Memory that the harness owns and one worker maps: shared memory on a CPU, CUDA IPC on a GPU.
 
-All tensors that both processes use lie in an arena, one slot each: a call's arguments, its upstream
-gradient, and room for the results. A slot is sent as plain JSON.
+All tensors that both processes use lie in an arena, each in its own slot: a call's arguments, its
+upstream gradient, and memory for the results. A slot is sent as plain JSON.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from common.wire import TensorSlot, Ticket
 Key = TypeVar("Key", bound=Hashable)
 ALIGNMENT = 512
 BAND = 1024
-"""The least bytes of a guard band: before the first tensor, between two and after the last."""
+"""The minimum bytes of a guard band, which lies before, between and after the tensors."""
 FAR = 1024
-"""A storage of so many bytes for each byte of an element is handled by its elements alone: a view
-whose rows lie 2 GB apart has pages for these rows, and none for the memory between them."""
+"""The ratio of a storage's bytes to its elements' bytes above which only the elements are copied
+and compared: a view whose rows lie 2 GB apart has no physical pages between the rows."""
 
 
 def end_of(slot: TensorSlot) -> int:
-    """Return the place behind a slot and its guard band, where the next slot may start."""
+    """Return the offset after a slot and its guard band, where the next slot may start."""
     return slot.start + -(-slot.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
 
 def is_far(tensor: torch.Tensor) -> bool:
-    """Return whether elements lie so far apart that the memory between them is left alone."""
+    """Return whether the memory between the elements is too large to touch; see `FAR`."""
     return _is_far(tensor.untyped_storage().nbytes(), tensor.numel(), tensor.itemsize)
 
 
@@ -43,7 +43,7 @@ def _is_far(nbytes: int, elements: int, itemsize: int) -> bool:
 
 
 def slot_like(tensor: torch.Tensor, start: int) -> TensorSlot:
-    """Return a slot for the tensor's whole storage, so that a view stays the same view."""
+    """Return a slot for the tensor's whole storage, which preserves a view's strides and offset."""
     return TensorSlot(
         start=start,
         nbytes=tensor.untyped_storage().nbytes(),
@@ -70,9 +70,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 Lent = tuple[bytes, int]
-"""torch's counter of one mapping: shared memory, and the place in it."""
+"""torch's reference counter of one mapping: the shared-memory file's handle and an offset."""
 _POOLS = threading.Lock()
-"""torch ends the process if one thread frees a pool while another allocates in one."""
+"""Held because torch aborts if one thread frees a pool while another allocates from a pool."""
 
 
 class Arena:
@@ -83,15 +83,15 @@ class Arena:
         self.nbytes = nbytes
         self.fd: int | None = None
         self.lent: list[Lent] = []
-        """The tickets to mappings that were not given back."""
+        """The counters of the mappings that workers have not released."""
         if device == "cpu":
             self.fd = os.memfd_create("study", os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, nbytes)
-            # the harness would end by SIGBUS if a worker cut the file short
+            # if a worker truncated the file, SIGBUS would kill the harness
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
             self._map: Any = mmap.mmap(self.fd, nbytes)
         else:
-            # CUDA IPC shares the whole segment that a tensor lies in: this one holds nothing else
+            # CUDA IPC shares the whole segment of a tensor, so the tensor gets a segment of its own
             with _POOLS:
                 self._pool: Any = torch.cuda.MemPool()
                 with torch.cuda.use_mem_pool(self._pool):
@@ -99,11 +99,11 @@ class Arena:
 
     @property
     def fds(self) -> list[int]:
-        """The open files that go with the ticket."""
+        """The file descriptors that are sent with the ticket."""
         return [] if self.fd is None else [self.fd]
 
     def ticket(self) -> Ticket:
-        """Return the data by which a worker maps the same memory, beside `fds`."""
+        """Return the data that a worker needs, in addition to `fds`, to map the same memory."""
         if self.fd is not None:
             return Ticket(self.nbytes)
         parts = self._map.untyped_storage()._share_cuda_()
@@ -112,7 +112,7 @@ class Arena:
 
     @classmethod
     def mapped(cls, ticket: Ticket, fd: int | None) -> Arena:
-        """Map the harness's memory, in a worker, by the ticket and the file descriptor."""
+        """Map the harness's memory in a worker, from the ticket and the file descriptor."""
         arena = cls.__new__(cls)
         arena.nbytes, arena.fd = ticket.nbytes, fd
         if fd is not None:
@@ -129,7 +129,7 @@ class Arena:
         return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
     def content(self, slot: TensorSlot) -> torch.Tensor:
-        """Return what a copy of the slot's tensor consists of; see `content`."""
+        """Return the part of the slot that a copy of its tensor needs; see `content` below."""
         itemsize = getattr(torch, slot.dtype).itemsize
         far = _is_far(slot.nbytes, math.prod(slot.size), itemsize)
         return integers(self.tensor(slot)) if far else self.bytes_of(slot)
@@ -146,7 +146,7 @@ class Arena:
         size: tuple[int, ...],
         stride: tuple[int, ...],
     ) -> torch.Tensor:
-        """Return a tensor with its own version counter, so that writing a slot marks it alone."""
+        """Return a tensor with its own version counter: writes to one slot do not mark others."""
         if isinstance(self._map, torch.Tensor):
             view = torch.empty(0, dtype=dtype, device=self._map.device)
             start = slot.start // dtype.itemsize + offset
@@ -177,12 +177,12 @@ class Arena:
         self.content(slot).copy_(content(tensor))
 
     def settle(self) -> None:
-        """Wait until all writes are done, since the other process has a CUDA stream of its own."""
+        """Wait until all writes are done: the other process does not share this CUDA stream."""
         if isinstance(self._map, torch.Tensor):
             torch.cuda.synchronize()
 
     def mapping(self) -> Callable[[], bool]:
-        """Return a function that tells whether this process still maps the memory."""
+        """Return a function that returns whether this process still maps the memory."""
         if not isinstance(self._map, torch.Tensor):
             return lambda: False
         storage = StorageWeakRef(self._map.untyped_storage())
@@ -200,7 +200,7 @@ class Arena:
 
 
 def reclaim(lent: list[Lent]) -> None:
-    """Take back the mappings of a process that has ended, which torch would wait for forever."""
+    """Release the mappings of a process that has ended; otherwise torch waits for them forever."""
     for counter in lent:
         torch.UntypedStorage._release_ipc_counter_cuda(*counter)
     if lent:
@@ -210,46 +210,48 @@ def reclaim(lent: list[Lent]) -> None:
 
 
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor's whole storage as uint8, with the gaps between a view's elements."""
+    """Return the tensor's whole storage as uint8, including the gaps between a view's elements."""
     return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 def content(tensor: torch.Tensor) -> torch.Tensor:
-    """Return what a copy of the tensor consists of, as integers: its whole storage as uint8.
+    """Return the data that a copy of the tensor needs: its whole storage as uint8.
 
-    Where the elements lie far apart (see `FAR`) these are the elements alone, in its shape.
+    Where the elements lie far apart (see `FAR`), return only the elements, as integers.
     """
     return integers(tensor) if is_far(tensor) else storage_bytes(tensor)
 
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""By the bytes of an element."""
+"""The integer dtype with the same bits, by an element's bytes."""
 
 
 def integers(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the elements' bits as integers, so that NaN equals itself, and 0 is not -0."""
+    """Return the elements' bits as integers: NaN then equals itself, and 0 differs from -0."""
     return tensor.detach().view(_INTEGERS[tensor.itemsize])
 
 
 def words(raw: torch.Tensor) -> torch.Tensor:
-    """Return bytes as int64 where they divide evenly, which makes comparing them faster."""
+    """Return bytes as int64, which compare faster, if their number is a multiple of 8."""
     evenly = raw.dtype is torch.uint8 and raw.dim() == 1 and raw.numel() % 8 == 0
     return raw.view(torch.int64) if evenly and raw.is_contiguous() else raw
 
 
 def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
-    """Return the tensor's whole storage as uint8, its elements moved `shift` places to the front.
+    """Return the tensor's whole storage as uint8, its elements rotated `shift` places to the front.
 
-    The elements that leave the front come in at the end.
+    For example, the elements 0, 1, 2, 3 become 1, 2, 3, 0 for a shift of 1.
     """
     rows = storage_bytes(tensor).view(-1, tensor.itemsize)
     return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
 
 
 def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
-    """Return whether the bytes of a slot are those that `shifted` returns; needs no copy."""
-    kind = _INTEGERS[tensor.itemsize]
-    found, drawn = memory.view(kind), storage_bytes(tensor).view(kind)
-    start = shift % max(len(drawn), 1)
-    rest = len(drawn) - start
-    return torch.equal(found[:rest], drawn[start:]) and torch.equal(found[rest:], drawn[:start])
+    """Return whether a slot's bytes equal the result of `shifted`, without computing a copy."""
+    dtype = _INTEGERS[tensor.itemsize]
+    actual, original = memory.view(dtype), storage_bytes(tensor).view(dtype)
+    start = shift % max(len(original), 1)
+    rest = len(original) - start
+    return torch.equal(actual[:rest], original[start:]) and torch.equal(
+        actual[rest:], original[:start]
+    )

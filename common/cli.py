@@ -1,4 +1,4 @@
-"""The command line, `study`: its parser, and one line for each mistake of the user."""
+"""The command line, `study`: its parser, and a one-line message for each mistake of the user."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
     "new", "prune",
 )  # fmt: skip
-"""In the order of `--help`: modules of `common.commands`, imported where they are named. Each has
-`add_arguments(parser)` and `run(options)`, whose docstring is the command's help; none imports
-torch before it runs, so that help and messages about wrong options come at once."""
+"""The modules of `common.commands`, in the order of `--help`. A module is imported only if its
+command is given. It defines `add_arguments(parser)` and `run(options)`, whose docstring is the
+command's help. Torch is imported only when a command runs, so that help and messages about wrong
+options appear at once."""
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -28,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     A mistake of the user is one line on stderr and exit code 2; Ctrl-C is exit code 130.
     """
-    # at its end Python would look for garbage among all objects of torch, for half a second
+    # without it, a garbage collection over all torch objects delays the exit by half a second
     atexit.register(gc.freeze)
     try:
-        given = list(sys.argv[1:] if arguments is None else arguments)
-        options, unknown = _parser(given).parse_known_args(given)
+        words = list(sys.argv[1:] if arguments is None else arguments)
+        options, unknown = _parser(words).parse_known_args(words)
         if unknown:
             known = options.command._option_string_actions
             close = did_you_mean(unknown[0].partition("=")[0], known)
@@ -40,11 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         shared.name_left_out()
         sys.exit(options.run(options))
     except KeyboardInterrupt:
-        kept = "what bench, tune or grade --json recorded is kept: the same command goes on from it"
-        _complain(f"interrupted; {kept}")
+        kept = "all that bench, tune or grade --json recorded is kept"
+        _complain(f"interrupted; {kept}: run the same command to continue")
         sys.exit(130)
     except Exception as error:
-        if not (line := _explained(error)):
+        if not (line := _message_of(error)):
             raise
         _complain(line)
         sys.exit(2)
@@ -54,15 +55,15 @@ def _complain(line: str) -> None:
     print(f"study: {line}", file=sys.stderr)
 
 
-def _explained(error: Exception) -> str:
-    """Return one line for an error that the user can do something about, otherwise nothing."""
+def _message_of(error: Exception) -> str:
+    """Return a one-line message for an error that the user can correct, otherwise ""."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
-    if isinstance(error, SyntaxError):  # of an op's file, say: solutions are imported elsewhere
+    if isinstance(error, SyntaxError):  # in an op's file, for example: workers import the solutions
         return f"{error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
     if isinstance(error, BrokenPipeError):
         return "the program that read the output has ended"
@@ -72,7 +73,7 @@ def _explained(error: Exception) -> str:
     if isinstance(error, ServerEnded) and str(error):
         return str(error)
     if is_out_of_memory(error):
-        hint = "choose others with --op or --only; what was recorded is kept"
+        hint = "choose others with --op or --only; recorded results are kept"
         return f"a case needs more memory than the GPU has free: {hint}"
     return ""
 
@@ -91,21 +92,21 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"study: {message}; see {self.prog} --help\n")
 
 
-def _parser(given: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the command that is given, or of all where none is."""
-    if given and not given[0].startswith("-") and given[0] not in COMMANDS:
-        close = did_you_mean(given[0], COMMANDS)
-        raise UserError(f"no command {given[0]}: there are {', '.join(COMMANDS)}{close}")
+def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+    """Return the parser of the given command, or of all commands if none is given."""
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        close = did_you_mean(words[0], COMMANDS)
+        raise UserError(f"no command {words[0]}: there are {', '.join(COMMANDS)}{close}")
     parser = _Parser(
         prog="python -m common", description="Grade, time and rank the study's solutions."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in [each for each in COMMANDS if given[:1] == [each]] or COMMANDS:
-        command = importlib.import_module(f"common.commands.{name}")
-        help = command.run.__doc__
-        added = commands.add_parser(name, help=help, description=help)
-        added.set_defaults(run=command.run, command=added)
-        if name != "prune":  # which drops what no board needs, whosever it is
-            shared.selecting_arguments(added)
-        command.add_arguments(added)
+    for name in [command for command in COMMANDS if words[:1] == [command]] or COMMANDS:
+        module = importlib.import_module(f"common.commands.{name}")
+        help = module.run.__doc__
+        subparser = commands.add_parser(name, help=help, description=help)
+        subparser.set_defaults(run=module.run, command=subparser)
+        if name != "prune":  # prune selects records by need, not by contributor or op
+            shared.selecting_arguments(subparser)
+        module.add_arguments(subparser)
     return parser

@@ -1,4 +1,4 @@
-"""Digests of sources: they change when the code changes, and not when its words do."""
+"""Digests of sources: they change with the code, but not with its comments or docstrings."""
 
 from __future__ import annotations
 
@@ -17,11 +17,16 @@ Position = tuple[int, int]
 def digest(
     paths: Iterable[Path], words: bool = False, read: Callable[[Path], bytes] = Path.read_bytes
 ) -> str:
-    """Return twelve hexadecimal digits that change when a file's name or code does.
+    """Return twelve hexadecimal digits that change when a file's name or code changes.
 
-    Comments, docstrings and blank lines of Python do not count: a row that was measured before a
-    docstring was rewritten still belongs to its source. With `words` they do, in a hundredth of the
-    time: for what can be found again, and is wanted at once. `read` returns the content of a path.
+    Comments, docstrings and blank lines of Python are ignored: a row that was measured before a
+    docstring was rewritten still belongs to its source.
+
+    Args:
+        paths: The files.
+        words: Include comments and docstrings. This takes a hundredth of the time, and suits caches
+            whose entries can be recomputed.
+        read: Return the content of a path.
     """
     total = hashlib.sha256()
     for path in sorted(set(paths)):
@@ -36,12 +41,12 @@ def digest(
 def code_of(source: bytes) -> bytes:
     """Return Python source without comments, docstrings and blank lines.
 
-    A source that is no Python is returned whole. For example, of
+    A source that does not parse is returned unchanged. For example,
 
         # twice
         y = 2 * x  # the whole of x
 
-    `y = 2 * x` is left.
+    becomes `y = 2 * x`.
     """
     try:
         text, tree = source.decode(), ast.parse(source)
@@ -50,21 +55,21 @@ def code_of(source: bytes) -> bytes:
         return source
     lines = text.split("\n")
     comments = [(token.start, token.end) for token in tokens if token.type == tokenize.COMMENT]
-    # blank lines within a string have no such token, and stay
-    idle = {token.start[0] for token in tokens if token.type == tokenize.NL}
+    # a blank line inside a string has no NL token, and stays
+    blank = {token.start[0] for token in tokens if token.type == tokenize.NL}
     for (first, start), (last, end) in sorted([*comments, *_bare_strings(tree, lines)])[::-1]:
         rest = lines[last - 1][end:]
         lines[first - 1 : last] = [lines[first - 1][:start] + rest, *[""] * (last - first)]
-        idle |= set(range(first, last + 1))
-    kept = [line.rstrip() for row, line in enumerate(lines, 1) if line.strip() or row not in idle]
+        blank |= set(range(first, last + 1))
+    kept = [line.rstrip() for row, line in enumerate(lines, 1) if line.strip() or row not in blank]
     return "\n".join(kept).strip("\n").encode()
 
 
 def _bare_strings(tree: ast.AST, lines: list[str]) -> Iterator[tuple[Position, Position]]:
-    """Yield where a string is a statement by itself, as a docstring is."""
+    """Yield the start and end of each string that is a statement by itself, such as a docstring."""
 
-    def place(row: int, column: int) -> Position:
-        """Return the column in characters; ast counts bytes."""
+    def position(row: int, column: int) -> Position:
+        """Convert ast's column, in bytes, to characters."""
         return row, len(lines[row - 1].encode()[:column].decode())
 
     for node in ast.walk(tree):
@@ -72,6 +77,6 @@ def _bare_strings(tree: ast.AST, lines: list[str]) -> Iterator[tuple[Position, P
             continue
         if isinstance(node.value.value, str) and node.end_lineno is not None:
             yield (
-                place(node.lineno, node.col_offset),
-                place(node.end_lineno, node.end_col_offset or 0),
+                position(node.lineno, node.col_offset),
+                position(node.end_lineno, node.end_col_offset or 0),
             )

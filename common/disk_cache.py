@@ -1,9 +1,9 @@
-"""What an earlier run found, kept in `.cache/` while nothing that it rests on changes.
+"""Results of earlier runs, kept in `.cache/` until one of their dependencies changes.
 
-Each kind of finding has a folder: `verdicts` the faults of kernels, `counted` the work of cases,
-`figures` those of compiled kernels, `page` highlighted sources, `failed` names of cases,
-`exercises` verdicts of smoke cases, `hints` those that were given. Triton's own cache, `kernels`,
-lies beside them, so that after an edit only what changed is compiled.
+Each kind of result has a folder: `verdicts` for faults of kernels, `counted` for the work of cases,
+`figures` for figures of compiled kernels, `page` for highlighted sources, `failed` for names of
+cases, `exercises` for verdicts of smoke cases, and `hints` for the hints that were given. Triton's
+own cache is `.cache/kernels`, so that after an edit only the changed kernels are compiled.
 """
 
 from __future__ import annotations
@@ -22,34 +22,34 @@ from common.digest import digest
 from common.paths import CACHE, COMMON
 
 PACKAGES = ("torch", "triton", "numpy", "pygments")
-"""Those whose version a finding may rest on, as far as they are installed."""
+"""The packages on whose version a result may depend, if they are installed."""
 LARGEST = 256 << 20
-"""Bytes of each folder, beyond which its oldest entries go."""
+"""The most bytes of a folder; beyond them its oldest entries are removed."""
 
 
 class DiskCache:
-    """Findings by name, in a file: of one solution by case, say."""
+    """Results by name, in one file: for example, one solution's results by case."""
 
     def __init__(self, kind: str, name: str, rests_on: Callable[[], str]) -> None:
-        """Read the file, if what its findings rest on is as it was.
+        """Read the file, and discard its results if a dependency has changed.
 
         Args:
-            kind: The kind of finding.
-            name: The name of the findings among those of the kind, such as a solution's.
-            rests_on: Return all that the findings rest on beside the harness and the packages.
+            kind: The kind of result, which is the name of the folder.
+            name: The name of the file, such as a solution's name.
+            rests_on: Return the dependencies other than the harness and the packages, as text.
         """
         self._path = CACHE / kind / f"{name.replace('/', '-')}.json"
         self._rests_on = rests_on
         self._key = self._current()
         self.found: dict[str, Any] = {}
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # another program's
-            kept = json.loads(self._path.read_text())
-            self.found = kept["found"] if kept["key"] == self._key else {}
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # of another format
+            content = json.loads(self._path.read_text())
+            self.found = content["found"] if content["key"] == self._key else {}
 
     def save(self) -> None:
-        """Write what is found, unless something that it rests on was saved meanwhile.
+        """Write the results, unless a dependency has changed since the file was read.
 
-        Where the file cannot be written, the next run finds it again, and a line says why.
+        Where the file cannot be written, print the reason; the next run computes them again.
         """
         if not self.found or self._current() != self._key:
             return
@@ -66,7 +66,7 @@ class DiskCache:
 
 @functools.cache
 def foundation() -> str:
-    """Return the digest of the harness, and the versions of the packages."""
+    """Return the digest of the harness and the versions of the packages."""
     versions = []
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
@@ -76,22 +76,22 @@ def foundation() -> str:
 
 @functools.cache
 def _complain(reason: str) -> None:
-    """Say once why nothing is kept."""
-    print(f"study: {CACHE}: {reason}: what is found is not kept for the next run", file=sys.stderr)
+    """Print once why results are not kept."""
+    print(f"study: {CACHE}: {reason}: results are not kept for the next run", file=sys.stderr)
 
 
 def bound(largest: int = LARGEST) -> None:
-    """Remove the oldest entries of each folder of the cache, until it holds no more bytes."""
+    """Remove each folder's oldest entries until the folder holds at most `largest` bytes."""
     for folder in CACHE.glob("*/"):
         entries = []
         for entry in folder.iterdir():
-            with contextlib.suppress(OSError):  # another run removes it
-                taken = sum(file.stat().st_size for file in (entry, *entry.rglob("*")))
-                entries.append((entry.stat().st_mtime, taken, entry))
+            with contextlib.suppress(OSError):  # another run removed it
+                nbytes = sum(file.stat().st_size for file in (entry, *entry.rglob("*")))
+                entries.append((entry.stat().st_mtime, nbytes, entry))
         total = 0
-        for _, taken, entry in sorted(entries, reverse=True):
-            total += taken
+        for _, nbytes, entry in sorted(entries, reverse=True):
+            total += nbytes
             if total > largest and entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)  # another run removes it too
+                shutil.rmtree(entry, ignore_errors=True)  # another run may remove it too
             elif total > largest:
                 entry.unlink(missing_ok=True)

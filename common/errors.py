@@ -1,4 +1,4 @@
-"""The exceptions for mistakes of the user, and what is behind a failure where others may be."""
+"""The exceptions for mistakes of the user, and the kinds of failures in the environment."""
 
 import difflib
 import enum
@@ -10,40 +10,40 @@ from collections.abc import Iterable
 class UserError(Exception):
     """A mistake that the user can correct, such as an unknown op.
 
-    Its text is one line that says what is wrong and what to do. The command line prints it and
+    Its text is one line that states the mistake and its correction. The command line prints it and
     exits with code 2.
     """
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean rope?` where one of the known words is close, otherwise nothing."""
+    """Return, for example, `; did you mean rope?` if a known word is similar, otherwise ""."""
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 class ServerEnded(Exception):
-    """The fork server has ended and its workers with it; any solution may have ended it."""
+    """The fork server and its workers have ended; any solution may be the cause."""
 
 
 class Kind(enum.StrEnum):
-    """The kind of a failure, by which code decides; reasons are for people alone."""
+    """The kind of a failure, which code branches on; reasons are only for people."""
 
     NONE = ""
-    """Nothing that anyone needs to know."""
+    """A failure of the solution, or no failure."""
     OUT_OF_MEMORY = "out of memory"
-    """The GPU's memory ran out, which others take too."""
+    """The GPU's memory ran out; other processes may have used it."""
     DISK = "disk"
-    """The disk takes no compiled kernel."""
+    """A compiled kernel could not be written to the disk."""
     KILLED = "killed"
-    """A SIGKILL that the harness has not sent ended the process, beside which others ran."""
+    """A SIGKILL that the harness did not send ended the process while other processes ran."""
     ILLEGAL_ACCESS = "illegal access"
-    """CUDA found an access far out of bounds, which ends the process."""
+    """CUDA reported an access far out of bounds, after which the process is unusable."""
     INFERENCE_THREAD = "inference thread"
-    """Another thread wrote to a tensor of inference mode, which each thread enters for itself."""
+    """Another thread, which was not in inference mode, wrote to a tensor of inference mode."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Kind":
-        """Take what a solution's process made up for nothing."""
+        """Return NONE for an unknown kind, which a solution's process may have invented."""
         return cls.NONE
 
 
@@ -54,38 +54,38 @@ _WORDS = {
     "illegal memory access": Kind.ILLEGAL_ACCESS,
     "Inplace update to inference tensor outside InferenceMode": Kind.INFERENCE_THREAD,
 }
-"""The words of other libraries that tell the kind of a RuntimeError."""
-_ASKED = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
+"""The words in a RuntimeError of another library, by which its kind is recognized."""
+_ALLOCATION = re.compile(r"Tried to allocate (\S+ \S+)\. GPU \d+ has a total capacity of (\S+ \S+)"
                     r" of which (\S+ \S+) is free")  # fmt: skip
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES)
-"""The errors of a disk that takes no more."""
+"""The errors of a disk that cannot be written."""
 
 IN_A_GRAPH = "the interpreter cannot run a kernel inside a graph of torch.compile"
-"""The reason of a solution that asks for a whole graph: without a GPU one breaks at each launch."""
+"""The reason for a solution with `fullgraph=True`: without a GPU each launch breaks its graph."""
 
 
 def kind_of(error: BaseException) -> Kind:
-    """Return the kind of an exception: the one that it has, or that of another library's words."""
-    if isinstance(known := getattr(error, "kind", None), Kind):
-        return known
+    """Return the kind of an exception: its attribute `kind`, or the kind that its text implies."""
+    if isinstance(kind := getattr(error, "kind", None), Kind):
+        return kind
     text = str(error) if isinstance(error, RuntimeError) else ""
     return next((kind for words, kind in _WORDS.items() if words in text), Kind.NONE)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception says that a GPU's memory ran out."""
+    """Return whether an exception reports that a GPU's memory ran out."""
     return kind_of(error) is Kind.OUT_OF_MEMORY
 
 
 def out_of_memory(error: BaseException) -> str:
-    """Return what such an exception says as one short line.
+    """Return an out-of-memory exception's message as one short line.
 
     For example `out of memory: asked for 3.10 GiB, 14.20 GiB of 15.99 GiB free`.
     """
     text, words = str(error), "out of memory"
-    if f"{words}: " in text:  # it is one already
+    if f"{words}: " in text:  # already shortened
         return text[text.index(words) :]
-    if not (match := _ASKED.search(text)):
+    if not (match := _ALLOCATION.search(text)):
         return words
-    asked, total, free = match.groups()
-    return f"{words}: asked for {asked}, {free} of {total} free"
+    requested, total, free = match.groups()
+    return f"{words}: asked for {requested}, {free} of {total} free"

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Atomic writes of files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def replace(path: Path, content: bytes | bytearray) -> None:
-    """Write a file; a full disk or a kill leaves what was there.
+    """Write a file; a full disk or a kill leaves the previous content.
 
     Raises:
-        OSError: The disk takes no more; the error names the file.
+        OSError: The file cannot be written; the error names it.
     """
-    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # two processes may write one file
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.tmp")  # for concurrent writers of a file
     try:
         fresh.write_bytes(content)
         os.replace(fresh, path)
-    except OSError as error:  # which does not name the file
+    except OSError as error:  # without the file's name
         fresh.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from None

@@ -1,6 +1,6 @@
 """The packages that grading needs, and the import of torch.
 
-The harness imports it, and so does the fork server, from which each worker is forked.
+Torch is imported by the harness and by the fork server, from which each worker is forked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def require(packages: Iterable[str] = NEEDED) -> None:
 
 
 def import_torch() -> None:
-    """Import torch, and what the first gradient would import otherwise, for 0.4 s."""
-    gc.disable()  # nothing of torch is garbage: looking for it takes a tenth of the time
+    """Import torch, and the module that the first gradient would otherwise import in 0.4 s."""
+    gc.disable()  # no object of torch is garbage, and collection takes a tenth of the import
     import torch.fx.experimental.symbolic_shapes  # noqa: F401
 
     gc.freeze()

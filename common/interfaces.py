@@ -1,7 +1,7 @@
-"""The interface of each op, read from its file as text: nothing of `common/ops` is imported.
+"""The interface of each op, parsed from its file: no module of `common/ops` is imported.
 
-A solution that follows from an op's reference, such as eager's, is written from it, and so is the
-README's list of ops; neither needs torch.
+The sources of a peer such as eager and the README's list of ops are generated from the interfaces,
+without torch.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from common.errors import UserError
 from common.paths import OPS, ROOT
 
 WIDTH = 100
-"""The columns of a line."""
+"""The most columns of a line."""
 LAST = 1000
 """The order of an op whose file states none."""
 
 
 @dataclass(frozen=True)
 class Interface:
-    """The signature of an op, and its place among the ops."""
+    """The signature of an op, and its position on boards."""
 
     op: str
     inputs: tuple[str, ...]
     options: tuple[str, ...]
-    """Each with its default, as Python: `interleaved=False`."""
+    """The options with their defaults, as Python source: `interleaved=False`."""
     order: int = LAST
     tracks: tuple[str, ...] = ()
-    """As the file lists them; none where it computes them."""
+    """The tracks, if the file lists them as a literal."""
 
     @property
     def signature(self) -> str:
@@ -45,20 +45,20 @@ class Interface:
 
     @property
     def header(self) -> str:
-        """The first lines of a function that takes any option, formatted."""
-        given = [f"{name}: torch.Tensor" for name in self.inputs]
-        given += ["**options: Any"] * bool(self.options)
-        begin, end, inner = f"def {self.op}(", ") -> torch.Tensor:", ", ".join(given)
+        """The first lines of a function that takes all options as `**options`, formatted."""
+        parameters = [f"{name}: torch.Tensor" for name in self.inputs]
+        parameters += ["**options: Any"] * bool(self.options)
+        begin, end, inner = f"def {self.op}(", ") -> torch.Tensor:", ", ".join(parameters)
         if len(begin + inner + end) <= WIDTH:
             return begin + inner + end
         if len(inner) + 4 <= WIDTH:
             return f"{begin}\n    {inner}\n{end}"
-        return "\n".join([begin, *(f"    {each}," for each in given), end])
+        return "\n".join([begin, *(f"    {parameter}," for parameter in parameters), end])
 
     def fill(self, template: str) -> str:
-        """Return a solution's source, made of a template with `$op`, `$header` and `$arguments`.
+        """Return a solution's source from a template with `$op`, `$header` and `$arguments`.
 
-        `$typing` is the import that the header of an op with options needs.
+        `$typing` is replaced by the import that the header of an op with options needs.
         """
         arguments = [f"{name}={name}" for name in self.inputs] + ["**options"] * bool(self.options)
         typing = "from typing import Any\n\n" if self.options else ""
@@ -68,15 +68,15 @@ class Interface:
 
 
 def names() -> list[str]:
-    """Return the names of all ops, which are those of their files; a file may be incomplete."""
+    """Return the names of all ops, from the names of their files; a file may be incomplete."""
     return sorted(path.stem for path in OPS.glob("[!_.]*.py"))
 
 
 def read(op: str) -> Interface:
-    """Return the interface that an op's file states.
+    """Return the interface that an op's file defines.
 
     Raises:
-        UserError: The file cannot be read, or states none.
+        UserError: The file cannot be read, or defines no interface.
     """
     path = OPS / f"{op}.py"
     try:
@@ -90,30 +90,30 @@ def read(op: str) -> Interface:
 
 
 def known() -> dict[str, Interface]:
-    """Return the interface of each op in the order of boards; another file costs a line."""
-    found = {}
+    """Return the interfaces in the order of boards; print a line for each file without one."""
+    interfaces = {}
     for op in names():
         try:
-            found[op] = read(op)
+            interfaces[op] = read(op)
         except UserError as error:
             say_once(str(error))
-    return dict(sorted(found.items(), key=lambda item: (item[1].order, item[0])))
+    return dict(sorted(interfaces.items(), key=lambda item: (item[1].order, item[0])))
 
 
 @functools.cache
 def say_once(line: str) -> None:
-    """Say on stderr, once, what is wrong with an op's file, which the other ops do without."""
+    """Print a fault of an op's file on stderr, once; the other ops do not need the file."""
     print(f"study: {line}: the other ops go on", file=sys.stderr)
 
 
 def shown(path: Path) -> str:
-    """Return the path of an op's file as messages name it."""
+    """Return the path of an op's file relative to the repository, for messages."""
     return str(path.relative_to(ROOT))
 
 
 @functools.cache
 def _parsed(op: str, source: str) -> Interface | None:
-    """Return the interface; None where nothing is called OP."""
+    """Return the interface; None if the source assigns no `OP`."""
     tree = ast.parse(source)
     assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
     call = next((node.value for node in assigned if "OP" in map(ast.unparse, _targets(node))), None)
@@ -130,8 +130,8 @@ def _parsed(op: str, source: str) -> Interface | None:
         for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
     inputs = [posonlyarg.arg for posonlyarg in (*arguments.posonlyargs, *arguments.args)][1:]
-    tracks = _stated(call, "tracks", ())
-    return Interface(op, tuple(inputs), tuple(options), int(_stated(call, "order", LAST)), tracks)
+    tracks = _constant(call, "tracks", ())
+    return Interface(op, tuple(inputs), tuple(options), int(_constant(call, "order", LAST)), tracks)
 
 
 def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
@@ -145,9 +145,9 @@ def _is_protocol(node: ast.stmt) -> bool:
 
 
 def _calls(node: ast.stmt) -> Iterator[ast.FunctionDef]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.FunctionDef) and each.name == "__call__":
-            yield each
+    for child in ast.walk(node):
+        if isinstance(child, ast.FunctionDef) and child.name == "__call__":
+            yield child
 
 
 def _literal(default: ast.expr | None) -> str:
@@ -156,10 +156,10 @@ def _literal(default: ast.expr | None) -> str:
     return ast.unparse(default) if default else "..."
 
 
-def _stated(call: ast.expr, name: str, default: Any) -> Any:
-    """Return the constant that `OP = ...(..., name=constant)` states."""
-    stated = call.keywords if isinstance(call, ast.Call) else []
-    for keyword in stated:
+def _constant(call: ast.expr, name: str, default: Any) -> Any:
+    """Return the constant in `OP = ...(..., name=constant)`, otherwise the default."""
+    keywords = call.keywords if isinstance(call, ast.Call) else []
+    for keyword in keywords:
         if keyword.arg == name:
             with contextlib.suppress(ValueError):
                 return ast.literal_eval(keyword.value)

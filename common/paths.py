@@ -19,15 +19,15 @@ CACHES = (
     "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
     "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
 )  # fmt: skip
-"""The variables that name caches of compilers."""
+"""The environment variables that name the cache folders of compilers."""
 CACHES_AT_HOME = (".cache", ".nv", ".triton")
 
 
 def scratch(at_home: bool = True) -> list[Path]:
-    """Return where solutions may write: the folder of temporary files, and compilers' caches.
+    """Return the folders that solutions may write: temporary files and compilers' caches.
 
     Args:
-        at_home: Whether the caches in the user's home are among them.
+        at_home: Include the caches in the user's home.
     """
     caches = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
     if at_home:

@@ -14,9 +14,9 @@ class Peak:
     """The peak rates of a device, without sparsity."""
 
     bytes_per_second: float
-    """Of device memory, read and written together."""
+    """The bandwidth of device memory, for reads and writes in total."""
     flops_per_second: Mapping[str, float]
-    """By dtype: float32 outside the tensor cores, the half types accumulated in float32."""
+    """By dtype: float32 without tensor cores, the half types with accumulation in float32."""
     l2_bytes: int
     source: str
     """The datasheet."""

@@ -1,4 +1,4 @@
-"""Texts of others, made safe to print: a terminal obeys escape sequences, whoever wrote them."""
+"""Untrusted text, made safe to print: a terminal would execute its escape sequences."""
 
 import re
 import shutil
@@ -10,9 +10,9 @@ _FIXED = "\N{NO-BREAK SPACE}"
 
 
 def printable(text: str) -> str:
-    r"""Return the text with a blank for each character that prints nothing.
+    r"""Return the text with a blank for each unprintable character.
 
-    Escape sequences, newlines and marks that turn the direction of writing are among them.
+    Escape characters, newlines and marks that reverse the direction of writing are unprintable.
 
     >>> printable("red: \x1b[31m")
     'red:  [31m'
@@ -30,9 +30,9 @@ def wrapped(line: str, margin: str = "") -> str:
     if not sys.stdout.isatty():
         return margin + line
     width = shutil.get_terminal_size().columns
-    whole = _BRACKETS.sub(lambda found: found[0].replace(" ", _FIXED), line)
+    unbroken = _BRACKETS.sub(lambda match: match[0].replace(" ", _FIXED), line)
     filled = textwrap.fill(
-        whole,
+        unbroken,
         width,
         initial_indent=margin,
         subsequent_indent=margin,

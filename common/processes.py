@@ -1,4 +1,4 @@
-"""Processes: their cores and GPUs, parents, memory, work and end, and work for several of them."""
+"""Processes: their cores, GPUs, parents and processor time, and a pool of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _LIBC = ctypes.CDLL(None)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""The GPUs that a process may see: numbers, or UUIDs of GPUs or of MIG's slices."""
+"""The variable with the GPUs that a process may see: numbers, or UUIDs of GPUs or MIG slices."""
 
 
 def cores() -> int:
@@ -25,19 +25,19 @@ def cores() -> int:
 
 
 def parents() -> Iterator[tuple[int, int]]:
-    """Yield the id of each process, and its parent's."""
+    """Yield the id of each process and the id of its parent."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except OSError:  # the process has ended meanwhile
+        except OSError:  # the process has ended
             continue
         yield int(stat.parent.name), parent
 
 
 def processor_time(pid: int) -> float:
-    """Return the seconds that the threads of a process have run, without its children's.
+    """Return the processor time of a process's threads in seconds, without its children.
 
-    0 if it has ended.
+    Return 0 if the process has ended.
     """
     clock = ctypes.c_int()
     if _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
@@ -50,21 +50,21 @@ def processor_time(pid: int) -> float:
 
 @contextmanager
 def processes(number: int) -> Iterator[Executor]:
-    """Start at most so many processes, each with all that this one holds.
+    """Yield a pool of at most `number` processes, forked from this one.
 
-    Ctrl-C ends them after what they are at.
+    On Ctrl-C each process finishes its current task and ends.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
     forked = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(number, forked, initializer=_leave_interrupts)
+    pool = ProcessPoolExecutor(number, forked, initializer=_ignore_interrupts)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
+def _ignore_interrupts() -> None:
     """Leave Ctrl-C to the process that waits for this one."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""Discovery of solutions by the place and name of their files. No solution is imported."""
+"""Discovery of solutions by the folder and name of their files. No solution is imported."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ PACKAGES = {
     "grouped_mm": "torch",
     "torch_compile": "torch",
 }
-"""The package that a peer needs, where it is not named like the peer's folder."""
+"""The package that a peer needs, if its name differs from the peer's folder."""
 EACH = "each_op.txt"
-"""The file of a peer's folder from which its solution of each op is made that has no file."""
+"""The template in a peer's folder from which a solution is made for each op without a file."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
-"""The errors of reading and parsing a file that does not import either, as the grader reports."""
+"""The errors of reading or parsing a file; the grader reports that the file does not import."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """One file: `<handle>/<op>.py` or `<handle>/<op>_<variant>.py`."""
+    """One solution's file: `<handle>/<op>.py` or `<handle>/<op>_<variant>.py`."""
 
     path: Path
     op: str
@@ -58,7 +58,7 @@ class Solution:
 
     @property
     def note(self) -> str:
-        """The first line of the module docstring, "" if there is none; read without importing."""
+        """The first line of the module docstring, or ""; the module is not imported."""
         try:
             doc = ast.get_docstring(ast.parse(source(self.path)))
         except UNREADABLE:
@@ -67,13 +67,13 @@ class Solution:
 
     @property
     def digest(self) -> str:
-        """The digest of the solution with its helpers and configurations."""
+        """The digest of the solution, its helpers and its configurations."""
         tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
         return digest([*self._sources(), *tuned], read=_content)
 
     @property
     def source_digest(self) -> str:
-        """The digest of the solution with its helpers, which configurations are measured for."""
+        """The digest of the solution and its helpers, for which configurations are tuned."""
         return digest(self._sources(), read=_content)
 
     def _sources(self) -> list[Path]:
@@ -83,7 +83,7 @@ class Solution:
 
     @property
     def importer(self) -> Path | None:
-        """The first file that imports this one, if it is a helper: a file without the op's name."""
+        """The first importer of this file, if it is a helper, which does not define the op."""
         if _may_bind(self.path, self.op):
             return None
         others = sorted(path for path in python_files(self.path.parent) if path != self.path)
@@ -91,10 +91,10 @@ class Solution:
 
 
 def source(path: Path) -> str:
-    """Return the source of a solution's file, or what a peer's solution without one consists of.
+    """Return a solution's source, filled into the peer's template if the file does not exist.
 
-    For example, `common/peers/eager/rope.py` does not exist: `each_op.txt` beside it says what is
-    in there, given the signature of `rope`.
+    For example, `common/peers/eager/rope.py` does not exist: its source is `each_op.txt` of the
+    same folder, filled with the signature of `rope`.
 
     Raises:
         OSError: There is no such file.
@@ -110,9 +110,9 @@ def _content(path: Path) -> bytes:
 
 
 def is_handle(name: str) -> bool:
-    """Return whether a folder's name can stand on the board and in `--only`, between commas.
+    """Return whether a folder's name is valid on the board and in the list of `--only`.
 
-    Letters are of any script, with their marks: `alice`, `김철수`, `हिन्दी`.
+    Letters of any script are valid, with their combining marks: `alice`, `김철수`, `हिन्दी`.
     """
     return name[:1].isalnum() and all(
         letter.isalnum() or letter in "-_" or unicodedata.category(letter).startswith("M")
@@ -121,41 +121,41 @@ def is_handle(name: str) -> bool:
 
 
 def python_files(folder: Path) -> list[Path]:
-    """Return the Python files below a contributor's folder, without those of editors."""
+    """Return the Python files below a contributor's folder, without hidden files."""
     paths = (path for path in folder.rglob("*.py") if not is_hidden(path, folder))
     return [path for path in paths if path.is_file()]
 
 
 def is_hidden(path: Path, folder: Path) -> bool:
-    """Return whether a file below a folder has a name, or is in a folder, that begins with a dot.
+    """Return whether a part of a file's path below a folder begins with a dot.
 
-    No import finds it. Emacs locks an unsaved `rope.py` by a link `.#rope.py` that leads nowhere,
-    and Jupyter keeps copies in `.ipynb_checkpoints/`.
+    No import statement can name such a file. Emacs locks an unsaved `rope.py` with the broken link
+    `.#rope.py`, and Jupyter keeps copies in `.ipynb_checkpoints/`.
     """
     return any(part.startswith(".") for part in path.relative_to(folder).parts)
 
 
 def _may_bind(path: Path, name: str) -> bool:
-    """Return whether a file's module may have the name; one that does not parse may have any."""
+    """Return whether a file may bind the name at module level; true if it does not parse."""
     try:
         source = path.read_text()
-        if f"\ndef {name}(" in source:  # nearly every one: to parse thousands takes seconds
+        if f"\ndef {name}(" in source:  # true of most files; parsing thousands takes seconds
             return True
         table = symtable.symtable(source, str(path), "exec")
         bound = (
             symbol for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()
         )
-        return any(each.get_name() == name for each in bound) or any(
-            each.endswith(".*") for each in imported(source)
+        return any(symbol.get_name() == name for symbol in bound) or any(
+            module.endswith(".*") for module in imported(source)
         )
     except UNREADABLE:
         return True
 
 
 def _imports(path: Path, module: str) -> bool:
-    """Return whether a file imports a module of the folder, which is on Python's path."""
+    """Return whether a file imports a module of its folder, which is on `sys.path`."""
     try:
-        return any(each.partition(".")[0] == module for each in imported(path.read_text()))
+        return any(name.partition(".")[0] == module for name in imported(path.read_text()))
     except UNREADABLE:
         return False
 
@@ -165,7 +165,7 @@ OURS = {"common", "contributors", "tests"}
 
 
 def imported(source: str) -> set[str]:
-    """Return the dotted names that a source imports: `from common import spec` is `common.spec`."""
+    """Return the imported dotted names: `common.spec` for `from common import spec`."""
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -177,19 +177,23 @@ def imported(source: str) -> set[str]:
 
 
 def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
-    """Return the op of a file, None if there is none; `ops` spares looking for their names.
+    """Return the op of a file, or None.
 
-    The longest fitting name counts: `rope_v1` is of `rope`, and `rotate_half` is of `rotate_half`
-    even if there were an op `rotate`.
+    The longest matching name decides: `rope_v1` belongs to `rope`; `rotate_half` would belong to
+    `rotate_half` even if there were an op `rotate`.
+
+    Args:
+        stem: The file's name without `.py`.
+        ops: The names of the ops, if the caller has them already.
     """
-    fitting = [op for op in ops or interfaces.names() if stem == op or stem.startswith(f"{op}_")]
-    return max(fitting, key=len, default=None)
+    matching = [op for op in ops or interfaces.names() if stem == op or stem.startswith(f"{op}_")]
+    return max(matching, key=len, default=None)
 
 
 def _named(folder: Path) -> list[Solution]:
     """Return a folder's files that are named after an op; some may be helpers.
 
-    A peer's folder may have a solution of each op, whose file need not exist; see `source`.
+    A peer's folder with a template has a solution of each op, without a file; see `source`.
     """
     paths, ops = sorted(folder.glob("[!_.]*.py")), interfaces.names()
     solutions = [
@@ -197,43 +201,43 @@ def _named(folder: Path) -> list[Solution]:
     ]
     if (folder / EACH).is_file():
         solutions += [Solution(folder / f"{op}.py", op) for op in interfaces.known()]
-    return sorted(set(solutions), key=lambda each: each.path)
+    return sorted(set(solutions), key=lambda solution: solution.path)
 
 
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
-    """Find every solution below `root`; names that begin with `_` or `.` are no contributors'.
+    """Find every solution below `root`, except in folders whose name begins with `_` or `.`.
 
     Args:
-        root: The folder of the contributors' folders; those of `left_out` are passed over.
-        helpers: Find the files that are named after an op and are helpers in place of solutions.
+        root: The folder of the contributors' folders; folders in `left_out(root)` are skipped.
+        helpers: Find only helpers that are named after an op, instead of solutions.
     """
-    unfit = left_out(root)
-    folders = [folder for folder in _folders(root) if folder.name not in unfit]
+    reasons = left_out(root)
+    folders = [folder for folder in _folders(root) if folder.name not in reasons]
     named = [solution for folder in folders for solution in _named(folder)]
     return [solution for solution in named if bool(solution.importer) == helpers]
 
 
 def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
-    """Return why a folder is left out, by its name; it would stop a command, or hide another one.
+    """Return the folders that would stop a command or hide another folder, with the reasons.
 
-    Of names that differ in case alone, which some disks take for one, the last is kept: of `Alice`
-    and `alice`, `alice`.
+    If names differ only in case, which some file systems ignore, the last folder is kept: of
+    `Alice` and `alice`, `alice`.
     """
     folders, inside = _folders(root), Path(os.path.realpath(root))
     kept = {_caseless(folder): folder.name for folder in folders}
-    found = {}
+    reasons = {}
     for folder in folders:
         if root == CONTRIBUTORS and (PEERS / folder.name).is_dir():
-            found[folder.name] = "rename the folder, a peer has its name"
+            reasons[folder.name] = "rename the folder, a peer has its name"
         elif (other := kept[_caseless(folder)]) != folder.name:
-            found[folder.name] = f"rename the folder, it differs from {other} in case alone"
-        elif reason := _unfit(folder, inside):
-            found[folder.name] = reason
-    return found
+            reasons[folder.name] = f"rename the folder, it differs from {other} only in case"
+        elif reason := _fault_of(folder, inside):
+            reasons[folder.name] = reason
+    return reasons
 
 
 def _folders(root: Path) -> list[Path]:
-    """Return the folders of a folder, and links, wherever they lead."""
+    """Return the folders in a folder, and its links, whatever their target."""
     return sorted(path for path in root.glob("[!_.]*") if path.is_dir() or path.is_symlink())
 
 
@@ -241,12 +245,12 @@ def _caseless(folder: Path) -> str:
     return unicodedata.normalize("NFC", folder.name).casefold()
 
 
-def _unfit(folder: Path, inside: Path) -> str | None:
-    """Return why a folder is no contributor's: by its name or a file of it; None if it is one.
+def _fault_of(folder: Path, inside: Path) -> str | None:
+    """Return the reason to leave out a folder: its name or one of its files; None if it is fine.
 
     Args:
         folder: The folder.
-        inside: The real path of the folder of all folders, out of which no link may lead.
+        inside: The real path of the folder of all contributors; no link may lead out of it.
     """
     if not is_handle(folder.name):
         return f"rename the folder, {NO_HANDLE}"
@@ -265,7 +269,7 @@ def _unfit(folder: Path, inside: Path) -> str | None:
 
 
 def _entries(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all that is below it but what is hidden; links are not followed.
+    """Yield a folder and all unhidden files and folders below it, without following links.
 
     Raises:
         OSError: A folder cannot be read.
@@ -275,13 +279,13 @@ def _entries(folder: Path) -> Iterator[Path]:
         raise error
 
     yield folder
-    for place, folders, files in os.walk(folder, onerror=fail):
+    for parent, folders, files in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(place, name) for name in [*folders, *files] if not name.startswith("."))
+        yield from (Path(parent, name) for name in [*folders, *files] if not name.startswith("."))
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:
-    """Return the peers whose library is installed, and why each other handle is absent."""
+    """Return the installed peers' solutions, and why each other handle is absent."""
     present, absent = [], {}
     for solution in discover(PEERS):
         package = package_of(solution.handle)
@@ -298,10 +302,10 @@ def package_of(peer: str) -> str:
 
 
 def everyone(installed: bool = True) -> list[Solution]:
-    """Find all contributors' solutions, then the peers'.
+    """Find all solutions: those of contributors first, then those of peers.
 
     Args:
-        installed: Leave out the peers whose library is not installed.
+        installed: Leave out peers whose library is not installed.
     """
     return [*discover(), *(peers()[0] if installed else discover(PEERS))]
 
@@ -314,7 +318,7 @@ def select(
     Args:
         solutions: The solutions to select from.
         op: The name of an op; None for all.
-        only: `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`, or several with commas; None for all.
+        only: A comma-separated list of `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`; None for all.
 
     Raises:
         UserError: There is no such op, no such handle or file, or nothing is selected.
@@ -336,24 +340,24 @@ def select(
 
 
 def is_among(name: str, only: str) -> bool:
-    """Return whether a solution is one of those that `--only` names.
+    """Return whether `--only` selects a solution.
 
-    For example, `house/rope` is among `house`, `house/rope.py` and `eager,house`.
+    For example, `house`, `house/rope.py` and `eager,house` all select `house/rope`.
     """
-    named = (part.removesuffix(".py").rstrip("/") for part in only.split(","))
-    return any(each in (name, name.partition("/")[0]) for each in named)
+    parts = (part.removesuffix(".py").rstrip("/") for part in only.split(","))
+    return any(part in (name, name.partition("/")[0]) for part in parts)
 
 
 def _unknown(only: str, solutions: Iterable[Solution]) -> str:
-    """Return why nothing has that name: its files are not named after an op, or it is misspelt."""
+    """Return the reason why no solution has a name: a misnamed file or a misspelt name."""
     folder = CONTRIBUTORS / only.partition("/")[0]
     if folder.name in left_out():
         return f"{only} is not among the solutions: contributors/{folder.name} is left out"
     if folder.is_dir() and not any(s.handle == folder.name for s in solutions):
         files = ", ".join(sorted(path.name for path in folder.glob("*.py")))
-        lacks = f"has no solution, only {files}" if files else "has no solution"
-        wanted = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(interfaces.names())}"
-        return f"contributors/{folder.name} {lacks}: {wanted}"
+        fault = f"has no solution, only {files}" if files else "has no solution"
+        advice = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(interfaces.names())}"
+        return f"contributors/{folder.name} {fault}: {advice}"
     names = sorted({s.name if "/" in only else s.handle for s in solutions})
     close = did_you_mean(only, names)
     return f"unknown solution {only!r}: there are {', '.join(names)}{close}"

@@ -1,4 +1,4 @@
-"""The place in a solution's source that a reason names: `line 31 of rope.py: tl.arange(0, d)`."""
+"""Source locations for reasons, such as `line 31 of rope.py: tl.arange(0, d)`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from types import FrameType
 
 
 def of_frame(frame: FrameType) -> str:
-    """Return the place that runs now in a frame."""
+    """Return the location of the expression that a frame is executing."""
     positions = frame.f_code.co_positions()
     _, end, column, end_column = next(itertools.islice(positions, frame.f_lasti // 2, None))
     return place(frame.f_code.co_filename, frame.f_lineno, end, column, end_column)
 
 
 def of_entry(entry: traceback.FrameSummary) -> str:
-    """Return the place that an entry of a traceback stands for."""
+    """Return the location of a traceback's entry."""
     line = entry.lineno or 0
     return place(entry.filename, line, entry.end_lineno, entry.colno, entry.end_colno)
 
 
 def of_node(source: str | None, node: ast.AST, folder: Path) -> str:
-    """Return the place of a kernel's syntax node; "" where no file of the folder has the kernel.
+    """Return the location of a kernel's syntax node, or "" if no file of the folder has the kernel.
 
     Args:
         source: The kernel's source, from its `def` on.
@@ -34,8 +34,8 @@ def of_node(source: str | None, node: ast.AST, folder: Path) -> str:
     if not source or not isinstance(node, ast.expr | ast.stmt):
         return ""
     for path in sorted(folder.glob("*.py")):
-        before, found, _ = path.read_text(errors="replace").partition(source)
-        if found:
+        before, kernel, _ = path.read_text(errors="replace").partition(source)
+        if kernel:
             first, end = before.count("\n"), node.end_lineno or node.lineno
             columns = node.col_offset, node.end_col_offset
             return place(str(path), first + node.lineno, first + end, *columns)
@@ -43,10 +43,10 @@ def of_node(source: str | None, node: ast.AST, folder: Path) -> str:
 
 
 def place(path: str, line: int, end: int | None, column: int | None, end_column: int | None) -> str:
-    """Return a line of a file, with the expression between two columns, counted in bytes.
+    """Return the location with the source between two columns, which count bytes.
 
-    The whole line stands there where the columns cut no expression out of it, as in a nested kernel
-    whose indentation Triton removed.
+    If the columns do not delimit Python code, return the whole line: in a nested kernel the columns
+    are wrong, because Triton has removed the indentation.
     """
     where = f"line {line} of {Path(path).name}"
     text = linecache.getline(path, line).rstrip()
@@ -56,7 +56,7 @@ def place(path: str, line: int, end: int | None, column: int | None, end_column:
 
 
 def is_code(text: str) -> bool:
-    """Return whether the text is Python by itself."""
+    """Return whether the text is complete Python code."""
     try:
         return bool(ast.parse(text).body)
     except SyntaxError:

@@ -1,4 +1,4 @@
-"""Operations, their cases and the work that each case needs, as plain frozen data."""
+"""Operations, their cases and the minimum work of a case, as frozen dataclasses."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ if TYPE_CHECKING:
 
 Direction = Literal["forward", "backward"]
 ByClock = Literal["gpu", "host"]
-"""A kind of time: the GPU's, or the host's until the call returns."""
+"""A kind of time: the GPU's time, or the host's time until the call returns."""
 Tier = Literal["smoke", "matrix", "board", "plot"]
 Layout = Literal[
     "contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded", "far"
 ]
-"""A tensor's place in memory; `ops/_views.py` says more of each."""
+"""A tensor's layout in memory; `ops/_views.py` describes each layout."""
 Values = Literal["normal", "zeros", "subnormal", "huge", "infinite"]
 """Special values among an input's normal ones:
 
 * zeros: every other slice of the first dimension is zero
-* subnormal: most lie below the dtype's smallest normal number
-* huge: one element is 10,000 times as large or more
-* infinite: in weights that no token chooses, so that none of them reaches the output
+* subnormal: most values lie below the dtype's smallest normal number
+* huge: one element is multiplied by 10,000 or more
+* infinite: in weights that no token selects, so that no infinity reaches the output
 """
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
 TIMED: tuple[Tier, ...] = ("board", "plot")
-"""The board's cases are ranked; the sweeps of `plot` are drawn and not ranked."""
+"""The timed tiers: cases of `board` are ranked, sweeps of `plot` are only plotted."""
 
-# Honest half-precision kernels reach 0.6 to 1.0 times eager's own error, honest float32 ones at
-# most 1.2; float16 accumulation at K = 1024 reaches 2 to 4.
+# The error of correct kernels is 0.6 to 1.0 times eager's in half precision, and at most 1.2 times
+# in float32; with float16 accumulation at K = 1024 it is 2 to 4 times eager's.
 SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
-"""How many times eager's own error a solution may err, by dtype."""
+"""The largest permitted ratio of a solution's error to eager's error, by dtype."""
 
 ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element, by dtype."""
@@ -45,47 +45,47 @@ Reference = Callable[..., "torch.Tensor"]
 Product = tuple[int, int, int]
 """m, k and n of a dense product `[m, k] @ [k, n]`."""
 Param = bool | int | float | str | list[int]
-"""One value of `Case.params`, as JSON has it."""
+"""One value of `Case.params`, in JSON's types."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The least work that any solution of a case must do."""
+    """The minimum work of any solution of a case."""
 
     bytes: int
-    """Bytes moved, with each input read once and each output written once."""
+    """Bytes moved if each input is read once and each output is written once."""
     flops: int
     """Floating-point operations."""
     products: tuple[Product, ...] = ()
-    """The dense products that most of the operations are spent on, if there are any."""
+    """The dense products that account for most of the operations, if any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One input of an op; each op extends it with the fields that its inputs are drawn from."""
+    """The description of one call; each op adds the fields from which its inputs are drawn."""
 
     sizes: ClassVar[tuple[str, ...]] = ()
     """The fields that hold the input's sizes."""
     lists: ClassVar[tuple[str, ...]] = ()
-    """The fields that hold a size for each of several sequences."""
+    """The fields that hold a list with the size of each sequence."""
     joined: ClassVar[tuple[str, ...]] = ()
-    """The fields that take their defaults only together."""
+    """The fields that are either all at their defaults or all set."""
 
     dtype: str = "float32"
     ranked_by: ByClock = "gpu"
-    """The time by which the board ranks the case."""
+    """The kind of time by which the board ranks the case."""
     twin: bool = False
-    """A board case, cut down to what Triton's interpreter can run."""
+    """Whether this is a board case that was reduced for Triton's interpreter."""
     apart: bool = False
-    """The slices along the first dimension differ in magnitude."""
+    """Whether the slices along the first dimension differ in magnitude."""
     layout: Layout = "contiguous"
-    """The place in memory of the first argument."""
+    """The layout of the first argument."""
     upstream: Layout = "contiguous"
-    """The place in memory of the upstream gradient."""
+    """The layout of the upstream gradient."""
     values: Values = "normal"
     """Special values in the first argument, or in weights."""
     upstream_values: Values = "normal"
-    """Special values in the upstream gradient, such as zeros, of tokens that have no loss."""
+    """Special values in the upstream gradient, such as zeros for tokens without a loss."""
 
     @property
     def name(self) -> str:
@@ -94,28 +94,28 @@ class Case:
 
     @property
     def directions(self) -> tuple[Direction, ...]:
-        """The directions that the case asks for.
+        """The directions in which the case is graded.
 
-        Forward alone where weights are infinite: eager's own gradient is NaN there.
+        A case with infinite weights is graded only forward, because eager's gradient is NaN.
         """
         return ("forward",) if self.values == "infinite" else DIRECTIONS
 
     @property
     def sliced(self) -> bool:
-        """Whether each slice along the first dimension is judged by itself, not all together."""
+        """Whether the error is computed for each slice along the first dimension separately."""
         return self.apart or "huge" in (self.values, self.upstream_values)
 
     @property
     def span(self) -> int:
-        """The bytes that a far view spans, 0 in other cases: 4 GiB and more for a half type."""
+        """The minimum bytes that a far view spans (4 GiB for a half type), 0 for other layouts."""
         return 2**31 * ITEMSIZE[self.dtype] if "far" in (self.layout, self.upstream) else 0
 
     @property
     def params(self) -> dict[str, Param]:
-        """The case as JSON data: its dtype and sizes, and each option that is not the default.
+        """The case as JSON data: its dtype and sizes, and each non-default option.
 
-        `track`, `ranked_by` and `twin` are left out, since they say how a case is used and a record
-        states them by themselves. For example
+        `track`, `ranked_by` and `twin` are left out: they describe the case's use, and a record has
+        separate fields for them. For example
         `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
         """
         always = ("dtype", *self.sizes)
@@ -129,7 +129,7 @@ class Case:
 
     @property
     def unusual(self) -> list[str]:
-        """The parts of the name that say the layouts and values, where they are not the default."""
+        """The parts of the name for non-default layouts and values."""
         parts: list[str] = [self.layout] * (self.layout != "contiguous")
         parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
         parts += [self.values] * (self.values != "normal")
@@ -137,18 +137,19 @@ class Case:
 
     @property
     def kind(self) -> str:
-        """The group within which choices are dealt evenly, as most solutions answer some alone."""
+        """The group within which random choices are spread evenly; see `Draws.dealt`."""
         return self.dtype
 
     def varied(self, dice: random.Random) -> Self:
-        """Return a case with inputs of the same shapes, of which each may have other values.
+        """Return a case with inputs of the same shapes and other values.
 
-        What the fields state of an integer tensor, such as lengths, is drawn anew by the dice.
+        Fields that determine an integer tensor's values, such as lengths, are drawn anew from
+        `dice`.
         """
         return self
 
     def track_of(self, direction: Direction) -> str:
-        """Return the table of the leaderboard in which this direction of the case counts."""
+        """Return the table of the leaderboard to which this direction of the case belongs."""
         raise NotImplementedError
 
 
@@ -158,32 +159,33 @@ C = TypeVar("C", bound=Case)
 
 @dataclass(frozen=True)
 class Split:
-    """The dimension along which one call is many independent ones, such as a layer's tokens.
+    """The dimension along which one call splits into independent calls, such as a layer's tokens.
 
-    A slice of the output follows from the same slice of these arguments, and from all of the rest.
+    A slice of the output depends on the same slice of the split arguments, and on all of the other
+    arguments.
     """
 
     output: int
-    """The dimension of the output."""
+    """The split dimension of the output."""
     arguments: Mapping[str, int]
-    """The dimension of each argument that is split."""
+    """The split dimension of each split argument."""
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One dimension of a result in the op's own words.
+    """The names of one dimension of a result and of its parts, for messages.
 
-    For example `Axis("feature", {"the first half of what is rotated": range(8)})`.
+    For example `Axis("feature", {"the first half of the rotated features": range(8)})`.
     """
 
     name: str
-    """Of one of its indices, in the singular."""
+    """The name of one index, in the singular."""
     parts: Mapping[str, Collection[int]] = field(default_factory=dict)
-    """The parts of it that have a name, each with its indices."""
+    """The indices of each named part."""
 
     @property
     def plural(self) -> str:
-        """Return the name of several indices."""
+        """The plural of the name."""
         for singular, plural in (("ch", "ches"), ("ex", "ices")):
             if self.name.endswith(singular):
                 return self.name.removesuffix(singular) + plural
@@ -193,12 +195,12 @@ class Axis:
 Factors = Mapping[str, Sequence[Any]]
 """The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
 Row = dict[str, Any]
-"""One value of each factor, or of some."""
+"""A value for each factor, or for some of the factors."""
 
 
 @dataclass(frozen=True)
 class Exclusion:
-    """Values of two factors that cannot meet, and the reason.
+    """Values of two factors that cannot be combined, and the reason.
 
     For example `Exclusion("an odd length has no two chunks", length=(7,), cp=(2, 3))`.
     """
@@ -207,27 +209,27 @@ class Exclusion:
     values: Mapping[str, Collection[Any]]
 
     def __init__(self, reason: str, **values: Collection[Any]) -> None:
-        """State the values of exactly two factors."""
-        assert len(values) == 2, "an exclusion is one of pairs"
+        """Take the values of exactly two factors."""
+        assert len(values) == 2, "an exclusion has two factors"
         object.__setattr__(self, "reason", reason)
         object.__setattr__(self, "values", values)
 
     def holds_for(self, row: Row) -> bool:
-        """Return whether the row has both factors, each with one of the values."""
+        """Return whether the row has one of the excluded values for both factors."""
         return all(name in row and row[name] in values for name, values in self.values.items())
 
 
 @dataclass(frozen=True)
 class Table(Generic[C]):
-    """Options of an op, each pair of whose values meets in a smoke case; see `ops/_pairs.py`."""
+    """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
 
     factors: Factors
     case_of: Callable[[Row], C]
-    """Return the case that has these values."""
+    """Return the case with the row's values."""
     exclusions: Sequence[Exclusion] = ()
-    """The pairs that cannot be had."""
+    """The impossible pairs."""
     subsets: Sequence[Factors] = ()
-    """The values that many a solution answers alone; each pair of theirs meets there, too."""
+    """Values to which many solutions are limited; their pairs also occur among these values."""
 
 
 Axes = Mapping[str, tuple[Axis, ...]]
@@ -248,36 +250,36 @@ class Op(Generic[C]):
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
     tracks: tuple[str, ...]
-    """The main one first: the board gives a solution its place in it."""
+    """The tracks; the first is the main track, in which the board ranks the solutions."""
     cases: Callable[[Tier], Iterator[C]]
     twin: Callable[[C], C]
-    """Cut a board case down to a few hundred programs."""
+    """Reduce a board case to a few hundred programs."""
     draw: Callable[[C, torch.Generator], dict[str, Any]]
-    """Draw the arguments of one call on the generator's device; views are drawn as views."""
+    """Draw the arguments of one call, on the generator's device and in the case's layouts."""
     output: Callable[[C], tuple[int, ...]]
     """Return the output's shape; its dtype is the case's."""
     work: Callable[[C, Direction], Work]
     workspace: Callable[[C], int]
-    """Return the bytes that eager's forward with backward takes beyond its inputs, at most."""
+    """Return the maximum bytes that eager's forward and backward need beyond the inputs."""
     split: Split
-    """The oracle takes a few slices at a time."""
+    """The dimension along which the oracle computes a few slices at a time."""
     axes: Callable[[C, Mapping[str, Any]], Axes]
     """Name the dimensions of the results of one call, given its arguments."""
     facts: Callable[[C], Mapping[str, Fact]]
-    """Return the sizes, options and layouts of a case by the names that the signature gives them;
-    a size is an `int`. `upstream` is the layout of the upstream gradient."""
+    """Return the sizes, options and layouts of a case by their names in the signature; a size is
+    an `int`. `upstream` is the layout of the upstream gradient."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     table: Table[C] | None = None
     layouts: Callable[[C], Mapping[str, Layout]] = lambda case: {}
-    """Return the place in memory of arguments other than the first one that takes a gradient."""
+    """Return the layouts of the arguments after the first differentiable argument."""
     order: int = 1000
-    """The place of the op on boards and in the README, by number and then by name."""
+    """The op's position on boards and in the README; equal numbers are ordered by name."""
     movable: tuple[str, ...] = ()
-    """Further arguments whose slices along the first dimension may change places, which gives a
-    case of the same kind."""
+    """Further arguments whose slices along the first dimension may be permuted: the call is still
+    of the same case."""
 
     def board(self, device: str) -> Iterator[C]:
-        """Yield the timed cases; without a GPU nothing is timed and each runs as its twin."""
+        """Yield the ranked cases; without a GPU their twins, which are not timed."""
         yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))
 
     def tier(self, tier: Tier, device: str) -> Iterator[C]:
@@ -285,8 +287,8 @@ class Op(Generic[C]):
         yield from self.board(device) if tier == "board" else self.cases(tier)
 
     def timed_work(self, case: C, direction: Direction) -> Work:
-        """Return the least work of what is timed: forward, or forward with backward."""
-        works = [self.work(case, each) for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
+        """Return the minimum work of the timed call: forward, or forward and backward."""
+        works = [self.work(case, part) for part in DIRECTIONS[: DIRECTIONS.index(direction) + 1]]
         return Work(
             sum(work.bytes for work in works),
             sum(work.flops for work in works),

@@ -1,4 +1,4 @@
-"""Medians, their intervals, and ranks, for the clock, the board and plots."""
+"""Medians with confidence intervals, and ranks, for the clock, the board and plots."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def median(samples: Sequence[float]) -> float:
 def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """Return the 95 % interval of the samples' median, by the percentile bootstrap.
 
-    The same samples give the same interval: that of `scipy.stats.bootstrap` with
+    The interval is deterministic. It equals that of `scipy.stats.bootstrap` with
     `method="percentile"`, 1,000 resamples and `numpy.random.default_rng(seed)`.
     """
     values = np.asarray(samples, dtype=float)
@@ -44,27 +44,28 @@ class Interval(Protocol):
 
 
 def leaders(ordered: Sequence[Interval]) -> list[int]:
-    """Return for each interval, best first, the place of its group's leader, counted from 0.
+    """Return, for each interval, the index of its group's leader; the intervals come best first.
 
-    Those that overlap with a leader are of its group; the first that does not leads the next one.
+    An interval that overlaps with the current leader joins the leader's group; otherwise it becomes
+    the next leader. For example, for [1, 3], [2, 4], [3.5, 5] the result is [0, 0, 2].
     """
-    intervals: list[int] = []
-    for place, each in enumerate(ordered):
-        leader = ordered[intervals[-1]] if intervals else each
-        overlap = each.low <= leader.high and leader.low <= each.high
-        intervals.append(intervals[-1] if intervals and overlap else place)
-    return intervals
+    indices: list[int] = []
+    for index, interval in enumerate(ordered):
+        leader = ordered[indices[-1]] if indices else interval
+        overlap = interval.low <= leader.high and leader.low <= interval.high
+        indices.append(indices[-1] if indices and overlap else index)
+    return indices
 
 
 def ranks(values: Sequence[float]) -> list[float]:
-    """Return each value's place in order; equal values share the middle of theirs."""
+    """Return the rank of each value, from 0; equal values share the mean of their ranks."""
     below, up_to = (np.searchsorted(np.sort(values), values, side) for side in ("left", "right"))
-    return [float(place) for place in (below + up_to - 1) / 2]
+    return [float(rank) for rank in (below + up_to - 1) / 2]
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation; NaN where all values of one side are equal."""
-    one, other = ranks(first), ranks(second)
-    if len(set(one)) < 2 or len(set(other)) < 2:
+    """Return Spearman's rank correlation; NaN if all values of one sequence are equal."""
+    first_ranks, second_ranks = ranks(first), ranks(second)
+    if len(set(first_ranks)) < 2 or len(set(second_ranks)) < 2:
         return math.nan
-    return float(np.corrcoef(one, other)[0, 1])
+    return float(np.corrcoef(first_ranks, second_ranks)[0, 1])

@@ -1,4 +1,4 @@
-"""The possible verdicts in order of cause, and the verdict of one solution on one case."""
+"""The possible verdicts in order of precedence, and the verdict of one solution on one case."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ VERDICTS = {
     "INCORRECT_NUMERICAL": "a value is outside of the numeric rule",
     "NONDETERMINISTIC": "two runs on the same inputs differ",
 }
-"""Each verdict with its meaning. Of several failures, the first in this order is the verdict."""
+"""The meaning of each verdict. Of several failures, the first in this order is the verdict."""
 FINE = frozenset({"PASSED", "UNSUPPORTED"})
-"""The verdicts that are no failure."""
+"""The verdicts that are not failures."""
 BEFORE_LAUNCH = frozenset({"UNSUPPORTED", "COMPILE_ERROR"})
-"""The verdicts of solutions of which no kernel ran: compiling for a GPU does not change them."""
+"""The verdicts of solutions that launched no kernel; compiling for a GPU does not change them."""
 ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
 """The verdicts after which the process is unusable: the next case needs a new one."""
-ISOLATED_TOO = "also with nothing beside it"
-"""The end of the reason of a SIGKILL that came again while nothing else ran."""
+ISOLATED_TOO = "also with no other process running"
+"""The end of the reason if a SIGKILL recurred while no other process ran."""
 
 
 class Failure(Exception):
     """A verdict that ends the current request, with its reason and its kind."""
 
     def __init__(self, verdict: str, reason: str, kind: Kind = Kind.NONE) -> None:
-        """Keep the verdict, one of VERDICTS, and one line of reason."""
+        """Take the verdict, a key of VERDICTS, and a one-line reason."""
         super().__init__(reason)
         self.verdict, self.reason, self.kind = verdict, reason, kind
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> Self:
-        """Return the failure in a reply; see `reply`."""
+        """Return the failure that a reply describes; see `reply`."""
         kind = Kind(reply.get("kind", ""))
         return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind)
 
@@ -63,7 +63,7 @@ class Failure(Exception):
 
 
 WRONG, SOME, RIGHT = "█▒·"
-"""The marks of a cell whose elements are all wrong, some of them, or all right."""
+"""The marks of a cell with only wrong elements, some wrong elements, or none."""
 
 
 @dataclass(frozen=True)
@@ -71,14 +71,14 @@ class Picture:
     """The wrong elements of one result, as a grid of cells over two of its dimensions."""
 
     rows: str
-    """The name of one index of the first dimension, empty where the grid is a single row."""
+    """The singular name of the row dimension; empty if the grid is a single row."""
     columns: str
     block: tuple[int, int]
-    """The indices of each dimension in one cell."""
+    """The number of rows and of columns in one cell."""
     cells: tuple[str, ...]
     """The marks of each row."""
     others: tuple[str, ...]
-    """The names of the other dimensions; a cell sums over all of them."""
+    """The names of the other dimensions, over which a cell sums."""
 
 
 @dataclass(frozen=True)
@@ -92,20 +92,20 @@ class Verdict:
     verdict: str
     reason: str = ""
     error: float | None = None
-    """The solution's error in units of eager's own: rms, or the largest one on small tensors."""
+    """The solution's error divided by eager's: rms, or the largest error in small tensors."""
     notes: tuple[str, ...] = ()
-    """Lines without influence on the verdict, such as a further mode that is not supported."""
+    """Lines that do not affect the verdict, such as an unsupported further mode."""
     kind: Kind = field(default=Kind.NONE, repr=False)
     picture: Picture | None = field(default=None, repr=False)
-    """The wrong elements, where some are wrong and not all."""
+    """The wrong elements, if some but not all are wrong."""
     plan: str = field(default="", repr=False, compare=False)
-    """The requests made, in a few lines, where the verdict is a failure."""
+    """A summary of the requests in a few lines, if the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
-    """The first call's wrong results by name, on the host, if they are small and were asked for."""
+    """The first call's wrong results by name, on the host, if they are small and requested."""
 
     @property
     def json(self) -> dict[str, Any]:
-        """The verdict as JSON data, without the fields for the harness and the terminal."""
+        """The verdict as JSON data, without the fields that only the harness and terminal use."""
         internal = {"kind", "picture", "plan", "results"}
         return {name: value for name, value in vars(self).items() if name not in internal}
 

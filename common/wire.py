@@ -1,7 +1,7 @@
-"""What the harness and the processes of solutions say to each other, and the fill bytes.
+"""The messages between the harness and its processes, and the fill bytes of memory.
 
-A line is one struct as JSON; open files may come with it. The fork server answers orders, a
-solution's process answers requests.
+A message is one struct as a line of JSON, sometimes with file descriptors. The fork server answers
+orders, and a solution's process answers requests.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 Reply = dict[str, Any]
-"""What a request returned, with `verdict` and `reason` if it failed."""
+"""The result of a request, with `verdict` and `reason` if the request failed."""
 ALL_TARGETS = "every"
-"""In the place of a target: kernels are compiled whole, for the target that a request names."""
+"""A value for `ForkRequest.target`: each request names its own target for a full compilation."""
 
 STACK = signal.SIGUSR1
-"""The signal at which a solution's process writes its stack to the socket, whatever it is at."""
+"""The signal on which a solution's process writes its stack to the socket at once."""
 
 
 class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -30,10 +30,10 @@ class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ForkRequest(Struct, tag="fork"):
-    """Fork a process that serves the socket which comes with this; answered with Forked.
+    """Fork a process that serves the socket sent with this message; answered with Forked.
 
-    `device` is `cpu` or `cuda`. With a target, kernels are compiled for that GPU and not run, or,
-    with `counted`, their work is counted under the interpreter; `cache` is the compiler's folder.
+    `device` is `cpu` or `cuda`. If `target` is set, kernels are compiled for that GPU and not run;
+    with `counted`, their work is counted in the interpreter. `cache` is the compiler's folder.
     """
 
     device: str
@@ -43,7 +43,7 @@ class ForkRequest(Struct, tag="fork"):
 
 
 class Reap(Struct, tag="reap"):
-    """End a process, and all that processes left behind; answered with Reaped."""
+    """End a process and the processes that earlier ones left behind; answered with Reaped."""
 
     pid: int
 
@@ -58,7 +58,7 @@ class Forked(Struct):
 
 
 class Reaped(Struct):
-    """How a process ended, as `os.waitpid` tells it."""
+    """The exit status of a process, from `os.waitpid`."""
 
     status: int
 
@@ -67,7 +67,7 @@ class Reaped(Struct):
 
 
 class TensorSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The place of one tensor in an arena: a storage of `nbytes` at `start`, and the view of it."""
+    """The location of a tensor in an arena: a storage of `nbytes` at `start`, and a view of it."""
 
     start: int
     nbytes: int
@@ -82,19 +82,19 @@ class Arguments(Struct):
 
     tensors: dict[str, TensorSlot]
     optional: list[str]
-    """The tensors that are options."""
+    """The names of the tensors that are options."""
     options: dict[str, Any]
-    """The others that differ from their default."""
+    """The other options with a non-default value."""
     differentiable: list[str]
     changing: dict[str, int]
-    """The inputs whose elements may change places, and how many must stay together."""
+    """The inputs whose elements may be permuted, and the size of the blocks that stay intact."""
     grad_output: TensorSlot
     kept: list[str] = []
-    """The inputs that hold what they held in the call before, in the same memory."""
+    """The inputs with the same values and memory as in the previous call."""
 
 
 class Result(Struct):
-    """A result that was delivered, in the reply to `Forward` and, by name, to `Backward`."""
+    """A delivered result, in the reply to `Forward` and, by name, in the reply to `Backward`."""
 
     shape: list[int]
     dtype: str
@@ -105,29 +105,29 @@ class Answer(Struct):
     """The answer to any request."""
 
     token: str
-    """The request's, so that a line which the solution writes by itself is found out."""
+    """The request's token, so that a line forged by the solution is detected."""
     reply: Reply
     ended: bool = False
-    """Whether the process can answer nothing more."""
+    """Whether the process can answer no further request."""
 
 
 class Request(Struct, kw_only=True, tag_field="request"):
-    """A request; the function that answers it has its arguments explained."""
+    """A request; the function that answers it documents the fields."""
 
     token: str = ""
-    """What the answer must repeat."""
+    """The token that the answer must repeat."""
 
 
 class Ticket(Struct):
-    """The data by which a process maps memory of the harness, beside the open file on a CPU."""
+    """The data with which a process maps the harness's memory; on a CPU a file comes with it."""
 
     nbytes: int
     cuda: tuple[int, bytes, int, int, bytes, int, bytes, bool] | None = None
-    """What torch shares of a GPU's storage."""
+    """The result of `_share_cuda_` of the GPU's storage."""
 
 
 class Share(Request, tag="share"):
-    """Map the memory whose file or handle comes with this, in place of the one before."""
+    """Map the memory of the ticket, in place of the previous memory."""
 
     ticket: Ticket | None
 
@@ -309,22 +309,22 @@ AnyRequest = (
 
 
 def send(connection: socket.socket, struct: Struct, fds: Sequence[int] = ()) -> None:
-    """Send a struct, with open files if any."""
+    """Send a struct, with file descriptors if any."""
     line = msgspec.json.encode(struct) + b"\n"
     sent = socket.send_fds(connection, [line], fds)
-    if rest := line[sent:]:  # sending nothing fails where the other side has answered and ended
+    if rest := line[sent:]:  # sending no bytes fails if the other side has answered and ended
         connection.sendall(rest)
 
 
 def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
-    """Return the next line with its open files, an empty one once the other side has closed."""
-    line, kept = b"", list[int]()
+    """Return the next line with its file descriptors; an empty line if the connection is closed."""
+    line, received = b"", list[int]()
     while not line.endswith(b"\n"):
         chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
         if not chunk:
             return b"", []
-        line, kept = line + chunk, kept + fds
-    return line, kept
+        line, received = line + chunk, received + fds
+    return line, received
 
 
 # --- the fill bytes -------------------------------------------------------------------------------
@@ -334,10 +334,10 @@ OUTPUT = "output"
 FIRST_RUN, SECOND_RUN = 0, 1
 """The index of a run in POISONS and in GUARDS."""
 POISONS = (float("nan"), 12_345.0)
-"""The fill of fresh memory in the first and in the second run, so that an element that was never
-written differs between the two."""
+"""The fill of fresh memory in the first and in the second run: an unwritten element differs between
+the two runs."""
 GUARDS = (0x45, 0xFF)
 """The fill of guard bands and of the gaps between a view's elements, in the first and in the second
-run: bytes of a number, then of NaN, so that a read there shows in the second run alone."""
+run: first the bytes of a number, then of NaN, so that a read there changes the second result."""
 GARBAGE = 0xA5
 """The fill of a result's memory until the solution's process writes the result."""

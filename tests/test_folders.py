@@ -59,7 +59,7 @@ def test_another_name_is_to_be_changed(folders, name):
      *[sorted((unicodedata.normalize(form, "김철수") for form in ("NFC", "NFD")), reverse=True)]],
 )  # fmt: skip
 def test_of_names_that_differ_in_case_alone_one_is_kept(folders, kept, other):
-    assert told(folders(kept, other), other).endswith(f"differs from {kept} in case alone")
+    assert told(folders(kept, other), other).endswith(f"differs from {kept} only in case")
 
 
 def test_a_peer_keeps_its_name(folders, monkeypatch):

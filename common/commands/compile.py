@@ -34,7 +34,7 @@ Todo = Mapping[Solution, Sequence["Case"]]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the targets, the case and the output."""
     parser.add_argument("--target", action="append", help="sm_80, gfx942, ...; may be repeated")
-    parser.add_argument("--case", help="only this case; default: every one of the board's")
+    parser.add_argument("--case", help="only this case; default: every case of the board")
     parser.add_argument(
         "--show", nargs=2, metavar=("STAGE", "KERNEL"), help=f"print {', '.join(STAGES)}"
     )
@@ -108,11 +108,11 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
     cases = {
         op.name: list(op.cases("board")) for op in ops.whole(solution.op for solution in chosen)
     }
-    every = {
+    selected = {
         solution: [case for case in cases.get(solution.op, ()) if only in (None, case.name)]
         for solution in chosen
     }
-    todo = {solution: selected for solution, selected in every.items() if selected}
+    todo = {solution: matching for solution, matching in selected.items() if matching}
     if not todo:
         raise UserError(f"no case of the board is called {only}")
     return todo
@@ -201,9 +201,9 @@ def _print_tables(compiled_kernels: Iterable[Compiled]) -> None:
 def _alike(
     compiled_kernels: Iterable[Compiled],
 ) -> dict[tuple[str, str, str], list[list[Compiled]]]:
-    """Return each launch's lines, one for each target, grouped by solution, kernel and figures.
+    """Return the lines of each launch, one line per target, by solution, kernel and figures.
 
-    The forms of a kernel that a case launches in several forms are numbered.
+    If a case launches several forms of a kernel, each form is a launch of its own.
     """
     launches: dict[tuple[str, str, str, int], list[Compiled]] = defaultdict(list)
     forms: Counter[tuple[str, str, str, str]] = Counter()

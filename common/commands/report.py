@@ -44,7 +44,7 @@ class Answer:
 
     @property
     def failures(self) -> Iterator[tuple[tuple[Direction, ...], Verdict]]:
-        """Yield each distinct failure, with the directions that have it."""
+        """Yield each distinct failure, with its directions."""
         by_failure: dict[tuple[str, str], list[Direction]] = defaultdict(list)
         for direction, verdict in self.verdicts.items():
             if not verdict.fine:
@@ -61,7 +61,7 @@ class Answer:
         return " and ".join(f"{direction} {name}" for direction, name in names.items())
 
     def has(self, name: str) -> bool:
-        """Return whether a direction has this verdict."""
+        """Return whether the verdict of a direction is `name`."""
         return any(verdict.verdict == name for verdict in self.verdicts.values())
 
     @property
@@ -140,7 +140,7 @@ class Group:
         return verdict.verdict if verdict else ""
 
     def _facts(self, answer: Answer) -> dict[str, Fact]:
-        """Return the case's properties; without the upstream gradient's if forward fails."""
+        """Return the case's properties, without the upstream gradient's layout if forward fails."""
         facts = dict(answer.op.facts(answer.case))
         if "forward" in self.directions:
             facts.pop("upstream", None)
@@ -159,12 +159,12 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
         if verdict.verdict != "UNSUPPORTED":
             answered[verdict.solution].add(verdict.case)
     lines = []
-    for solution, asked in cases.items():
+    for solution, names in cases.items():
         count = len(answered[solution])
         if not count:
-            lines.append(f"{solution} answers no case: it leaves all {len(asked)} unsupported")
-        elif count < FEW * len(asked):
-            lines.append(f"{solution} answers {count} of {len(asked)} cases, fewer than a tenth")
+            lines.append(f"{solution} answers no case: it leaves all {len(names)} unsupported")
+        elif count < FEW * len(names):
+            lines.append(f"{solution} answers {count} of {len(names)} cases, fewer than a tenth")
     return {solution for solution in cases if not answered[solution]}, lines
 
 
@@ -326,7 +326,7 @@ class TierReport:
             self._show(f"{verdict.case}: {verdict.reason}", verdict)
 
     def _show(self, line: str, failure: Verdict) -> None:
-        """Print a line on a failure, and with `picture` its picture."""
+        """Print a failure's line and source; with `picture`, also its picture."""
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
         print(wrapped(printable(line), MARGIN), flush=True)
@@ -366,10 +366,10 @@ def excerpt(reason: str, folder: Path) -> Iterator[str]:
 
 
 def _common(text: str, line: str) -> str:
-    """Return the expression at the start of the text, which other words may follow.
+    """Return the expression at the start of the text.
 
-    The expression is the longest start of the text in the line; "" if this is not code, since the
-    line has changed.
+    The expression is the longest prefix of the text that the line contains. If the prefix is not
+    code, the line has changed since; return "".
     """
     lengths = range(len(text), 0, -1)
     longest = next((text[:n].strip() for n in lengths if text[:n].strip() in line), "")

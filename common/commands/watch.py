@@ -49,7 +49,7 @@ DEBOUNCE = 50
 
 
 class Saved(Exception):
-    """A save or Ctrl-C during a round, which makes the round outdated."""
+    """A save or Ctrl-C during a round: the round's results are outdated."""
 
 
 def run(options: argparse.Namespace, measure: Measure) -> int:
@@ -122,7 +122,7 @@ class Watch:
         options: argparse.Namespace,
         measure: Measure,
     ) -> None:
-        """Grade nothing yet.
+        """Store the parts of a round; `follow` starts the first round.
 
         Args:
             server: The fork server of all rounds.
@@ -141,7 +141,7 @@ class Watch:
         self._lock = threading.Lock()
         """Held while a save is handled, so that its interrupt precedes the next round."""
         self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
-        """The files of each save, and the exception that ended the iterator of saves."""
+        """The files of each save, or the exception that ended the iterator of saves."""
         self._ended = False
 
     def follow(self, saves: Iterable[set[Path]]) -> None:
@@ -212,7 +212,7 @@ class Watch:
     def _grade(self, chosen: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""
         report = TierReport("smoke", self._options.verbose, self._options.picture)
-        start, asked, before = time.monotonic(), set[Names](), frozenset(self._failed)
+        start, graded, before = time.monotonic(), set[Names](), frozenset(self._failed)
         memory, case = self._options.memory, self._options.case
         tiers: tuple[Tier, ...] = ("smoke", "board")
         only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
@@ -220,17 +220,17 @@ class Watch:
             closing(smoke.grade_smoke_cases(chosen, self._server, memory, before, only)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as graded_cases,
         ):
-            current = self._taken(graded_cases, asked)
+            current = self._current(graded_cases, graded)
             smoke.take_all(current, report, self._server, memory, self._options.exitfirst)
         self.passes = not report.failed
         if only and not report.failures:
             self._time(chosen, only)
-        if only and not asked:  # only the board has the case
+        if only and not graded:  # only the board has the case
             return
-        took = f"{len(asked)} smoke cases in {time.monotonic() - start:.1f} s"
-        if mended := before & asked - self._failed:
+        took = f"{len(graded)} smoke cases in {time.monotonic() - start:.1f} s"
+        if mended := before & graded - self._failed:
             took += f", {len(mended)} of them mended"
-        if self._failed & asked:
+        if self._failed & graded:
             next_step = "The next save is graded from the failures on."
         elif not (share := report.share):
             next_step = "Nothing is wrong, but no case is answered yet."
@@ -255,8 +255,8 @@ class Watch:
         elif lines := self._times.lines(rows):
             print("\n".join(lines), flush=True)
 
-    def _taken(self, cases: Iterable[Graded], asked: set[Names]) -> Iterator[Graded]:
-        """Yield the cases of a round; raise Saved after a save.
+    def _current(self, cases: Iterable[Graded], names: set[Names]) -> Iterator[Graded]:
+        """Yield the cases of a round and add their names to `names`; raise Saved after a save.
 
         The round's first answer is printed if it is a pass.
         """
@@ -269,9 +269,9 @@ class Watch:
                 self._failed.add(key)
             else:
                 self._failed.discard(key)
-                if not asked:
+                if not names:
                     print(f"{' '.join(key)}: {' and '.join(verdicts)}", flush=True)
-            asked.add(key)
+            names.add(key)
             yield graded
 
 

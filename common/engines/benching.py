@@ -1,6 +1,6 @@
-"""A run of `bench` on every kind of device of an engine, each with a record of its own.
+"""Run `bench` on every kind of device of an engine; each kind has its own run and file.
 
-A run is new, or goes on with the last one of its kind of device where that was interrupted.
+A run is new, or it continues the last run on the same kind of device if that was interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from common.spec import DIRECTIONS
 
 @dataclass(frozen=True)
 class Planned:
-    """The number of rows of the whole run, kept ones included."""
+    """The number of rows of the whole run, including rows kept from earlier runs."""
 
     rows: int
 
@@ -46,9 +46,9 @@ class Taken:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The end of a run: its file, and how many cases it kept from an earlier one.
+    """The end of a run: its file, and the number of cases that it kept from earlier runs.
 
-    With `resumed` the earlier one is the same run before it was interrupted.
+    With `resumed`, they are from the same run, before it was interrupted.
     """
 
     path: Path
@@ -57,84 +57,86 @@ class Recorded:
 
 
 Event = Planned | Taken | str | LeftOut | Counted | Recorded
-"""A text is a line for the user, on an executor that was lost, say."""
+"""A string is a message for the user, for example about a lost executor."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
-    """Yield each row and what was counted, then the end of each run; close it to interrupt.
+    """Yield rows and counted work, then the end of each run; close the generator to interrupt.
 
     Args:
         engine: The devices, with the job.
         selection: The options that chose the solutions.
-        absent: The peers that do not take part, with the reason.
+        absent: The reason why a peer does not take part, by peer.
 
     Raises:
         UserError: The tier has no cases, another run is writing, a solution changed the record, or
             no device is left.
     """
     solutions = engine.job.solutions
-    with contextlib.ExitStack() as files:  # closed once the solutions have ended
+    with contextlib.ExitStack() as files:  # closed after the solutions' processes end
         with engine:
             rows = sum(len(DIRECTIONS) * engine.count(kind) for kind in engine.kinds)
             if not rows:
-                which = selection.op or "what is chosen"
-                raise UserError(f"{which} has no cases of tier {selection.tier}")
-            begun = {
+                chosen = selection.op or "the selection"
+                raise UserError(f"{chosen} has no cases of tier {selection.tier}")
+            open_runs = {
                 kind: files.enter_context(
-                    recording(found[0].device_info, solutions, selection, absent)
+                    recording(executors[0].device_info, solutions, selection, absent)
                 )
-                for kind, found in engine.kinds.items()
+                for kind, executors in engine.kinds.items()
             }
             yield Planned(rows)
             yield from engine.notes
-            for each in begun.values():
-                yield from (Taken(row, kept=True) for row in each.kept)
-            yield from _measured(engine, begun)
-            memory = {kind: dict(each) for kind, each in engine.memory.items()}
-        for kind, each in begun.items():
-            yield from _counted(each, solutions)
-            most = msgspec.convert(memory.get(kind, {}), MemoryUse) or None  # none: all was kept
-            each.lines.end(each.run.run, most, time.monotonic() - each.began)
-    for each in begun.values():
-        yield Recorded(each.path, len(each.done), each.resumed)
+            for open_run in open_runs.values():
+                yield from (Taken(row, kept=True) for row in open_run.kept)
+            yield from _measure(engine, open_runs)
+            peaks = {kind: dict(sizes) for kind, sizes in engine.memory.items()}
+        for kind, open_run in open_runs.items():
+            yield from _count(open_run, solutions)
+            memory = msgspec.convert(peaks.get(kind, {}), MemoryUse) or None  # empty: all kept
+            open_run.lines.end(open_run.run.run, memory, time.monotonic() - open_run.began)
+    for open_run in open_runs.values():
+        yield Recorded(open_run.path, len(open_run.done), open_run.resumed)
 
 
-def _measured(engine: Engine, begun: Mapping[str, Recording]) -> Iterator[Event]:
-    """Measure and write what is not kept, case by case."""
-    tasks = {kind: engine.tasks(kind, each.run.run, each.skipped) for kind, each in begun.items()}
-    for kind, found in engine.run(tasks):
-        if isinstance(found, str):
-            yield found
+def _measure(engine: Engine, open_runs: Mapping[str, Recording]) -> Iterator[Event]:
+    """Measure the cases that are not kept, and write the answers case by case."""
+    tasks = {
+        kind: engine.tasks(kind, open_run.run.run, open_run.skipped)
+        for kind, open_run in open_runs.items()
+    }
+    for kind, answers in engine.run(tasks):
+        if isinstance(answers, str):
+            yield answers
         else:
-            yield from _written(begun[kind], found)
+            yield from _write(open_runs[kind], answers)
 
 
-def _written(begun: Recording, found: Sequence[Answer]) -> Iterator[Taken | LeftOut]:
-    """Write the answers of one case, all at once, and yield them."""
-    measured = [each for each in found if isinstance(each, RowsAnswer)]
-    rows = [begun.noted(row) for each in measured for row in each.rows]
-    begun.lines.rows(rows, [samples for each in measured for samples in each.samples])
+def _write(open_run: Recording, answers: Sequence[Answer]) -> Iterator[Taken | LeftOut]:
+    """Write the answers to one case in one batch, and yield them."""
+    measured = [answer for answer in answers if isinstance(answer, RowsAnswer)]
+    rows = [open_run.noted(row) for answer in measured for row in answer.rows]
+    open_run.lines.rows(rows, [samples for answer in measured for samples in answer.samples])
     yield from map(Taken, rows)
-    for each in found:
-        if isinstance(each, TooLargeAnswer):
-            tier, run = begun.run.selection.tier, begun.run.run
-            line = LeftOut(
-                schema=SCHEMA, run=run, op=each.op, case=each.case, tier=tier, reason=each.reason
-            )
-            begun.lines.write(line)
+    tier, run = open_run.run.selection.tier, open_run.run.run
+    for answer in answers:
+        if isinstance(answer, TooLargeAnswer):
+            op, case, reason = answer.op, answer.case, answer.reason
+            line = LeftOut(schema=SCHEMA, run=run, op=op, case=case, tier=tier, reason=reason)
+            open_run.lines.write(line)
             yield line
 
 
-def _counted(begun: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
-    """Count and write the work of a run without a GPU, of eager too: the unit of every speed."""
-    run = begun.run
+def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
+    """Count and write the work of a run without a GPU, and eager's, the unit of every speed."""
+    run = open_run.run
     if run.device != "cpu" or run.selection.tier != "board":
         return
-    whole = {op.name: eager_of(op) for op in ops.whole(solution.op for solution in solutions)}
-    asked = [solution for solution in solutions if solution.op in whole]
-    everyone = list(dict.fromkeys([*asked, *whole.values()]))
-    for counted in counts(everyone, run.run, digests_of(everyone)):
-        begun.lines.write(counted)
+    eager = {op.name: eager_of(op) for op in ops.whole(solution.op for solution in solutions)}
+    chosen = [solution for solution in solutions if solution.op in eager]
+    every = list(dict.fromkeys([*chosen, *eager.values()]))
+    for counted in counts(every, run.run, digests_of(every)):
+        open_run.lines.write(counted)
         yield counted
 
 
@@ -143,15 +145,15 @@ def counts(
 ) -> Iterator[Counted]:
     """Yield the work of every board case that each solution supports, at its true shape.
 
-    What a solution's process says in another form is left out.
+    Malformed counts from a solution's process are left out.
     """
-    for found in counting.count(solutions):
+    for count in counting.count(solutions):
         with contextlib.suppress(msgspec.ValidationError):
-            yield _line(found, run, digests[found.solution])
+            yield _line(count, run, digests[count.solution])
 
 
 def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
-    """Return the line of one count; its least work is that of all directions up to its own."""
+    """Return the line of one count; the least work of `backward` includes forward's."""
     op, case = count.op, count.case
     least = op.timed_work(case, count.direction)
     return Counted(
@@ -179,14 +181,14 @@ def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
 
 @dataclass
 class Recording:
-    """One run on devices of one kind: what is kept of earlier ones, and the writing of the rest."""
+    """One run on one kind of device: rows kept from earlier runs, and the writer of the rest."""
 
     run: Run
     path: Path
     lines: RunWriter
     kept: list[Record]
     skipped: set[tuple[str, str, str]]
-    """Solution, op and case of the kept rows, and of all solutions on cases that do not fit."""
+    """Solution, op and case of kept rows, and of every solution for a case that does not fit."""
     resumed: bool
     began: float = field(default_factory=time.monotonic)
     first: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -199,11 +201,11 @@ class Recording:
 
     @property
     def done(self) -> set[tuple[str, str, str]]:
-        """Solution, op and case of those that need not be run."""
+        """Solution, op and case of the kept rows."""
         return _done(self.kept)
 
     def noted(self, row: Record) -> Record:
-        """Return a timed row with the case's first device, where that is another than its own."""
+        """Return a row; add the first device that timed its case, if that is another device."""
         if not row.gpu:
             return row
         other = self.first.setdefault((row.op, row.case), row.device)
@@ -219,16 +221,17 @@ def recording(
     selection: Selection,
     absent: Mapping[str, str],
 ) -> Iterator[Recording]:
-    """Begin a run on a kind of device, or go on with its last one, and close its file at the end.
+    """Begin a run on a kind of device, or continue its last run; close the file at the end.
 
-    The last run is continued if it was interrupted and measured the same. Without a GPU nothing is
-    timed, and what earlier runs found in order of the same sources is kept.
+    The last run is continued if it was interrupted and had the same options, versions and sources.
+    Without a GPU nothing is timed: rows of earlier runs are kept if their sources and versions are
+    the same and their verdict is not a failure.
 
     Args:
         device_info: A device of the kind.
         solutions: The solutions.
         selection: The options that chose the solutions.
-        absent: The peers that are not among them, with the reason.
+        absent: The reason why a peer does not take part, by peer.
 
     Raises:
         UserError: Another run is writing, or a solution changed the record.
@@ -239,22 +242,23 @@ def recording(
         last = runs.files(folder)[-1:]
         earlier = runs.read(folder, last)
         run = _unfinished(earlier, fresh, digests)
-        kept, left = list[Record](), set[tuple[str, str]]()
+        kept, too_large = list[Record](), set[tuple[str, str]]()
         if run:
-            path, kept = last[0], _whole(earlier.rows)
-            left = {(line.op, line.case) for line in earlier.left_out_lines}
+            path, kept = last[0], _complete(earlier.rows)
+            too_large = {(line.op, line.case) for line in earlier.left_out_lines}
             writer.drop_unfinished(path, _done(kept))
         else:
             path = writer.new_file(folder, fresh.run)
             if device_info.device == "cpu":
                 kept = _unchanged(runs.read(folder), fresh, digests)
-        skipped = _done(kept) | {(solution.name, *case) for solution in solutions for case in left}
+        skipped = _done(kept)
+        skipped |= {(solution.name, *case) for solution in solutions for case in too_large}
         with contextlib.closing(RunWriter(path)) as lines:
-            begun = Recording(run or fresh, path, lines, kept, skipped, run is not None)
+            open_run = Recording(run or fresh, path, lines, kept, skipped, run is not None)
             if not run:
                 lines.write(fresh)
                 lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
-            yield begun
+            yield open_run
 
 
 def _done(rows: Sequence[Record]) -> set[tuple[str, str, str]]:
@@ -275,8 +279,8 @@ def _fresh(device_info: DeviceInfo, selection: Selection, absent: Mapping[str, s
     )
 
 
-def _whole(rows: Sequence[Record]) -> list[Record]:
-    """Return the rows of cases with a row for each direction: a kill may have cut off the last."""
+def _complete(rows: Sequence[Record]) -> list[Record]:
+    """Return the rows of cases that have every direction: a kill may cut off the last case."""
     known = {(row.solution, row.op, row.case, row.direction) for row in rows}
     cases = {case[:3] for case in known}
     done = {case for case in cases if all((*case, direction) in known for direction in DIRECTIONS)}
@@ -286,22 +290,21 @@ def _whole(rows: Sequence[Record]) -> list[Record]:
 def _unchanged(
     earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
 ) -> list[Record]:
-    """Return the rows that are in order of finished runs with the same sources and versions."""
+    """Return the rows without a failure of finished runs with the same sources and versions."""
     versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
-    now = filter(_same_sources(digests), earlier.latest(fresh.selection.tier))
-    same = [row for row in now if row.fine and versions.get(row.run) == fresh.versions]
-    return _whole(same)
+    rows = filter(_same_sources(digests), earlier.latest(fresh.selection.tier))
+    return _complete([row for row in rows if row.fine and versions.get(row.run) == fresh.versions])
 
 
 def _unfinished(
     earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
 ) -> Run | None:
-    """Return the last run, if it was interrupted and measured just what is to be measured now."""
+    """Return the last run if it was interrupted and had the same options, versions and sources."""
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
     if earlier.left_out_lines and last.memory_gib != fresh.memory_gib:
-        return None  # they may fit now
+        return None  # cases that were too large may fit now
     same = (last.versions, last.selection, last.absent, last.device_name) == (
         fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
     )  # fmt: skip
@@ -310,6 +313,6 @@ def _unfinished(
 
 
 def _same_sources(digests: Mapping[Solution, tuple[str, str]]) -> Callable[[Record], bool]:
-    """Return whether a row is of the sources as they are now."""
-    now = {(each.name, each.op): digest for each, digest in digests.items()}
-    return lambda row: now.get((row.solution, row.op)) == (row.sources, row.harness)
+    """Return a predicate: whether a row was measured with the current sources."""
+    current = {(solution.name, solution.op): pair for solution, pair in digests.items()}
+    return lambda row: current.get((row.solution, row.op)) == (row.sources, row.harness)

@@ -1,7 +1,7 @@
-"""The devices that `bench` and `grade` run on: an engine has an executor for each.
+"""The devices that `bench` and `grade` run on: an engine has one executor per device.
 
-An executor is the harness on one device. On one device the command's own process is the executor
-(`LocalEngine`); `ray_engine` spreads the work over several.
+An executor is the harness on one device. With one device, the command's own process is the executor
+(`LocalEngine`); `ray_engine` distributes the work over several devices.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 from common.verdicts import Verdict
 
-# --- what is asked --------------------------------------------------------------------------------
+# --- tasks ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Job:
-    """The options that all tasks of one command have in common."""
+    """The options that all tasks of one command share."""
 
     command: Literal["bench", "grade"]
     device: Literal["cpu", "cuda"]
@@ -46,41 +46,41 @@ class Job:
     tier: Tier
     sample: int | None = None
     memory: int | None = None
-    """Bytes of each GPU's memory that may be taken; None for all that is free."""
+    """The most bytes that may be used of each GPU; None for all free memory."""
     verbose: bool = False
 
 
 @dataclass(frozen=True)
 class Task:
-    """Cases of one op that one device takes, each with the solutions that are to answer it."""
+    """Cases of one op for one device, and the solutions to run on each case."""
 
     op: str
     due: Mapping[str, tuple[str, ...]]
     """The solutions' names, by case."""
     run: str = ""
-    """The id of the run that rows are for."""
+    """The id of the run that the rows belong to."""
 
     def skips(self, solution: Solution, case: Case) -> bool:
-        """Return whether a solution is not to answer a case."""
+        """Return whether the task leaves a solution out of a case."""
         return solution.name not in self.due[case.name]
 
 
-# --- what is answered -----------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ExecutorReady:
-    """An executor has started: its device, and the cases of each op that it has room for."""
+    """Reports that an executor has started: its device, and the cases of each op that fit it."""
 
     device_info: DeviceInfo
     cases: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
-    """Lines on cases that are left out."""
+    """Messages about cases that are left out."""
 
 
 @dataclass(frozen=True)
 class RowsAnswer:
-    """Both directions of a case of one solution, with the raw samples of those that were timed."""
+    """The rows of one solution on both directions of a case, and raw samples of timed rows."""
 
     rows: tuple[Record, ...]
     samples: tuple[Samples | None, ...]
@@ -113,44 +113,44 @@ class TooLargeAnswer:
 
     @property
     def of(self) -> tuple[None, str]:
-        """Return the case, which is no solution's."""
+        """Return None and the case, which is too large for every solution."""
         return None, self.case
 
 
 Answer = RowsAnswer | VerdictsAnswer | TooLargeAnswer
 Answers = list[Answer] | str
-"""Answers to a case; or a line for the user."""
+"""Answers to a case, or a message for the user."""
 
 
 # --- the harness on one device --------------------------------------------------------------------
 
 
 class Executor:
-    """The sweep of one device.
+    """Runs the sweep of one device.
 
-    Workers, compiled kernels, the calibration and the baseline stay from one task to the next.
+    Workers, compiled kernels, the calibration and the baseline are kept between tasks.
     """
 
     def __init__(self, job: Job) -> None:
-        """Find the device and the cases that it has room for, and start a fork server.
+        """Find the device and the cases that fit it, and start a fork server.
 
         Raises:
-            UserError: There is no such device, or the tier is not for it.
+            UserError: The device does not exist, or the tier does not support it.
         """
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, self._solutions = job, job.solutions
         self._memory = DeviceMemory.of(job.device, job.memory)
         with contextlib.redirect_stderr(io.StringIO()) as notes:
-            found = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
-            self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in found}
+            by_op = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
+            self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
         self._notes = tuple(notes.getvalue().splitlines())
         if lacking := no_bfloat16(job.device):
             self._notes += (lacking,)
         self.device_info = device_info(job.device, self._solutions, self._memory.budget)
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
-        # timed, each case ends before the next begins
+        # a timed case ends before the next begins
         overlap = None if job.command == "bench" else True
         self._sweep = sweep.Sweep(job.device, quiet, overlap=overlap, memory=self._memory)
         self._measurement: Measurement | None = None
@@ -166,19 +166,19 @@ class Executor:
         return ExecutorReady(self.device_info, cases, self._notes)
 
     def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Yield the answers to tasks, each for a solution and a case."""
+        """Yield the answers to tasks, one per solution and case."""
         graded_cases: Iterable[Graded | sweep.TooLarge | list[Measured]]
         if self._job.command == "grade":
             again = repeats(self._job.tier, self._job.device)
-            graded = (self._sweep.grade(*self._of(task), task.skips, again) for task in tasks)
+            graded = (self._sweep.grade(*self._resolve(task), task.skips, again) for task in tasks)
             graded_cases = self._compiler.behind(itertools.chain.from_iterable(graded))
         else:
-            graded_cases = itertools.chain.from_iterable(map(self._measured, tasks))
+            graded_cases = itertools.chain.from_iterable(map(self._measure, tasks))
         yield from map(self._answer, graded_cases)
 
     def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
-        """Yield CRASHED for each solution and case of a task, and run none."""
-        op, cases, chosen = self._of(task)
+        """Yield CRASHED for each solution and case of a task, without running any."""
+        op, cases, chosen = self._resolve(task)
         for case in cases:
             for solution in chosen:
                 if not task.skips(solution, case):
@@ -186,13 +186,13 @@ class Executor:
 
     @property
     def memory(self) -> dict[str, int]:
-        """The most bytes of GPU memory so far, by holder."""
+        """The peak GPU memory in bytes so far, by holder."""
         if self._job.device != "cuda":
             return {}
         harness, device = torch.cuda.max_memory_reserved(), self._memory.peak
         return {"budget": self._memory.budget, "harness": harness, "device": device}
 
-    def _of(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution]]:
+    def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution]]:
         """Return the op, the cases and the solutions of a task."""
         op, cases = self._ops[task.op]
         named = {name for names in task.due.values() for name in names}
@@ -203,35 +203,35 @@ class Executor:
         ]
         return op, [cases[name] for name in task.due], chosen
 
-    def _measured(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
+    def _measure(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
         if self._measurement is None:
             self._measurement = Measurement(
                 self._sweep, self._digests, task.run, self._job.tier, through=self._compiler.behind
             )
-        op, cases, chosen = self._of(task)
+        op, cases, chosen = self._resolve(task)
         return self._measurement.measure(chosen, [(op, cases)], task.skips)
 
     @functools.cached_property
     def _digests(self) -> dict[Solution, tuple[str, str]]:
         return digests_of(self._solutions)
 
-    def _answer(self, found: Graded | sweep.TooLarge | list[Measured]) -> Answer:
-        """Return what was found as an answer; rows with the node and the device."""
-        if isinstance(found, sweep.TooLarge):
-            return TooLargeAnswer(found.op.name, found.case.name, found.reason)
-        if isinstance(found, Graded):
-            return VerdictsAnswer(tuple(found.verdicts.values()))
+    def _answer(self, result: Graded | sweep.TooLarge | list[Measured]) -> Answer:
+        """Return a result as an answer; rows name the node and the device."""
+        if isinstance(result, sweep.TooLarge):
+            return TooLargeAnswer(result.op.name, result.case.name, result.reason)
+        if isinstance(result, Graded):
+            return VerdictsAnswer(tuple(result.verdicts.values()))
         where = {"node": self.device_info.node, "device": self.device_info.uuid}
-        rows = tuple(msgspec.structs.replace(each.row, **where) for each in found)
-        return RowsAnswer(rows, tuple(each.samples for each in found))
+        rows = tuple(msgspec.structs.replace(measured.row, **where) for measured in result)
+        return RowsAnswer(rows, tuple(measured.samples for measured in result))
 
     def _crashed(
         self, task: Task, op: Op[Any], case: Case, solution: Solution, reason: str
     ) -> Answer:
         if self._job.command == "grade":
-            one = functools.partial(Verdict, solution.name, op.name, case.name)
+            verdict = functools.partial(Verdict, solution.name, op.name, case.name)
             return VerdictsAnswer(
-                tuple(one(direction, "CRASHED", reason) for direction in case.directions)
+                tuple(verdict(direction, "CRASHED", reason) for direction in case.directions)
             )
         rows = (
             record_of(
@@ -247,15 +247,15 @@ class Executor:
 
 
 class Engine:
-    """Devices that take tasks; a context manager."""
+    """Devices that run tasks; a context manager."""
 
     def __init__(self, job: Job) -> None:
         """Start nothing yet."""
         self.job = job
         self.kinds: dict[str, list[ExecutorReady]] = defaultdict(list)
-        """The devices, by kind."""
+        """The started executors, by kind of device."""
         self.memory: dict[str, dict[str, int]] = defaultdict(dict)
-        """The most bytes of GPU memory that a device of each kind has taken so far, by holder."""
+        """The peak GPU memory in bytes of any device of a kind, by kind and by holder."""
         self._notes: list[str] = []
 
     def __enter__(self) -> Engine:
@@ -268,11 +268,11 @@ class Engine:
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The executors that are at work, and all that are left."""
+        """The number of busy executors, and the number of all executors that are left."""
         raise NotImplementedError
 
     def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
-        """Yield each answer to the tasks of each kind of device once, with the kind.
+        """Run the tasks of each kind of device; yield each answer once, with the kind.
 
         Raises:
             UserError: No device is left.
@@ -281,16 +281,16 @@ class Engine:
 
     @property
     def notes(self) -> list[str]:
-        """Lines on the executors and on cases that are left out, without `study: ` before."""
+        """Messages about executors and left-out cases, without the prefix `study: `."""
         of_devices = [
-            note for kind in self.kinds.values() for ready in kind for note in ready.notes
+            note for devices in self.kinds.values() for ready in devices for note in ready.notes
         ]
         return list(
             dict.fromkeys(note.removeprefix("study: ") for note in [*self._notes, *of_devices])
         )
 
     def cases(self, kind: str) -> dict[str, tuple[str, ...]]:
-        """Return the cases of each op that every device of a kind has room for."""
+        """Return the cases of each op that fit every device of a kind."""
         first, *others = self.kinds[kind]
         cases = {}
         for op, names in first.cases.items():
@@ -299,35 +299,35 @@ class Engine:
         return cases
 
     def count(self, kind: str) -> int:
-        """Return the number of the cases of all solutions on a kind of device."""
+        """Return the number of pairs of a solution and a case on a kind of device."""
         known = self.cases(kind)
         return sum(len(known.get(solution.op, ())) for solution in self.job.solutions)
 
     def tasks(
         self, kind: str, run: str = "", done: Collection[tuple[str, str, str]] = ()
     ) -> list[Task]:
-        """Return what there is to do on a kind of device: a task for each op.
+        """Return the tasks for a kind of device, one per op.
 
         Args:
             kind: The kind of device.
-            run: The id of the run that rows are for.
-            done: Solution, op and case of those that an earlier run has done.
+            run: The id of the run that the rows belong to.
+            done: Solution, op and case of the results that an earlier run has.
         """
         names: dict[str, list[str]] = defaultdict(list)
         for solution in self.job.solutions:
             names[solution.op].append(solution.name)
-        found = []
+        tasks = []
         for op, cases in self.cases(kind).items():
             due = {
                 case: tuple(name for name in names[op] if (name, op, case) not in done)
                 for case in cases
             }
-            found.append(Task(op, {case: left for case, left in due.items() if left}, run))
-        return [task for task in found if task.due]
+            tasks.append(Task(op, {case: left for case, left in due.items() if left}, run))
+        return [task for task in tasks if task.due]
 
 
 class LocalEngine(Engine):
-    """One executor in this process; without a GPU its threads fill the cores."""
+    """One executor in this process; without a GPU its threads use all cores."""
 
     _executor: Executor
     _running = False
@@ -340,19 +340,19 @@ class LocalEngine(Engine):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End its workers."""
+        """End the executor's workers."""
         self._executor.close()
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The executors that are at work, and all: one."""
+        """The number of busy executors, 0 or 1, and the number of all executors, 1."""
         return int(self._running), 1
 
     def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
-        """Yield each answer as it comes, with the kind of device."""
-        ((kind, mine),) = tasks.items()
+        """Yield each answer as it arrives, with the kind of device."""
+        ((kind, kind_tasks),) = tasks.items()
         self._running = True
-        for answer in self._executor.run(mine):
+        for answer in self._executor.run(kind_tasks):
             yield kind, [answer]
         self.memory[kind] = self._executor.memory
         self._running = False

@@ -1,4 +1,4 @@
-"""A run of `grade` on an engine's devices, which goes on from the verdicts that a file keeps."""
+"""Run `grade` on an engine's devices, and continue from the verdicts that a file keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from common.verdicts import Verdict
 
 @dataclass(frozen=True)
 class Begins:
-    """The number of cases of all solutions, how many of them are kept, and lines for the user."""
+    """The number of all solutions' cases, the number of kept ones, and messages for the user."""
 
     cases: int
     kept: int
@@ -35,14 +35,14 @@ class Found:
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
-    """The first line of each run: one goes on from the verdicts where all of this is the same."""
+    """The first line of each run: another run may continue it if all fields are the same."""
 
     digests: dict[str, tuple[str, str]]
-    """Of each solution, and of the harness."""
+    """The digests of a solution and of the harness, by solution."""
     tier: str
     sample: int | None
     versions: dict[str, dict[str, str]]
-    """By kind of device."""
+    """The versions of the packages, by kind of device."""
 
 
 class Line(msgspec.Struct, frozen=True, tag="verdicts"):
@@ -50,7 +50,7 @@ class Line(msgspec.Struct, frozen=True, tag="verdicts"):
 
     kind: str
     found: tuple[dict[str, Any], ...]
-    """As `Verdict.json` has each."""
+    """The `Verdict.json` of each verdict."""
 
 
 _FORMAT: jsonl.Format[Sources | Line] = jsonl.Format(
@@ -59,21 +59,21 @@ _FORMAT: jsonl.Format[Sources | Line] = jsonl.Format(
 
 
 def part_of(target: Path) -> Path:
-    """Return the path of the verdicts so far: `verdicts.json.part` for `verdicts.json`."""
+    """Return the path of the partial verdicts: `verdicts.json.part` for `verdicts.json`."""
     return target.with_name(target.name + ".part")
 
 
 def grade_all(
     engine: Engine, target: Path | None
 ) -> Generator[Begins | Found | TooLargeAnswer | str]:
-    """Yield how much there is, then all verdicts, those of an interrupted run first.
+    """Yield the number of cases, then all verdicts, first those of an interrupted run.
 
-    A text is a line for the user.
+    A string is a message for the user.
 
     Args:
         engine: The devices, with the job.
-        target: The file that the verdicts will be written to; those so far stand beside it, as
-            JSON lines, until the caller removes them.
+        target: The file that the caller writes the verdicts to. Until the caller removes it, a file
+            next to it keeps the partial verdicts as JSON lines.
 
     Raises:
         UserError: Another run is writing, or no device is left.
@@ -84,21 +84,21 @@ def grade_all(
         lines = None
         if target:
             lines = files.enter_context(contextlib.closing(_open(part_of(target), sources)))
-        absent = sum(each.kind not in engine.kinds for each in kept)
-        every = sum(map(engine.count, engine.kinds)) + absent
-        yield Begins(every, len(kept), engine.notes)
-        for each in kept:
-            yield Found(each.kind, [Verdict(**fields) for fields in each.found], kept=True)
-        for kind, found in _graded(engine, kept):
-            if isinstance(found, str):
-                yield found
+        absent = sum(line.kind not in engine.kinds for line in kept)
+        total = sum(map(engine.count, engine.kinds)) + absent
+        yield Begins(total, len(kept), engine.notes)
+        for line in kept:
+            yield Found(line.kind, [Verdict(**fields) for fields in line.found], kept=True)
+        for kind, answers in _graded(engine, kept):
+            if isinstance(answers, str):
+                yield answers
                 continue
-            answered = [each for each in found if isinstance(each, VerdictsAnswer)]
+            graded = [answer for answer in answers if isinstance(answer, VerdictsAnswer)]
             if lines:
-                verdicts = (tuple(verdict.json for verdict in each.found) for each in answered)
-                lines.write(*(Line(kind, several) for several in verdicts))
-            yield from (Found(kind, [*each.found]) for each in answered)
-            yield from (each for each in found if isinstance(each, TooLargeAnswer))
+                verdicts = (tuple(verdict.json for verdict in answer.found) for answer in graded)
+                lines.write(*(Line(kind, fields) for fields in verdicts))
+            yield from (Found(kind, [*answer.found]) for answer in graded)
+            yield from (answer for answer in answers if isinstance(answer, TooLargeAnswer))
 
 
 def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[Answer] | str]]:
@@ -111,15 +111,17 @@ def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[An
 
 
 def _sources(engine: Engine) -> Sources:
-    digests = {each.name: pair for each, pair in digests_of(engine.job.solutions).items()}
-    versions = {kind: found[0].device_info.versions for kind, found in engine.kinds.items()}
+    pairs = digests_of(engine.job.solutions).items()
+    digests = {solution.name: pair for solution, pair in pairs}
+    kinds = engine.kinds.items()
+    versions = {kind: executors[0].device_info.versions for kind, executors in kinds}
     return Sources(digests, engine.job.tier, engine.job.sample, versions)
 
 
 def _kept(path: Path, sources: Sources) -> list[Line]:
-    """Return what interrupted runs of the same sources had found, and remove any other's.
+    """Return interrupted runs' verdicts of the same sources; delete a file of other sources.
 
-    A kind of device that has since left the cluster keeps its verdicts.
+    Verdicts are kept even if their kind of device has left the cluster.
 
     Raises:
         UserError: Another run is writing.
@@ -136,14 +138,14 @@ def _kept(path: Path, sources: Sources) -> list[Line]:
 
 
 def _agree(one: Sources, other: Sources) -> bool:
-    """Return whether both are of the same work, with the same versions on kinds that both have."""
+    """Return whether the work is the same, and the versions on each kind of device in both."""
     shared = one.versions.keys() & other.versions.keys()
     same = [(sources.digests, sources.tier, sources.sample) for sources in (one, other)]
     return same[0] == same[1] and all(one.versions[k] == other.versions[k] for k in shared)
 
 
 def _open(path: Path, sources: Sources) -> jsonl.Writer:
-    """Return the writer of the file, which begins a run's part with its sources."""
+    """Return the writer of the file, after it has written the run's sources."""
     lines = jsonl.Writer(path)
     lines.write(sources)
     return lines

@@ -1,8 +1,9 @@
-"""Several devices, of this machine or of a cluster: an executor is an actor of Ray on each.
+"""Run on several devices of this machine or of a cluster: each executor is a Ray actor.
 
-Ray places the actors, brings them the project's files, and starts a lost one again. The driver
-gives each actor a task at a time and takes its answers case by case. A case that was lost goes once
-more afterwards, elsewhere and alone; lost again, it is CRASHED.
+Ray places the actors, copies the project's files to them, and restarts a lost actor. The driver
+gives each actor one task at a time and receives its answers case by case. When all other cases are
+done, a lost case runs once more by itself, on another executor if there is one; if it is lost
+again, it is CRASHED.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ from common.processes import VISIBLE
 from common.solutions import Solution, package_of
 
 SIZES = {"bench": (1, 3), "grade": (16, 1024)}
-"""The fewest and the most cases of a task; a timed one's are graded before they are timed."""
+"""The fewest and the most cases of a task; `bench` grades all its cases before it times any."""
 TWICE = "its harness ended twice, the second time with this case alone"
-"""The reason of CRASHED."""
+"""The reason of CRASHED for a case that is lost twice."""
 SUSPECTS = 16
-"""The cases of a lost task, from the first unfinished one on, that may have been under way."""
+"""The number of cases, from the first unfinished one of a lost task on, that may have run."""
 STARTS = 3
-"""How often Ray has an actor start its executor before that counts as a failure."""
+"""The number of attempts to start an executor before the start counts as failed."""
 LONGEST_PLACING = 120.0
-"""Seconds in which Ray finds a GPU for an actor; otherwise another job has it, or it is gone."""
+"""Seconds for Ray to find a GPU for an actor; afterwards the GPU counts as taken or gone."""
 LONGEST_INSTALLATION = 1800.0
-"""The same where the nodes install the packages first, for which an actor waits too."""
+"""The same limit if the nodes install the packages first, which an actor waits for too."""
 LONGEST_SILENCE = 3600.0
-"""Seconds without an answer after which an executor at work is lost: its GPU's driver may hang."""
+"""Seconds without an answer after which a busy executor is killed: its GPU's driver may hang."""
 LONGEST_END = 20.0
-"""Seconds in which an executor ends its workers."""
+"""Seconds for an executor to end its workers."""
 POLL = 10.0
-"""Seconds between two looks at how long executors have been silent."""
+"""Seconds between two checks for silent executors."""
 
 # --- an actor, on a node --------------------------------------------------------------------------
 
@@ -54,9 +55,9 @@ class Actor:
     """An executor on a GPU of a node, or on some of its cores."""
 
     def __init__(self, job: Job, share: int) -> None:
-        """Start nothing yet: of an exception here Ray tells that the actor died.
+        """Start nothing yet: Ray reports an exception here only as a dead actor.
 
-        The job's solutions have the paths of `relative`.
+        The job's solutions have the paths that `relative` returns.
         """
         self._job, self._share = replace(job, solutions=moved(job, ROOT.joinpath)), share
 
@@ -64,27 +65,27 @@ class Actor:
         """Return the executor's device and its cases.
 
         Raises:
-            UserError: It cannot start; the user can mend the reason.
+            UserError: The executor cannot start, for a reason that the user can fix.
         """
         return self._executor.ready()
 
     def run(self, task: Task) -> Iterator[tuple[list[Answer], dict[str, int]]]:
-        """Yield the answers to each case, once all are there, and the executor's memory."""
+        """Yield the answers to each case once they are complete, and the executor's peak memory."""
         for answers in by_case(self._executor.run([task]), task):
             yield answers, self._executor.memory
 
     def crashed(self, task: Task, reason: str) -> list[Answer]:
-        """Return CRASHED for what is due, and run nothing."""
+        """Return CRASHED for each due case of a task, without running any."""
         return list(self._executor.crashed(task, reason))
 
     def close(self) -> None:
-        """End the executor's workers, unless Ray has just started this actor again."""
+        """End the executor's workers, unless Ray has just restarted this actor."""
         if executor := vars(self).get("_executor"):
             executor.close()
 
     @functools.cached_property
     def _executor(self) -> Executor:
-        """The executor, started at first use: Ray may have started this actor again."""
+        """The executor, started on first use, since Ray may have restarted this actor."""
         try:
             require(
                 sorted(
@@ -98,40 +99,40 @@ class Actor:
         except ModuleNotFoundError as error:
             raise UserError(f"it lacks the package {error.name}: install it there") from None
         _leave_the_project()
-        here = ray().get_runtime_context().get_node_id()
-        (node,) = (each["Resources"] for each in ray().nodes() if each["NodeID"] == here)
-        self._cores = own_cores(int(node.get("GPU", 1)) * self._share)
+        node_id = ray().get_runtime_context().get_node_id()
+        (resources,) = (node["Resources"] for node in ray().nodes() if node["NodeID"] == node_id)
+        self._cores = own_cores(int(resources.get("GPU", 1)) * self._share)
         if self._job.device == "cpu":
             os.environ[VISIBLE] = ""
         return Executor(self._job)
 
 
 def moved(job: Job, path: Callable[[Path], Path]) -> tuple[Solution, ...]:
-    """Return the job's solutions at other paths."""
+    """Return the job's solutions with each path mapped by `path`."""
     return tuple(replace(solution, path=path(solution.path)) for solution in job.solutions)
 
 
 def relative(path: Path) -> Path:
-    """Return a path relative to the repository, of which each node has a copy of its own."""
+    """Return a path relative to the repository, since each node has its own copy."""
     return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
 
 
 def by_case(answers: Iterable[Answer], task: Task) -> Iterator[list[Answer]]:
-    """Yield the answers to each case once all are there; where it did not fit, at the end."""
+    """Yield the answers to each case once complete; cases that did not fit come at the end."""
     waiting: dict[str, dict[str | None, Answer]] = defaultdict(dict)
     for answer in answers:
         solution, case = answer.of
         waiting[case][solution] = answer
         if waiting[case].keys() == {*task.due[case]}:
             yield [*waiting.pop(case).values()]
-    for found in waiting.values():
-        yield [*found.values()]
+    for too_large in waiting.values():
+        yield [*too_large.values()]
 
 
 def own_cores(executors: int) -> socket.socket | None:
-    """Keep this process to cores that no other of a node's executors has.
+    """Pin this process to cores that no other executor of the node uses.
 
-    Return the claim, a name that the kernel frees once this process ends.
+    Return the claim, a socket whose name the kernel frees when this process ends.
     """
     for cores in share_cores(sorted(os.sched_getaffinity(0)), executors):
         claim = socket.socket(socket.AF_UNIX)
@@ -146,19 +147,19 @@ def own_cores(executors: int) -> socket.socket | None:
 
 
 def share_cores(cores: Sequence[int], executors: int) -> list[Sequence[int]]:
-    """Return the cores of each executor: neighbours, of which no other executor has any.
+    """Return the cores of each executor: neighbours that no other executor uses.
 
-    A process that compiles then takes no core from another executor's clock. Where there are fewer
-    than two for each, all share all.
+    A compiling process then takes no core from another executor's timing. With fewer than two cores
+    per executor, all executors share all cores.
     """
-    each = len(cores) // executors
-    if each < 2:
+    size = len(cores) // executors
+    if size < 2:
         return [cores] * executors
-    return [cores[i * each : (i + 1) * each] for i in range(executors)]
+    return [cores[i * size : (i + 1) * size] for i in range(executors)]
 
 
 def _leave_the_project() -> None:
-    """Have temporary files beside the project, since solutions may write where they are.
+    """Move temporary files out of the project, since solutions may write to their folder.
 
     Ray unpacks the project beneath the folder of temporary files; see `sandbox/landlock.py`.
     """
@@ -171,81 +172,81 @@ def _leave_the_project() -> None:
 
 
 class Lost(Exception):
-    """An actor's process or node has ended; the text says how."""
+    """An actor's process or node has ended; the message says how."""
 
 
 class RemoteExecutor:
-    """The driver's hold on one actor: it starts, has a task, or waits for one."""
+    """The driver's handle of one actor, which is starting, busy with a task, or idle."""
 
     def __init__(self, name: str, actor: Any) -> None:
-        """Have the actor's executor start."""
+        """Start the actor's executor."""
         self.name, self._actor = name, actor
         self.kind = ""
-        """The kind of its device, once that is known."""
+        """The kind of its device, or "" before its first start."""
         self.pending: Any = None
-        """What Ray will have an answer to; None where it waits for a task."""
+        """Ray's reference to the next message; None if the executor is idle."""
         self.placed = actor.__ray_ready__.remote()
         self.start()
 
     def start(self) -> None:
-        """Have the executor start: once Ray has started the actor again, where that was lost."""
+        """Start the executor; if the actor was lost, once Ray has restarted it."""
         self.task: Task | None = None
-        self._hears(self._actor.start.remote())
+        self._expect(self._actor.start.remote())
 
     def give(self, task: Task) -> None:
-        """Give a task to an executor that waits for one."""
+        """Give a task to an idle executor."""
         self.task, self.left = task, dict(task.due)
         run = self._actor.run.options(num_returns="streaming", max_task_retries=0)
-        self._hears(run.remote(task))
+        self._expect(run.remote(task))
 
     def word(self) -> Any:
-        """Return what the executor says: Ready, the answers to a case, or None at a task's end.
+        """Return the next message: ExecutorReady, a case's answers, or None at a task's end.
 
         Raises:
             Lost: The actor or its node has ended.
-            UserError: The user can mend the reason.
-            RuntimeError: The harness failed there.
+            UserError: The executor cannot start, for a reason that the user can fix.
+            RuntimeError: The harness failed on the device.
         """
         try:
-            found = ray().get(next(self.pending) if self.task else self.pending)
+            message = ray().get(next(self.pending) if self.task else self.pending)
         except StopIteration:
-            found = None
+            message = None
         except ray().exceptions.RayError as error:
             raise _failure_of(error) from None
-        if isinstance(found, tuple):
-            for answer in found[0]:
+        if isinstance(message, tuple):
+            for answer in message[0]:
                 self.left.pop(answer.of[1], None)
             self.heard = time.monotonic()
         else:
             self.task = self.pending = None
-        return found
+        return message
 
     def crashed(self, task: Task, reason: str) -> list[Answer]:
-        """Return CRASHED for what is due; see `word`."""
+        """Return CRASHED for each due case of a task; raise `word`'s errors."""
         try:
-            crasheds: list[Answer] = ray().get(self._actor.crashed.remote(task, reason))
-            return crasheds
+            answers: list[Answer] = ray().get(self._actor.crashed.remote(task, reason))
+            return answers
         except ray().exceptions.RayError as error:
             raise _failure_of(error) from None
 
     def interrupt(self) -> None:
-        """Kill the actor, which Ray then starts again."""
+        """Kill the actor, which Ray then restarts."""
         ray().kill(self._actor, no_restart=False)
 
     def close(self) -> Any:
-        """Have an executor that waits for a task end its workers; return Ray's reference."""
+        """Let an idle executor end its workers; return Ray's reference."""
         return self._actor.close.remote()
 
     def kill(self) -> None:
-        """End the actor for good."""
+        """Kill the actor, which Ray then does not restart."""
         ray().kill(self._actor)
 
-    def _hears(self, pending: Any) -> None:
+    def _expect(self, pending: Any) -> None:
         self.pending, self.heard = pending, time.monotonic()
 
 
 class RayEngine(Engine):
-    """An executor on each GPU of a cluster, or several that share this machine."""
+    """Runs executors on the GPUs of a cluster, or several executors that share this machine."""
 
     def __init__(
         self,
@@ -259,10 +260,10 @@ class RayEngine(Engine):
 
         Args:
             job: The job.
-            address: HOST:PORT of the cluster's head; None for a cluster of this machine alone,
-                which only it can reach.
-            install: Whether each node installs the packages of the group `run` first.
-            gpus: The GPUs of a cluster of this machine alone.
+            address: HOST:PORT of the cluster's head; None for a cluster of this machine only,
+                which no other machine can reach.
+            install: Whether each node first installs the packages of the group `run`.
+            gpus: The number of GPUs of a cluster of this machine only.
             share: The executors that share each GPU or, without one, this machine's cores.
         """
         super().__init__(job)
@@ -271,10 +272,10 @@ class RayEngine(Engine):
         self._lost: list[tuple[RemoteExecutor, Task]] = []
 
     def __enter__(self) -> RayEngine:
-        """Connect, and start an executor on each GPU.
+        """Connect, and start the executors.
 
         Raises:
-            UserError: There is no cluster, no GPU in it, or no executor starts.
+            UserError: There is no cluster, the cluster has no GPU, or no executor starts.
         """
         try:
             self._connect()
@@ -297,22 +298,22 @@ class RayEngine(Engine):
 
     @property
     def busy(self) -> tuple[int, int]:
-        """The executors that are at work, and all that are left."""
+        """The number of busy executors, and the number of all executors that are left."""
         return sum(executor.task is not None for executor in self._executors), len(self._executors)
 
     def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
-        """Yield the answers to each case once, with the kind of device.
+        """Run the tasks; yield the answers to each case once, with the kind of device.
 
         Raises:
             UserError: No executor of a kind is left.
         """
-        waiting = {kind: deque(self._parts(kind, each)) for kind, each in tasks.items()}
+        waiting = {kind: deque(self._parts(kind, cases)) for kind, cases in tasks.items()}
         lost: list[tuple[RemoteExecutor, Task]] = []
         while any(waiting.values()) or self.busy[0]:
             for executor in self._executors:
-                if not executor.pending and (mine := waiting.get(executor.kind)):
-                    executor.give(mine.popleft())
-            yield from self._hear()
+                if not executor.pending and (queue := waiting.get(executor.kind)):
+                    executor.give(queue.popleft())
+            yield from self._receive()
             while self._lost:
                 executor, task = self._lost.pop()
                 suspects, others = _split(task, SUSPECTS)
@@ -320,19 +321,20 @@ class RayEngine(Engine):
                 if others.due:
                     waiting[executor.kind].appendleft(others)
         for executor, task in lost:
-            yield from self._again(executor, task)
+            yield from self._retry(executor, task)
 
     def _connect(self) -> None:
-        """Connect to the cluster, or start one of this machine alone."""
-        here: dict[str, Any] = {}
+        """Connect to the cluster, or start one of this machine only."""
+        resources: dict[str, Any] = {}
         if self._address is None:
-            here = {"num_cpus": (self._gpus or 1) * self._share, "num_gpus": self._gpus}
-        connect(self._address, runtime_environment(self._install), here)
+            cpus = (self._gpus or 1) * self._share
+            resources = {"num_cpus": cpus, "num_gpus": self._gpus}
+        connect(self._address, runtime_environment(self._install), resources)
 
     def _place(self) -> None:
-        """Start an actor for each executor, and wait for those that Ray finds a place for.
+        """Start an actor for each executor, and wait for the actors that Ray can place.
 
-        In the main thread, where Ctrl-C ends it.
+        This runs in the main thread, so that Ctrl-C ends it.
 
         Raises:
             UserError: The cluster has no GPU.
@@ -349,22 +351,22 @@ class RayEngine(Engine):
             for number in range((gpus or 1) * self._share)
         ]
         limit = LONGEST_INSTALLATION if self._install else LONGEST_PLACING
-        every = [executor.placed for executor in self._executors]
-        placed, _ = ray().wait(every, num_returns=len(every), timeout=limit)
+        placements = [executor.placed for executor in self._executors]
+        placed, _ = ray().wait(placements, num_returns=len(placements), timeout=limit)
         late = [executor for executor in self._executors if executor.placed not in placed]
         for executor in late:
-            self._leave(executor, f"its GPU is taken, or no core is free, for {limit:.0f} s")
+            self._remove(executor, f"its GPU is taken, or no core is free, for {limit:.0f} s")
         if started := [executor.pending for executor in self._executors]:
             ray().wait(started, num_returns=len(started))
         for executor in list(self._executors):
-            if reason := self._admit(executor, begun=False):
-                self._leave(executor, reason)
+            if reason := self._admit(executor, restarted=False):
+                self._remove(executor, reason)
 
-    def _admit(self, executor: RemoteExecutor, begun: bool) -> str:
-        """Count on an executor that has started; otherwise return the reason.
+    def _admit(self, executor: RemoteExecutor, restarted: bool) -> str:
+        """Admit an executor that has started; return "", or the reason for which it cannot run.
 
         Raises:
-            RuntimeError: The harness failed there.
+            RuntimeError: The harness failed on the device.
         """
         try:
             ready: ExecutorReady = executor.word()
@@ -374,7 +376,7 @@ class RayEngine(Engine):
         first = self.kinds.get(kind, [ready])[0]
         if first.device_info.versions != ready.device_info.versions:
             return "has other versions of its packages"
-        if begun:
+        if restarted:
             known = self.cases(kind) if kind in self.kinds else {}
             if not known or any({*known[op]} - {*ready.cases.get(op, ())} for op in known):
                 return "less of its memory is free than before, or it is another device"
@@ -383,100 +385,100 @@ class RayEngine(Engine):
         executor.kind = kind
         return ""
 
-    def _leave(self, executor: RemoteExecutor, reason: str) -> None:
-        """Count no longer on an executor."""
+    def _remove(self, executor: RemoteExecutor, reason: str) -> None:
+        """Remove an executor, and note the reason."""
         self._notes.append(f"{executor.name} takes no part: {reason}")
         self._executors.remove(executor)
         executor.kill()
 
     def _parts(self, kind: str, tasks: Iterable[Task]) -> Iterator[Task]:
-        """Yield tasks in parts: half of an executor's share of the rest each.
+        """Split tasks into parts of half an executor's share of the remaining cases.
 
-        For two executors, tasks of 1 to 3 of ten cases have the sizes 3, 2, 2, 1, 1 and 1: the last
-        ones are small, so that all devices end at about the same time.
+        For example, for two executors and parts of 1 to 3 cases, ten cases become parts of 3, 2, 2,
+        1, 1 and 1: the last parts are small, so that all devices end at about the same time.
         """
         (least, most), executors = SIZES[self.job.command], len(self.kinds[kind])
         tasks = list(tasks)
-        rest = sum(len(task.due) for task in tasks)
+        remaining = sum(len(task.due) for task in tasks)
         for task in tasks:
             while task.due:
-                half = math.ceil(rest / (2 * executors))
+                half = math.ceil(remaining / (2 * executors))
                 part, task = _split(task, max(least, min(half, most)))
-                rest -= len(part.due)
+                remaining -= len(part.due)
                 yield part
 
-    def _hear(self) -> Iterator[tuple[str, Answers]]:
-        """Wait for the next word of any executor, and yield what is for the caller.
+    def _receive(self) -> Iterator[tuple[str, Answers]]:
+        """Wait for the next message of an executor, and yield the answers or the user's message.
 
         Raises:
-            UserError: No executor is left that could say anything.
+            UserError: No executor is left that could send a message.
         """
         pending = {executor.pending: executor for executor in self._executors if executor.pending}
         if not pending:
-            raise UserError("no device is left for the other cases; the same command goes on")
-        found, _ = ray().wait(list(pending), timeout=POLL)
-        for each in found:
-            executor = pending[each]
-            yield from self._answered(executor) if executor.task else self._started(executor)
-        if not found:
-            yield from self._silent()
+            raise UserError("no device is left for the other cases; repeat the command to continue")
+        ready, _ = ray().wait(list(pending), timeout=POLL)
+        for reference in ready:
+            executor = pending[reference]
+            yield from self._receive_answers(executor) if executor.task else self._readmit(executor)
+        if not ready:
+            yield from self._check_silence()
 
-    def _silent(self) -> Iterator[tuple[str, Answers]]:
-        """End what is silent for too long: executors at work, or if there is none, lost ones."""
+    def _check_silence(self) -> Iterator[tuple[str, Answers]]:
+        """Kill busy executors that are silent for too long; if none is busy, remove lost ones."""
         now, busy = time.monotonic(), self.busy[0]
         for executor in [executor for executor in self._executors if executor.pending]:
             if executor.task and now - executor.heard > LONGEST_SILENCE:
                 executor.interrupt()
             elif not busy and now - executor.heard > LONGEST_PLACING:
-                yield from self._gone(executor, f"it is not back after {LONGEST_PLACING:.0f} s")
+                yield from self._give_up(executor, f"it is not back after {LONGEST_PLACING:.0f} s")
 
-    def _started(self, executor: RemoteExecutor) -> Iterator[tuple[str, Answers]]:
-        """Count on a lost executor again, or no longer."""
-        if reason := self._admit(executor, begun=True):
-            yield from self._gone(executor, reason)
+    def _readmit(self, executor: RemoteExecutor) -> Iterator[tuple[str, Answers]]:
+        """Admit a restarted executor, or remove it."""
+        if reason := self._admit(executor, restarted=True):
+            yield from self._give_up(executor, reason)
 
-    def _gone(self, executor: RemoteExecutor, reason: str) -> Iterator[tuple[str, Answers]]:
-        self._leave(executor, reason)
+    def _give_up(self, executor: RemoteExecutor, reason: str) -> Iterator[tuple[str, Answers]]:
+        self._remove(executor, reason)
         yield executor.kind, f"{executor.name} does not start again: {reason}"
 
-    def _answered(self, executor: RemoteExecutor) -> Iterator[tuple[str, Answers]]:
-        """Yield an executor's answers to a case, or that it was lost."""
+    def _receive_answers(self, executor: RemoteExecutor) -> Iterator[tuple[str, Answers]]:
+        """Yield an executor's answers to a case, or a message that the executor was lost."""
         try:
-            found = executor.word()
+            message = executor.word()
         except Lost as lost:
             yield executor.kind, f"{executor.name} was lost: {lost}"
             if executor.task and executor.left:
                 self._lost.append((executor, replace(executor.task, due=executor.left)))
             executor.start()
             return
-        if found:
-            answers, memory = found
-            most = self.memory[executor.kind]
-            most |= {name: max(size, most.get(name, 0)) for name, size in memory.items()}
+        if message:
+            answers, memory = message
+            peak = self.memory[executor.kind]
+            peak |= {holder: max(size, peak.get(holder, 0)) for holder, size in memory.items()}
             yield executor.kind, answers
 
-    def _again(self, lost_on: RemoteExecutor, task: Task) -> Iterator[tuple[str, Answers]]:
-        """Do lost cases once more, elsewhere if there is another executor, with nothing beside.
+    def _retry(self, lost_on: RemoteExecutor, task: Task) -> Iterator[tuple[str, Answers]]:
+        """Run lost cases once more, one at a time, on another executor if there is one.
 
-        Each solution has the case alone, so that none answers for another.
+        Each solution runs a case by itself, so that no solution is blamed for another's crash.
         """
         kind = lost_on.kind
         for case, solutions in task.due.items():
             for name in solutions:
-                one = replace(task, due={case: (name,)})
+                single = replace(task, due={case: (name,)})
                 executor = yield from self._free(kind, lost_on)
-                executor.give(one)
+                executor.give(single)
                 while executor.task:
-                    yield from self._hear()
+                    yield from self._receive()
                 if self._lost:
                     self._lost.clear()
                     executor = yield from self._free(kind, lost_on)
-                    yield kind, executor.crashed(one, TWICE)
+                    yield kind, executor.crashed(single, TWICE)
 
     def _free(
         self, kind: str, lost_on: RemoteExecutor
     ) -> Generator[tuple[str, Answers], None, RemoteExecutor]:
-        """Return an executor that waits for a task, another one than `lost_on` if there is any."""
+        """Return an idle executor, other than `lost_on` if there is one."""
         while True:
             free = [
                 executor
@@ -484,24 +486,24 @@ class RayEngine(Engine):
                 if executor.kind == kind and not executor.pending
             ]
             if not free:
-                yield from self._hear()
+                yield from self._receive()
                 continue
-            executor = min(free, key=lambda each: each is lost_on)
-            executor.start()  # it may have ended while it waited, through no case
+            executor = min(free, key=lambda candidate: candidate is lost_on)
+            executor.start()  # its process may have ended while it was idle, not because of a case
             while executor.pending and executor in self._executors:
-                yield from self._hear()
+                yield from self._receive()
             if executor in self._executors:
                 return executor
 
 
 def _split(task: Task, count: int) -> tuple[Task, Task]:
-    """Return the first cases of a task, and the others."""
+    """Split a task into its first `count` cases and the others."""
     due = iter(task.due.items())
     return replace(task, due=dict(islice(due, count))), replace(task, due=dict(due))
 
 
 def _failure_of(error: Any) -> Exception:
-    """Return what an error of Ray's means: the executor's own, or that its actor has ended."""
+    """Convert an error of Ray to the executor's own error, or to Lost if the actor has ended."""
     if not isinstance(error, ray().exceptions.RayTaskError):
         return Lost(_short(error))
     if isinstance(error.cause, UserError):
@@ -510,8 +512,8 @@ def _failure_of(error: Any) -> Exception:
 
 
 def _short(error: BaseException) -> str:
-    """Return the first and the last line of an error of Ray's, between which its traceback is."""
-    if isinstance(error, ray().exceptions.ActorUnavailableError):  # in many words
+    """Return the first and the last line of an error of Ray; its traceback is between them."""
+    if isinstance(error, ray().exceptions.ActorUnavailableError):  # Ray's text is long
         return "its process or its node has ended"
     first, *others = str(error).strip().split("\n")
     return " ".join([first.strip(), *(other.strip() for other in others[-1:])])
@@ -520,31 +522,33 @@ def _short(error: BaseException) -> str:
 # --- the cluster ----------------------------------------------------------------------------------
 
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""The variable by which Ray binds to the loopback address alone, on Linux too; otherwise each of
-its processes listens on every interface. It is read when Ray is imported."""
+"""The variable that makes Ray bind to the loopback address only, on Linux too; otherwise each of
+its processes listens on every interface. Ray reads it when it is imported."""
 OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
-"""The variables of a cluster of this machine alone: Ray kills nobody for memory, and gives no
-process a lower priority while it is timed."""
+"""The variables of a cluster of this machine only: Ray kills no process to save memory, and gives
+no process a lower priority while it is timed."""
 TOKEN = "RAY_AUTH_MODE"
-"""The variable by which Ray sends a token; without it, none to a cluster that has an address."""
+"""The variable that makes Ray send a token; without it, a cluster with an address gets none."""
 QUICK = {"RAY_py_gcs_connect_timeout_s": "5", "RAY_NUM_REDIS_GET_RETRIES": "2"}
-"""The variables by which Ray gives up a head that does not answer after half a minute, not five."""
+"""The variables that make Ray give up an unresponsive head after half a minute instead of five."""
 LONGEST_ANSWER = 10.0
-"""Seconds in which the head's port must answer."""
+"""Seconds for the head's port to answer."""
 TRAVELS = ("common", "contributors", "pyproject.toml")
-"""The entries of the repository that a node needs."""
+"""The entries of the repository that are copied to each node."""
 
 
-def connect(address: str | None, environment: Mapping[str, Any], here: Mapping[str, Any]) -> None:
+def connect(
+    address: str | None, environment: Mapping[str, Any], resources: Mapping[str, Any]
+) -> None:
     """Connect to a cluster, or start one that only this machine can reach.
 
     Args:
         address: HOST:PORT of the cluster's head; None to start one.
         environment: Ray's runtime environment of the actors.
-        here: The resources of a cluster that is started.
+        resources: The resources of a cluster that is started.
 
     Raises:
-        UserError: There is none at the address, or it has another version or token.
+        UserError: There is no cluster at the address, or it has another version or token.
     """
     os.environ.update(QUICK)
     if address:
@@ -558,7 +562,7 @@ def connect(address: str | None, environment: Mapping[str, Any], here: Mapping[s
             include_dashboard=False if address is None else None,
             log_to_driver=False,
             logging_level="ERROR",
-            **here,
+            **resources,
         )
     except (ConnectionError, RuntimeError, ray().exceptions.RayError) as error:
         where, why = address or "this machine", " ".join(str(error).split())
@@ -568,10 +572,10 @@ def connect(address: str | None, environment: Mapping[str, Any], here: Mapping[s
 
 
 def _reach(address: str) -> None:
-    """Connect to the head's port, and leave it: Ray itself would try for minutes, in many lines.
+    """Check that the head's port answers: Ray would retry for minutes and print many lines.
 
     Raises:
-        UserError: Nothing listens there.
+        UserError: Nothing listens on the port.
     """
     host, _, port = address.rpartition(":")
     if host in ("localhost", "127.0.0.1"):
@@ -585,7 +589,7 @@ def _reach(address: str) -> None:
 
 
 def runtime_environment(install: bool) -> dict[str, Any]:
-    """Return what each node gets: the project's files, and packages if they are to be installed."""
+    """Return Ray's environment of the nodes: the project's files, and the packages to install."""
     excluded = [f"/{path.name}" for path in ROOT.iterdir() if path.name not in TRAVELS]
     files = {"working_dir": str(ROOT), "excludes": [*excluded, "__pycache__"]}
     if not install:
@@ -595,19 +599,19 @@ def runtime_environment(install: bool) -> dict[str, Any]:
 
 
 def _packages(groups: Mapping[str, Sequence[Any]], group: str) -> list[str]:
-    """Return the packages of a dependency group, those of the groups that it includes too."""
+    """Return the packages of a dependency group and of the groups that it includes."""
     packages = []
-    for each in groups[group]:
-        packages += [each] if isinstance(each, str) else _packages(groups, each["include-group"])
+    for entry in groups[group]:
+        packages += [entry] if isinstance(entry, str) else _packages(groups, entry["include-group"])
     return packages
 
 
 def ray() -> Any:
-    """Return the module, which takes a second to import.
+    """Return the module `ray`, which takes a second to import.
 
     Raises:
-        ModuleNotFoundError: It is not installed.
+        ModuleNotFoundError: Ray is not installed.
     """
-    import ray as found
+    import ray as module
 
-    return found
+    return module

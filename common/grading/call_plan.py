@@ -1,10 +1,10 @@
-"""What one solution is asked in one case: a plan that is drawn once, as data.
+"""The plan of the calls to one solution in one case: data that is drawn once.
 
-Two calls on the same inputs are asked forward and backward, one after the other. In one case of
-four several calls live at the same time, as the layers of a model do: after the first call come
-forward on other inputs, in the first call's memory; forward on the inputs again, in other memory,
-up to four times in small cases; and all backwards, in any order. In one case of four the solution
-is called once more in a further mode. `grade.py` carries the plan out.
+Usually the solution runs forward and backward twice on the same inputs, one call after the other.
+In one case of four, several calls are live at the same time, like the layers of a model. After the
+first call come a forward on other inputs in the first call's memory; forwards on the same inputs in
+separate memory, up to four in small cases; and all backwards, in a random order. One case of four
+has one more call, in a further mode. `grade.py` carries the plan out.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from common.spec import Op
 from common.wire import FIRST_RUN, GUARDS, OUTPUT, POISONS, SECOND_RUN
 
 MOST_CONCURRENT = 3
-"""The calls of one case beside the latest, one at least, so that a ring of four buffers shows."""
+"""The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
 SMALL = 1 << 14
-"""The most elements of a case's results where calls are made beside the latest."""
+"""The most result elements of a case that has calls like the latest at the same time."""
 OTHER_EVERY = 4
-"""One case in so many is asked on other inputs too."""
+"""One case in this many has a call on other inputs."""
 MODE_EVERY = 4
-"""One case in so many is asked in a further mode."""
+"""One case in this many has a call in a further mode."""
 
 
 # --- modes ----------------------------------------------------------------------------------------
@@ -40,64 +40,65 @@ class Mode:
     """One way of calling a solution."""
 
     setting: str
-    """Where the call runs: `no_grad`, `inference_mode`, `stream`, or "" for nothing special."""
+    """The context of the call: `no_grad`, `inference_mode`, `stream`, or "" for none."""
     differentiable: tuple[str, ...]
-    """The inputs that take a gradient."""
+    """The inputs that require a gradient."""
     text: str = ""
-    """A further way in words, for a reason; "" for the usual way."""
+    """The words for a further mode in a verdict's reason; "" for the usual mode."""
 
     @property
-    def forward_alone(self) -> bool:
-        """Whether no gradient is asked for."""
+    def forward_only(self) -> bool:
+        """Whether the call has no backward."""
         return self.setting in ("no_grad", "inference_mode") or not self.differentiable
 
 
 def modes(op: Op[Any], device: str) -> list[Mode]:
-    """Return every further way of calling the op."""
+    """Return the further modes of the op on a device."""
     names = op.differentiable
-    several = [
+    further = [
         Mode("no_grad", names, "under torch.no_grad()"),
         Mode("inference_mode", names, "in torch.inference_mode()"),
-        *(Mode("", some, _frozen(some)) for some in _parts(names)),
+        *(Mode("", subset, _gradient_text(subset)) for subset in _proper_subsets(names)),
     ]
     if device == "cuda":
-        several.append(Mode("stream", names, "on a stream of its own"))
-    return several
+        further.append(Mode("stream", names, "on a stream of its own"))
+    return further
 
 
-def _parts(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts of the inputs, none of them whole: `x`, the weights, and some of the weights.
+def _proper_subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield proper subsets of the inputs: `x`, the weights, and parts of the weights.
 
-    The last two are `x` with either half of the weights, as where one expert is trained beside a
-    frozen one.
+    The last two are `x` with either half of the weights, as if one expert is trained and the other
+    is frozen.
     """
     first, rest = names[:1], names[1:]
     if rest:
         yield first
     yield rest
     if len(rest) > 1:
-        several = list(_apart(rest))
-        yield from several
-        yield first + several[0]
-        yield first + tuple(name for name in rest if name not in several[0])
+        subsets = list(_separating_subsets(rest))
+        yield from subsets
+        yield first + subsets[0]
+        yield first + tuple(name for name in rest if name not in subsets[0])
 
 
-def _apart(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield parts so that of any two inputs each is without the other in some part.
+def _separating_subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield subsets such that for any two inputs `a` and `b` some subset has `a` but not `b`.
 
-    As each input is in half of the parts, and no two in the same ones, four are enough for six.
-    The first part is the first half: the three weights of one side.
+    Each input is in half of the subsets, and no two inputs are in the same subsets, so that four
+    subsets are enough for six inputs. The first subset is the three weights of one side.
     """
-    parts = next(n for n in count(1) if math.comb(n, n // 2) >= len(names))
-    memberships = list(zip(names, combinations(range(parts), parts // 2), strict=False))
-    for part in range(parts):
-        yield tuple(name for name, held in memberships if part in held)
+    subsets = next(n for n in count(1) if math.comb(n, n // 2) >= len(names))
+    memberships = list(zip(names, combinations(range(subsets), subsets // 2), strict=False))
+    for subset in range(subsets):
+        yield tuple(name for name, indices in memberships if subset in indices)
 
 
-def _frozen(differentiable: tuple[str, ...]) -> str:
+def _gradient_text(differentiable: tuple[str, ...]) -> str:
     if not differentiable:
         return "where no input takes a gradient"
-    return f"where a gradient is taken by {', '.join(differentiable)} alone"
+    verb = "takes" if len(differentiable) == 1 else "take"
+    return f"where only {', '.join(differentiable)} {verb} a gradient"
 
 
 # --- attempts and steps ---------------------------------------------------------------------------
@@ -105,19 +106,19 @@ def _frozen(differentiable: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One call of the solution, with its surroundings; it has results of its own."""
+    """One call of the solution, with its own results and the fill of the memory around it."""
 
     name: str
-    """The name under which the solution's process keeps the call."""
+    """The key of the call in the solution's process."""
     mode: Mode
     poison: float
-    """What fresh memory holds."""
+    """The fill value of fresh memory."""
     guard: int
-    """What the guard bands around the inputs and results hold."""
+    """The byte that fills the guard bands around the inputs and results."""
     other: bool = False
-    """Whether the inputs are others."""
+    """Whether the call is on other inputs than the first call."""
     backwards: bool = False
-    """Whether the interpreter runs the programs of a launch from the last to the first."""
+    """Whether the interpreter runs the programs of a launch in reverse order."""
 
     @property
     def further(self) -> bool:
@@ -126,27 +127,27 @@ class Attempt:
 
 
 class Action(Enum):
-    """The action of a step on an attempt, in words."""
+    """The action of a step on an attempt; the value is its name in the printed plan."""
 
     FORWARD = "forward"
-    """Call the solution; the calls of the same round so far keep their outputs."""
+    """Call the solution; the earlier calls of the same round keep their outputs."""
     BACKWARD = "backward"
     OUTPUT = "output once more"
-    """Take the output again: a later call must not have changed it."""
+    """Read the output again: a later call must not have changed it."""
     GRADIENTS = "gradients once more"
     COMPARE = "comparison"
-    """Compare the results with the oracle's, and those of all calls in the usual mode."""
+    """Compare the results with the oracle's; for `first`, those of all calls in the usual mode."""
 
 
 class PlanStep(NamedTuple):
-    """A request of one attempt, or a comparison."""
+    """A request for one attempt, or a comparison of its results."""
 
-    do: Action
+    action: Action
     attempt: Attempt
 
 
 class RoundCondition(Enum):
-    """When a round is carried out, in words."""
+    """The condition of a round; the value is its text in the printed plan."""
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
@@ -155,7 +156,7 @@ class RoundCondition(Enum):
 
 @dataclass(frozen=True)
 class Round:
-    """Steps that are taken together: a request that fails ends the round."""
+    """A sequence of steps, which a failed request ends."""
 
     steps: tuple[PlanStep, ...]
     condition: RoundCondition = RoundCondition.ALWAYS
@@ -163,31 +164,32 @@ class Round:
     def __str__(self) -> str:
         """Return the round on one line, such as `forward of first; backward of first`."""
         words = "; ".join(
-            f"{do.value} of {', '.join(step.attempt.name for step in several)}"
-            for do, several in groupby(self.steps, key=lambda step: step.do)
+            f"{action.value} of {', '.join(step.attempt.name for step in steps)}"
+            for action, steps in groupby(self.steps, key=lambda step: step.action)
         )
         return ": ".join(filter(None, (self.condition.value, words)))
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The attempts at one case, where they lie in memory, and the rounds of steps over them."""
+    """The attempts at one case, their shared memory, and the rounds of steps over them."""
 
     first: Attempt
     latest: Attempt
-    """The second call on the same inputs, which is repeated."""
+    """The second call on the same inputs, which `PlanRun.repeat` makes again."""
     other: Attempt | None
-    """A call on other inputs in the first one's memory, where a replayed result is a wrong one."""
+    """A call on other inputs in the first call's memory: a replay of the first result is wrong."""
     concurrent: tuple[Attempt, ...]
-    """Calls as the latest that live beside it, as a model's further layers do."""
+    """Calls like the latest that are live at the same time, like further layers of a model."""
     sharing: tuple[tuple[Attempt, ...], ...]
-    """The attempts that share the memory of their inputs."""
+    """The groups of attempts whose inputs share memory."""
     rounds: tuple[Round, ...]
 
     def __str__(self) -> str:
-        """Return the plan in a few lines."""
-        further = (each for group in self.sharing for each in group if each.further)
-        return "\n".join((*map(str, self.rounds), *(f"{n.name}: {n.mode.text}" for n in further)))
+        """Return a line for each round, and a line for each further mode."""
+        attempts = (attempt for group in self.sharing for attempt in group)
+        texts = (f"{attempt.name}: {attempt.mode.text}" for attempt in attempts if attempt.further)
+        return "\n".join((*map(str, self.rounds), *texts))
 
 
 # --- drawing --------------------------------------------------------------------------------------
@@ -198,33 +200,33 @@ class PlanChoices:
     """The choices drawn for one solution in one case."""
 
     other: bool
-    """Whether it is asked on other inputs too."""
+    """Whether there is a call on other inputs."""
     mode: Mode | None
-    """The further mode in which it is asked, if there is one."""
+    """The further mode of one more call, if any."""
     concurrent: int
-    """How many calls live beside the latest one, where results are small."""
+    """The number of calls that are concurrent with the latest, if the results are small."""
     dice: random.Random
-    """Shuffles the backwards of calls that live at the same time."""
+    """Shuffles the backwards of concurrent calls."""
 
 
 def choose(problem: Problem, solution: Solution) -> PlanChoices:
-    """Draw the choices; the problem's draws deal them evenly over the cases of a run."""
+    """Draw the choices, evenly over the cases of a run; see `Draws.dealt`."""
     case, draws = problem.case.name, problem.draws
-    several = modes(problem.op, problem.device)
-    mode = draws.dealt(MODE_EVERY * len(several), case, solution.name, "mode")
+    further = modes(problem.op, problem.device)
+    index = draws.dealt(MODE_EVERY * len(further), case, solution.name, "mode")
     return PlanChoices(
         other=draws.dealt(OTHER_EVERY, case, solution.name, "other inputs") == 0,
-        mode=several[mode] if mode < len(several) else None,
+        mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
     )
 
 
 def plan_of(problem: Problem, solution: Solution) -> Plan:
-    """Draw what the solution is asked.
+    """Draw the plan of the solution's calls on a problem.
 
-    Inputs whose elements lie gigabytes apart are staged once. Where the GPU's memory is scarce,
-    calls on other inputs and on these are made one after the other.
+    If the elements of an input are gigabytes apart, there is no call on other inputs. If the GPU's
+    memory is scarce, no two calls are live at the same time.
     """
     choices = choose(problem, solution)
     backward = problem.names != (OUTPUT,)
@@ -236,29 +238,32 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
         other = Attempt("other inputs", usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], other=True)
     if choices.mode:
         further = Attempt("further", choices.mode, POISONS[SECOND_RUN], GUARDS[SECOND_RUN])
-    shared = tuple(attempt for attempt in (other, further) if attempt)
+    in_first_memory = tuple(attempt for attempt in (other, further) if attempt)
     concurrent: tuple[Attempt, ...] = ()
     if other and not problem.low_memory:
         small = sum(shape.numel() for shape in problem.shapes.values()) <= SMALL
-        # they share the latest one's inputs, and so its guard bytes
+        # these calls share the latest call's inputs, and so its guard bytes
         concurrent = tuple(
             Attempt(f"concurrent {n + 1}", usual, POISONS[n % len(POISONS)], GUARDS[SECOND_RUN])
             for n in range(choices.concurrent if small else 0)
         )
         order = [other, latest, *concurrent]
         choices.dice.shuffle(order)
-        asked = [_concurrent_steps((other, latest, *concurrent), order if backward else [])]
-        sharing: tuple[tuple[Attempt, ...], ...] = ((first, *shared), (latest, *concurrent))
+        middle = [_concurrent_steps((other, latest, *concurrent), order if backward else [])]
+        sharing: tuple[tuple[Attempt, ...], ...] = (
+            (first, *in_first_memory),
+            (latest, *concurrent),
+        )
     else:
-        asked = [_sequential_steps(attempt, backward) for attempt in (latest, other) if attempt]
-        sharing = ((first, latest, *shared),)
+        middle = [_sequential_steps(attempt, backward) for attempt in (latest, other) if attempt]
+        sharing = ((first, latest, *in_first_memory),)
     rounds = [Round(_sequential_steps(first, backward))]
-    rounds += [Round(steps, RoundCondition.ANSWERED) for steps in asked]
+    rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
     if further:
-        # last, since a table that a solution keeps may be filled in any mode: one that was made in
-        # inference mode serves no call that has a backward
-        steps = _sequential_steps(further, backward and not further.mode.forward_alone)
+        # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
+        # in inference mode, so that every later backward would fail
+        steps = _sequential_steps(further, backward and not further.mode.forward_only)
         rounds.append(
             Round((*steps, PlanStep(Action.COMPARE, further)), RoundCondition.FORWARD_RIGHT)
         )
@@ -266,14 +271,16 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
 
 
 def _sequential_steps(attempt: Attempt, backward: bool) -> tuple[PlanStep, ...]:
-    """Return the steps of a call that is done before the next."""
-    return tuple(PlanStep(do, attempt) for do in (Action.FORWARD, Action.BACKWARD)[: 1 + backward])
+    """Return the steps of a call that ends before the next call starts."""
+    actions = (Action.FORWARD, Action.BACKWARD)[: 1 + backward]
+    return tuple(PlanStep(action, attempt) for action in actions)
 
 
 def _concurrent_steps(attempts: tuple[Attempt, ...], order: list[Attempt]) -> tuple[PlanStep, ...]:
-    """Return the steps of calls that live at the same time, with the order of their backwards.
+    """Return the steps of concurrent calls, with their backwards in the given order.
 
-    The results of the first of them, which the others followed, are looked at again.
+    The output of the first forward is read again after the last forward, and the gradients of the
+    first backward after the last backward.
     """
     steps = [
         *(PlanStep(Action.FORWARD, attempt) for attempt in attempts),

@@ -1,4 +1,4 @@
-"""Findings from the values of one result: the two runs with each other, and with the oracle."""
+"""Compare one result of a solution's two runs: with each other, and with the oracle."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from common.verdicts import Picture
 from common.wire import POISONS, SECOND_RUN
 
 FEW = 8
-"""So few elements may by chance come out the same from other inputs."""
+"""The fewest nonzero elements for which equal results from different inputs are no coincidence."""
 MANY = 1 << 20
-"""The most elements whose two values are related to each other, which takes copies of them."""
+"""The most differing elements for which `_relation` is computed, since it copies their values."""
 
 
 class Finding(NamedTuple):
-    """A verdict that something speaks for, and its reason."""
+    """A verdict and the reason for it; the earliest finding of a case becomes its verdict."""
 
     verdict: str
     reason: str
@@ -48,44 +48,44 @@ def compare(
         again: The result of a run on `problem.other`, if there was one.
 
     Returns:
-        The findings, and the error in units of eager's own, if both are known.
+        The findings, and the error as a multiple of eager's error, if both errors are known.
     """
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
-    same = "the same inputs" + (", the second beside another call" if again is not None else "")
-    findings = differing(name, first, second, same, problem.axes(name))
+    inputs = "the same inputs" + (", the second beside another call" if again is not None else "")
+    findings = differing(name, first, second, inputs, problem.axes(name))
     if findings:
-        findings += _foreign(problem, name, first, second)
+        findings += _from_poison(problem, name, first, second)
     wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
     if wrong:
         findings.append(_incorrect(problem, name, wrong))
-    elif again is not None and not problem.other.unchanged and _stayed(first, again, truth):
-        reason = f"{label(name)} stayed what it was when the inputs changed"
+    elif again is not None and not problem.other.unchanged and _is_unchanged(first, again, truth):
+        reason = f"{label(name)} did not change when the inputs changed"
         findings.append(Finding("TAMPERED", reason))
     elif again is not None and not findings:
         findings += wrong_values(problem.other, name, again, "of a call on other inputs")
     return findings, ratio
 
 
-def wrong_values(problem: Problem, name: str, result: torch.Tensor, which: str) -> list[Finding]:
-    """Return a finding if a result of a further call differs from the oracle's.
+def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -> list[Finding]:
+    """Return a finding if the result of a further call is wrong by the numeric rule.
 
     Args:
         problem: The problem with the oracle's results.
         name: The result: `output`, or the argument whose gradient it is.
         result: The result.
-        which: The call in words, for the reason.
+        call: The call in words, for the reason.
     """
     if not result.numel():
         return []
     truth, budget = problem.truth[name], problem.budgets[name]
     wrong, _ = check_values(result, truth, budget, problem.slack, problem.device)
-    return [_incorrect(problem, name, wrong, f", {which}")] if wrong else []
+    return [_incorrect(problem, name, wrong, f", {call}")] if wrong else []
 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
-    """Return a finding if one call's result changed when another call was made beside it."""
+    """Return a finding if a call's result differs when it is read again after the next call."""
     findings = differing(name, first, later)
     reason = f"{label(name)} of one call changed when the next was made, as if both shared memory"
     return [Finding("INCORRECT_NUMERICAL", reason)] if findings else []
@@ -95,7 +95,7 @@ def differing(
     name: str,
     first: torch.Tensor,
     second: torch.Tensor,
-    same: str = "the same inputs",
+    inputs: str = "the same inputs",
     axes: Sequence[Axis] = (),
 ) -> list[Finding]:
     """Return a finding if two results of the same inputs differ in any bit.
@@ -104,8 +104,8 @@ def differing(
         name: The result: `output`, or the argument whose gradient it is.
         first: The result of one run.
         second: The result of another run.
-        same: The inputs in words, for the reason.
-        axes: The dimensions of the result by name, where the reason is to say which elements.
+        inputs: The inputs in words, for the reason.
+        axes: The names of the result's dimensions, if the reason must say which elements differ.
     """
     if torch.equal(integers(first), integers(second)):
         return []
@@ -113,63 +113,64 @@ def differing(
     where = first_index(mask)
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
     if int(mask.sum()) <= MANY:
-        same += _relation(first[mask], second[mask])
+        inputs += _relation(first[mask], second[mask])
     if not axes:
-        return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {same}")]
+        return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {inputs}")]
     count = f"({int(mask.sum())} of {mask.numel()})"
-    reason = f"{label(name)} changes: {describe(mask, axes)} {count}; {values} on {same}"
+    reason = f"{label(name)} changes: {describe(mask, axes)} {count}; {values} on {inputs}"
     return [Finding("NONDETERMINISTIC", reason, picture(mask, axes))]
 
 
 def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
-    """Return in words what the second of two results is to the first, "" for nothing known."""
+    """Return how the second result relates to the first, in words; "" if no relation is known."""
     if torch.equal(second, torch.full_like(second, POISONS[SECOND_RUN])):
         return ": the second time nothing is written there, it is fresh memory"
     if torch.equal(second, 2 * first):
         return ": each is twice as much the second time, as if it were added up"
-    apart = (integers(first).long() - integers(second).long()).abs()
-    return ": by the last bit alone" if int(apart.max()) == 1 else ""
+    distances = (integers(first).long() - integers(second).long()).abs()
+    return ": by the last bit alone" if int(distances.max()) == 1 else ""
 
 
 def label(name: str) -> str:
-    """Return the words for a result in a reason."""
+    """Return the name of a result for a reason, such as "the gradient of x"."""
     return OUTPUT if name == OUTPUT else f"the gradient of {name}"
 
 
-def _incorrect(problem: Problem, name: str, wrong: Wrong, which: str = "") -> Finding:
-    """Return the finding, with the set of wrong elements where the rule names any."""
+def _incorrect(problem: Problem, name: str, wrong: Wrong, call: str = "") -> Finding:
+    """Return the finding, with the set of wrong elements unless only the rms error is too large."""
     at = f"at {list(wrong.index)}"
     if wrong.mask is None:
-        reason = f"{label(name)} {at}{which}: {wrong.text}"
+        reason = f"{label(name)} {at}{call}: {wrong.text}"
         return Finding("INCORRECT_NUMERICAL", reason)
     axes = problem.axes(name)
-    reason = f"{label(name)} wrong{which}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
+    reason = f"{label(name)} wrong{call}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
     return Finding("INCORRECT_NUMERICAL", reason, picture(wrong.mask, axes))
 
 
-def _foreign(
+def _from_poison(
     problem: Problem, name: str, first: torch.Tensor, second: torch.Tensor
 ) -> list[Finding]:
-    """Find elements that come from memory which holds NaN in one of the two runs.
+    """Return findings for the elements that are NaN in only one of the two runs.
 
-    Fresh memory holds NaN in the first run (see `wire.POISONS`), guard bytes in the second.
+    Fresh memory holds NaN only in the first run (see `wire.POISONS`), and guard bands hold NaN only
+    in the second run (see `wire.GUARDS`).
     """
-    appears, vanishes = first.isnan() & ~second.isnan(), second.isnan() & ~first.isnan()
+    fresh, outside = first.isnan() & ~second.isnan(), second.isnan() & ~first.isnan()
     truth, axes, findings = problem.truth[name].to(first.device), problem.axes(name), []
-    for verdict, mask, what in (
-        ("UNWRITTEN_OUTPUT", appears, "holds fresh memory"),
-        ("OUT_OF_BOUNDS", vanishes, "comes from memory outside of the arguments"),
+    for verdict, mask, fault in (
+        ("UNWRITTEN_OUTPUT", fresh, "holds fresh memory"),
+        ("OUT_OF_BOUNDS", outside, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
             count = f"{int(mask.sum())} of {truth.numel()}"
-            reason = f"{label(name)} {what}: {describe(mask, axes)} ({count})"
+            reason = f"{label(name)} {fault}: {describe(mask, axes)} ({count})"
             findings.append(Finding(verdict, reason, picture(mask, axes)))
     return findings
 
 
-def _stayed(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Return whether a result is the same on other inputs, though it should not be.
+def _is_unchanged(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Return whether a result is the same on other inputs, although it must differ.
 
-    Zeros may be: the gradient of weights that a mask leaves out.
+    Zeros may stay the same: for example, the gradient of weights that a mask leaves out.
     """
     return torch.equal(integers(first), integers(again)) and int(truth.count_nonzero()) >= FEW

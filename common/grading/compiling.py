@@ -1,8 +1,8 @@
-"""The kernels of graded cases, compiled for a GPU that is not there.
+"""Compile the kernels of cases that were graded on a CPU, for a GPU that need not be present.
 
-What Triton's interpreter runs need not compile. A second process makes the same calls without the
-interpreter: each launch is compiled, with its own signature, constants, alignment and options, and
-none runs. Of what that process says only COMPILE_ERROR counts.
+A kernel that runs in Triton's interpreter does not necessarily compile. A second process makes the
+same calls without the interpreter: each launch is compiled, with its own signature, constants,
+alignment and options, and no kernel runs. Of that process's verdicts only COMPILE_ERROR counts.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from common.wire import Reply
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
 FRESH = 0.0
-"""What fresh memory holds in these calls, and so each result of a kernel."""
+"""The fill of fresh memory in these calls, and thus of a kernel's result, since no kernel runs."""
 AHEAD = 100
-"""Graded cases, each of one solution, whose kernels may still be compiling."""
+"""The most graded cases that wait for the compilation of their kernels."""
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 Faults = Mapping[Direction, str]
-"""By direction, the reason for which a kernel does not compile."""
+"""For each direction with a kernel that does not compile, the reason."""
 
 
 class Compiler:
-    """A process for each solution and thread, which compiles; a context manager."""
+    """Compile solutions' kernels, in one process per solution and thread; a context manager."""
 
     def __init__(self, device: str, quiet: bool = True) -> None:
         """Start nothing yet.
 
         Args:
-            device: Where solutions are graded. On `cuda` nothing is compiled here: that GPU's own
-                compilation decides.
-            quiet: Drop the output of the processes.
+            device: The device that grades the solutions. On `cuda` nothing is compiled here: the
+                launches on that GPU compile the kernels already.
+            quiet: Whether the output of the processes is dropped.
         """
         self._needed, self._quiet = device == "cpu", quiet
         self._server: ForkServer | None = None
         self._interrupted = False
         self._workers: list[Worker] = []
         self._free: dict[Solution, list[Worker]] = defaultdict(list)
-        self._known: dict[Solution, DiskCache] = {}
+        self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
 
@@ -68,90 +68,92 @@ class Compiler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Keep what is known, and end the processes."""
+        """Save the faults of this run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
         self.renew()
         if self._server:
             self._server.close()
             bound()
 
-    def submit(self, each: Outcome) -> Future[Outcome]:
-        """Return the case as it will be once its kernels are compiled."""
-        return self._pool.submit(self._compiled, each)
+    def submit(self, outcome: Outcome) -> Future[Outcome]:
+        """Start to compile a case's kernels; return the future of the case with the faults."""
+        return self._pool.submit(self._with_faults, outcome)
 
-    def behind(self, found: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
-        """Yield each case once its kernels are compiled, while further ones are graded."""
-        if not self._needed:  # none waits for another: on a GPU each holds memory
-            yield from found
+    def behind(self, outcomes: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
+        """Yield each case once its kernels are compiled, while further cases are graded."""
+        if not self._needed:  # on a GPU a case that waited here would hold GPU memory
+            yield from outcomes
             return
         waiting: deque[Future[Graded | TooLarge]] = deque()
-        for graded in found:
-            waiting.append(self.submit(graded))
+        for outcome in outcomes:
+            waiting.append(self.submit(outcome))
             while waiting and (waiting[0].done() or len(waiting) > AHEAD):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
     def prepare(self, solutions: Iterable[Solution]) -> None:
-        """Start the fork server now, unless all that is known of the solutions was kept."""
+        """Start the fork server now, unless every solution has cached faults of an earlier run."""
         with self._lock:
-            if self._needed and not all(self._kept(solution).found for solution in solutions):
-                self._started()
+            if self._needed and not all(self._cache(solution).found for solution in solutions):
+                self._started_server()
 
     def interrupt(self) -> None:
-        """End what is under way; any thread and any signal handler may call it."""
+        """End the requests under way; any thread and any signal handler may call this method."""
         self._interrupted = True
         if self._server:
             self._server.interrupt()
 
     def renew(self) -> None:
-        """Keep what is known, and load the solutions anew from now on: they may have changed."""
-        for each in self._known.values():
-            each.save()
+        """Save the faults, and reload the solutions from now on: their files may have changed."""
+        for cache in self._caches.values():
+            cache.save()
         for worker in self._workers:
             worker.close()
-        self._known, self._workers = {}, []
+        self._caches, self._workers = {}, []
         self._free.clear()
         self._interrupted = False
         if self._server:
             self._server.resume()
 
-    def _compiled(self, each: Outcome) -> Outcome:
-        """Return the case with what does not compile; one that is too large has no kernels."""
-        if isinstance(each, TooLarge) or each.solution.peer or not self._needed:
-            return each
-        found = each.verdicts
-        if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in found.values()):
-            return each
+    def _with_faults(self, outcome: Outcome) -> Outcome:
+        """Return the case with its faults as verdicts; a case that is too large stays as it is."""
+        if isinstance(outcome, TooLarge) or outcome.solution.peer or not self._needed:
+            return outcome
+        verdicts = outcome.verdicts
+        if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in verdicts.values()):
+            return outcome
         try:
-            found = compiled(found, self.faults(each.problem.op, each.case, each.solution))
+            faults = self.faults(outcome.problem.op, outcome.case, outcome.solution)
+            verdicts = compiled(verdicts, faults)
         except Unknown as unknown:
-            found = {
-                direction: _noted(verdict, str(unknown)) for direction, verdict in found.items()
+            verdicts = {
+                direction: _with_note(verdict, str(unknown))
+                for direction, verdict in verdicts.items()
             }
-        return dataclasses.replace(each, verdicts=found)
+        return dataclasses.replace(outcome, verdicts=verdicts)
 
     def faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
-        """Return what does not compile of the solution's kernels on a case.
+        """Return the directions in which a kernel of the solution does not compile on a case.
 
         Raises:
-            Unknown: The process did not come to its end.
+            Unknown: The process ended before it had compiled all kernels.
         """
         with self._lock:
-            found = self._kept(solution).found
-        if case.name not in found:
+            known = self._cache(solution).found
+        if case.name not in known:
             with self._worker(solution) as worker:
-                found[case.name] = _asked(op, case, worker)
-        return cast(Faults, found[case.name])
+                known[case.name] = _ask_twice(op, case, worker)
+        return cast(Faults, known[case.name])
 
-    def _kept(self, solution: Solution) -> DiskCache:
-        if solution not in self._known:
-            self._known[solution] = DiskCache(
+    def _cache(self, solution: Solution) -> DiskCache:
+        if solution not in self._caches:
+            self._caches[solution] = DiskCache(
                 "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
             )
-        return self._known[solution]
+        return self._caches[solution]
 
-    def _started(self) -> ForkServer:
+    def _started_server(self) -> ForkServer:
         if self._server is None:
             self._server = ForkServer("cpu", self._quiet, target=TARGET)
         if self._interrupted:
@@ -162,7 +164,7 @@ class Compiler:
     def _worker(self, solution: Solution) -> Iterator[Worker]:
         """Lend a free worker: several cases of a solution may be compiled at once."""
         with self._lock:
-            server = self._started()
+            server = self._started_server()
             if not (free := self._free[solution]):
                 free.append(Worker(server, solution, DEADLINE["cuda"]))
                 self._workers += free
@@ -175,17 +177,17 @@ class Compiler:
 
 
 class Unknown(Exception):
-    """A process came to no end of its kernels; in words."""
+    """It is unknown whether the kernels compile; holds the reason in words."""
 
 
-def _asked(op: Op[Any], case: Case, worker: Worker) -> Faults:
-    """Return the faults of one case; ask again where the fork server ended, or has grown.
+def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> Faults:
+    """Return the faults of one case; ask a second time if the fork server ended.
 
     Raises:
-        Unknown: The process, or its fork server, ended.
+        Unknown: The process ended, or the fork server ended both times.
     """
     if worker.crashes >= CRASH_LIMIT:
-        raise Unknown(f"not run again after {CRASH_LIMIT} ends of its process")
+        raise Unknown(f"not run again after {CRASH_LIMIT} crashes of its process")
     try:
         return _ask(op, case, worker)
     except ServerEnded:
@@ -200,21 +202,21 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """Return the faults of one case.
 
     Raises:
-        Unknown: The process ended, or the disk takes no compiled kernel.
-        ServerEnded: Its fork server did.
+        Unknown: The process ended, or a compiled kernel could not be written to the disk.
+        ServerEnded: The fork server ended.
     """
     drawn = draw(op, case, SEED, "cpu")
     slots = stage(op, case, drawn, worker)
     call = call_of(op, drawn[0], slots.inputs)
-    place = slots.results[OUTPUT]
-    forward = _reply(worker, wire.Forward(call=call, result=place, poison=FRESH))
+    output = slots.results[OUTPUT]
+    forward = _reply(worker, wire.Forward(call=call, result=output, poison=FRESH))
     if reason := _fault(forward):
         return dict.fromkeys(case.directions, reason)
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}
     grad_output = slots.inputs["upstream"]
-    places = {name: slots.results[name] for name in op.differentiable}
-    backward = _reply(worker, wire.Backward(grad_output=grad_output, results=places))
+    gradients = {name: slots.results[name] for name in op.differentiable}
+    backward = _reply(worker, wire.Backward(grad_output=grad_output, results=gradients))
     return {"backward": reason} if (reason := _fault(backward)) else {}
 
 
@@ -228,7 +230,7 @@ def _reply(worker: Worker, request: wire.Request) -> Reply:
 
 
 def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
-    """Stage a call's inputs into memory shared with the process, with room for the results."""
+    """Stage a call's inputs in memory shared with the process; reserve slots for the results."""
     arguments, grad_output = drawn
     inputs = call_tensors(arguments, grad_output)
     shapes = {name: arguments[name].shape for name in op.differentiable}
@@ -243,23 +245,25 @@ def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
 
 
 def _fault(reply: Reply) -> str:
-    """Return the reason of a COMPILE_ERROR."""
+    """Return the reason of a COMPILE_ERROR; "" for any other reply."""
     return str(reply.get("reason")) if reply.get("verdict") == "COMPILE_ERROR" else ""
 
 
 def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:
-    """Return the verdicts with the faults among them, where there is no earlier cause."""
+    """Return the verdicts, with COMPILE_ERROR for each fault unless an earlier check failed."""
     return {
-        direction: _with(found, faults[direction]) if direction in faults else found
-        for direction, found in verdicts.items()
+        direction: _with_fault(verdict, faults[direction]) if direction in faults else verdict
+        for direction, verdict in verdicts.items()
     }
 
 
-def _noted(found: Verdict, reason: str) -> Verdict:
-    return dataclasses.replace(found, notes=(*found.notes, f"not compiled for {TARGET}: {reason}"))
+def _with_note(verdict: Verdict, reason: str) -> Verdict:
+    note = f"not compiled for {TARGET}: {reason}"
+    return dataclasses.replace(verdict, notes=(*verdict.notes, note))
 
 
-def _with(found: Verdict, reason: str) -> Verdict:
-    if found.verdict in BEFORE_LAUNCH:
-        return found
-    return Verdict(found.solution, found.op, found.case, found.direction, "COMPILE_ERROR", reason)
+def _with_fault(verdict: Verdict, reason: str) -> Verdict:
+    if verdict.verdict in BEFORE_LAUNCH:
+        return verdict
+    identity = verdict.solution, verdict.op, verdict.case, verdict.direction
+    return Verdict(*identity, "COMPILE_ERROR", reason)

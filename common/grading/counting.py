@@ -1,11 +1,10 @@
-"""The work of the board's cases at their true shapes, counted without a GPU.
+"""Count the work of the board's cases at their true shapes, without a GPU.
 
-A process of each solution, under Triton's interpreter with a target's driver in the place of a
-GPU's, says what its calls would load, store and multiply; see `common/sandbox/counted/`. Counts are
-no verdict: they say what a correct solution costs.
+Each solution runs in a process of its own under Triton's interpreter, with a target's driver in
+place of a GPU's. The process reports the loads, stores and products of its calls; see
+`common/sandbox/counted/`. Counts are no verdict: they describe the cost of a correct solution.
 
-What was counted is kept from run to run, under the sources of the solution and all that the counts
-rest on.
+The counts are cached between runs, keyed by the sources of the solution and of the harness.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from common.verdicts import ENDED
 from common.wire import Reply
 
 THREADS = 2
-"""The solutions that are counted at once."""
+"""The number of solutions that are counted concurrently."""
 
 
 @dataclass(frozen=True)
@@ -39,52 +38,55 @@ class Count:
     case: Case
     direction: Direction
     steps: Sequence[Reply]
-    """Operators and launches in order; those of forward too in `backward`."""
+    """Operators and launches in order; in `backward`, the ones of forward come first."""
 
 
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
-    """Yield the work of every board case that each solution supports."""
-    known = {solution: _Counted(solution) for solution in solutions}
+    """Yield the work of each solution on every board case that it supports."""
+    counters = {solution: _Counter(solution) for solution in solutions}
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
-        if missing := [solution for solution in solutions if known[solution].missing]:
+        if missing := [solution for solution in solutions if counters[solution].missing]:
             server = ForkServer("cpu", quiet, target=TARGET, counted=True)
             stack.callback(server.close)
             threads = ThreadPoolExecutor(THREADS)
             stack.callback(threads.shutdown, cancel_futures=True)
-            counting = {each: threads.submit(known[each].ask, server) for each in missing}
+            counting = {
+                solution: threads.submit(counters[solution].count_missing, server)
+                for solution in missing
+            }
         for solution in solutions:
             if solution in counting:
                 counting[solution].result()
-            yield from known[solution].counts()
+            yield from counters[solution].counts()
 
 
-class _Counted:
-    """The replies of one solution by case."""
+class _Counter:
+    """Counts one solution's work; holds its process's replies by case."""
 
     def __init__(self, solution: Solution) -> None:
-        """Read what an earlier run counted, if nothing changed that it rests on."""
+        """Read the counts of an earlier run, unless their sources have changed."""
         self._solution, self._op = solution, ops.load(solution.op)
-        self._kept = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
-        self.replies: dict[str, Reply] = self._kept.found
+        self._cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
+        self.replies: dict[str, Reply] = self._cache.found
 
     @property
     def missing(self) -> list[Case]:
         """The board cases that are not counted yet."""
         return [case for case in self._op.cases("board") if case.name not in self.replies]
 
-    def ask(self, server: ForkServer) -> None:
-        """Count what is missing in a process of the server, and keep it."""
+    def count_missing(self, server: ForkServer) -> None:
+        """Count the missing cases in a process of the server, and save the counts."""
         worker = Worker(server, self._solution)
         try:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):
                     reply = worker.ask(wire.Count(case=case.name))
-                    if reply.get("verdict") not in ENDED:  # an end says nothing of the case
+                    if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
                         self.replies[case.name] = reply
         finally:
             worker.close()
-        self._kept.save()
+        self._cache.save()
 
     def counts(self) -> Iterator[Count]:
         """Yield the work of each case and direction that the solution supports."""

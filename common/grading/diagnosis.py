@@ -1,18 +1,19 @@
-"""What a solution's failures come of: a mistake that the op names, or one property of a case.
+"""Find the cause of a solution's failures: a known mistake of the op, or one property of a case.
 
-A mistake is a reference that is wrong in one way. It explains a solution's direction if the wrong
-results are right by the numeric rule under it, in every case, and if it changes nothing in the
-cases that pass. It is said only where each other mistake fails to in FEWEST cases, so that none is
-a guess. For example "the sine has the other sign" in 60 cases, while "the sine is left out" is
-right in none.
+A mistake is a reference implementation that is wrong in one way. A mistake explains a direction of
+a solution if every wrong result matches the mistake's result by the numeric rule, and if the
+mistake changes nothing in the cases that pass. A mistake is reported only if every other mistake
+fails to explain at least FEWEST cases, so that no report is a guess. For example, "the sine has the
+other sign" explains 60 cases, and "the sine is left out" explains none.
 
-Two mistakes may give the same in all cases that a solution answers. Then the one counts that
-explains the other direction too: where forward passes, a gradient that is the upstream one does not
-come of a forward that returns its input. Where that tells nothing, both are said.
+Two mistakes may give the same results in all cases of a direction. Then the mistake is reported
+that explains the other direction too. For example, a gradient that equals the upstream gradient
+does not come from a forward that returns its input if forward passes. If the other direction does
+not decide, both mistakes are reported.
 
-A failing case that nothing explains is graded without each of its properties. That serves failures
-which are too few for `when`: one failing case of float16 says nothing of float16, but the same case
-in float32 does if it passes.
+A failing case that no mistake explains is graded again with each of its properties at its default,
+one property at a time. That helps where too few cases fail to find a failing condition: one failing
+float16 case is no evidence against float16, but it is if the same case passes in float32.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from common.spec import DIRECTIONS, Case, Direction, Op, Reference
 from common.verdicts import Verdict
 
 FEWEST = 2
-"""The cases that a cause needs, and those that must tell it apart from each other mistake."""
+"""The fewest cases that a cause must explain, and that every other mistake must fail to explain."""
 MOST = 2
-"""The mistakes that are said where the cases do not tell them apart."""
+"""The most mistakes that are reported together if the cases do not decide between them."""
 TRIES = 3
-"""A case is graded so often for a contrast, since what is asked of it is drawn: the failing one
-must fail each time, the other one must pass each time."""
+"""The times that each case of a contrast is graded, since its plan of calls is drawn at random: the
+failing case must fail every time, and the changed case must pass every time."""
 Results = oracle.Results
 T = TypeVar("T")
 
 
 class Diagnosis(NamedTuple):
-    """The mistake, or either of two, that a solution's wrong results come of."""
+    """The mistake that causes a solution's wrong results, or two mistakes as `a, or: b`."""
 
     solution: str
     directions: tuple[Direction, ...]
@@ -62,21 +63,21 @@ class Diagnosis(NamedTuple):
         return f"{self.solution} {where}: likely cause: {self.mistake}"
 
 
-def causes(found: Iterable[Graded]) -> Iterator[Diagnosis]:
+def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
     """Yield the cause of each solution's wrong results, where it is one of the op's mistakes.
 
     Args:
-        found: The cases as `grade(..., keep=True)` found them, of any solutions and ops.
+        graded_cases: The results of `grade(..., keep=True)`, of any solutions and ops.
     """
     by_solution: dict[str, list[Graded]] = defaultdict(list)
-    for graded in found:
+    for graded in graded_cases:
         by_solution[graded.solution.name].append(graded)
-    for solution, several in by_solution.items():
-        named: dict[str, list[Direction]] = defaultdict(list)
+    for solution, own_cases in by_solution.items():
+        by_mistake: dict[str, list[Direction]] = defaultdict(list)
         for direction in DIRECTIONS:
-            if mistake := _cause(several, direction):
-                named[mistake].append(direction)
-        for mistake, directions in named.items():
+            if mistake := _cause(own_cases, direction):
+                by_mistake[mistake].append(direction)
+        for mistake, directions in by_mistake.items():
             yield Diagnosis(solution, tuple(directions), mistake)
 
 
@@ -86,13 +87,13 @@ def explanations(
     right: Iterable[T],
     explains: Callable[[str, T], bool],
 ) -> list[str]:
-    """Return the mistakes that explain every case, if all others fail in FEWEST of them.
+    """Return the mistakes that explain every case, if every other mistake fails in FEWEST cases.
 
     Args:
         mistakes: The names of the mistakes.
-        wrong: The cases with wrong results; those that are quickest to judge come first.
+        wrong: The cases with wrong results; the cases that are quickest to check come first.
         right: The cases with right results.
-        explains: Whether a mistake gives a case's results; asked as seldom as possible.
+        explains: Return whether a mistake explains a case's results; called as rarely as possible.
     """
     failed = Counter(dict.fromkeys(mistakes, 0))
     if len(wrong) < FEWEST:
@@ -100,35 +101,40 @@ def explanations(
     for case in (*wrong, *right):
         if 0 not in failed.values():
             return []
-        for mistake, times in failed.items():
-            if times < FEWEST and not explains(mistake, case):
+        for mistake, failures in failed.items():
+            if failures < FEWEST and not explains(mistake, case):
                 failed[mistake] += 1
-    left = [mistake for mistake, times in failed.items() if times < FEWEST]
-    return [] if any(failed[mistake] for mistake in left) else left
+    remaining = [mistake for mistake, failures in failed.items() if failures < FEWEST]
+    return [] if any(failed[mistake] for mistake in remaining) else remaining
 
 
 # --- mistakes -------------------------------------------------------------------------------------
 
 
-def _cause(several: Sequence[Graded], direction: Direction) -> str | None:
-    """Return the cause of one solution's wrong results in one direction."""
-    mistakes = ops.load_mistakes(several[0].problem.op.name)
+def _cause(graded_cases: Sequence[Graded], direction: Direction) -> str | None:
+    """Return the cause of one solution's wrong results in one direction; None if unknown."""
+    mistakes = ops.load_mistakes(graded_cases[0].problem.op.name)
 
     def explains(mistake: str, case: _Judged) -> bool:
         return case.explained_by(mistakes[mistake])
 
-    wrong, right = _judged(several, direction)
-    left = explanations(mistakes, wrong, right, explains)
-    if len(left) > 1:
+    wrong, right = _judged(graded_cases, direction)
+    likely = explanations(mistakes, wrong, right, explains)
+    if len(likely) > 1:
         (other,) = {*DIRECTIONS} - {direction}
-        other_cases = [case for cases in _judged(several, other) for case in cases]
-        left = [each for each in left if all(explains(each, case) for case in other_cases)] or left
-    return ", or: ".join(left) if 0 < len(left) <= MOST else None
+        other_cases = [case for cases in _judged(graded_cases, other) for case in cases]
+        explain_both = [
+            mistake for mistake in likely if all(explains(mistake, case) for case in other_cases)
+        ]
+        likely = explain_both or likely
+    return ", or: ".join(likely) if 0 < len(likely) <= MOST else None
 
 
-def _judged(several: Iterable[Graded], direction: Direction) -> tuple[list[_Judged], list[_Judged]]:
-    """Return the wrong cases of a direction and the right ones, the smallest first."""
-    cases = [_Judged(graded.problem, graded.verdicts[direction]) for graded in several
+def _judged(
+    graded_cases: Iterable[Graded], direction: Direction
+) -> tuple[list[_Judged], list[_Judged]]:
+    """Return the wrong cases and the right cases of a direction, the smallest first."""
+    cases = [_Judged(graded.problem, graded.verdicts[direction]) for graded in graded_cases
              if direction in graded.verdicts and not graded.case.span]  # fmt: skip
     cases = sorted((case for case in cases if 0 < case.size <= FEW), key=lambda case: case.size)
     wrong, right = (
@@ -140,41 +146,41 @@ def _judged(several: Iterable[Graded], direction: Direction) -> tuple[list[_Judg
 
 @dataclass(frozen=True)
 class _Judged:
-    """One direction of a graded case, whose inputs are drawn again."""
+    """One direction of a graded case, with inputs drawn again from the same seed."""
 
     problem: Problem
     verdict: Verdict
 
     @property
     def names(self) -> list[str]:
-        """The results of the direction."""
+        """The names of the direction's results."""
         backward = self.verdict.direction == "backward"
         return [name for name in self.problem.names if (name != OUTPUT) == backward]
 
     @property
     def size(self) -> int:
-        """The elements of the results."""
+        """The number of elements in the direction's results."""
         return sum(self.problem.shapes[name].numel() for name in self.names)
 
     def explained_by(self, mistake: Reference) -> bool:
-        """Return whether the results are right under a mistake, and not right without it.
+        """Return whether the results match the mistake's results, and not the reference's.
 
-        Where the case passes, whether the mistake's own results would pass.
+        For a case that passes, return whether the mistake's own results would pass.
         """
         if self.verdict.verdict == "PASSED":
             return self._would_pass(mistake)
         return not self.unexplained and self._are_right(mistake)
 
     def _would_pass(self, mistake: Reference) -> bool:
-        """Return whether a mistake's results, rounded, are right by the numeric rule."""
+        """Return whether a mistake's results, rounded to the dtype, pass the numeric rule."""
         dtype = getattr(torch, self.problem.case.dtype)
         try:
-            made = self._results_of(mistake)
+            results = self._results_of(mistake)
         except NotImplementedError:
             return False
         truth, budgets, slack = self._truth, self.problem.budgets, self.problem.slack
         return all(
-            _is_right(made[name].to(dtype), truth[name], budgets[name], slack)
+            _is_right(results[name].to(dtype), truth[name], budgets[name], slack)
             for name in self.names
         )
 
@@ -184,11 +190,11 @@ class _Judged:
 
     @cached_property
     def unexplained(self) -> bool:
-        """Whether it fails though the first call's results are right, or there are none."""
+        """Whether the first call has no results, or right ones, though the case fails."""
         return not self.verdict.results or self._are_right(self.problem.op.reference)
 
     def _are_right(self, reference: Reference) -> bool:
-        """Return whether the results are those of a reference, by the numeric rule."""
+        """Return whether the results match the results of a reference, by the numeric rule."""
         try:
             expected = self._results_of(reference)
         except NotImplementedError:
@@ -202,21 +208,21 @@ class _Judged:
                 if not _is_right(results[name], expected[name], budgets[name], slack)
             ]
 
-        left = wrong(self.names, usual)
-        return not left or not wrong(left, self._budgets_of(reference, expected))
+        remaining = wrong(self.names, usual)
+        return not remaining or not wrong(remaining, self._budgets_of(reference, expected))
 
     def _results_of(self, reference: Reference) -> Results:
         op = dataclasses.replace(self.problem.op, reference=reference)
         return oracle.truth(op, *self._inputs, self.verdict.direction == "backward")
 
     def _budgets_of(self, reference: Reference, expected: Results) -> dict[str, Budget]:
-        """Return eager's error under a mistake, or without it where that is larger.
+        """Return the larger of eager's error under a mistake and its error without the mistake.
 
-        Under a mistake the values may be larger, or not zero where the op's are.
+        Under a mistake, values may be larger, or nonzero where the op's values are zero.
         """
         op = dataclasses.replace(self.problem.op, reference=reference)
         arguments, grad_output = self._inputs
-        # as dense as in the oracle: a view with another's strides may end outside of its memory
+        # dense copies, as in the oracle: a mistake may index a view beyond the end of its memory
         dense = {name: value.clone() if isinstance(value, torch.Tensor) else value
                  for name, value in arguments.items()}  # fmt: skip
         eager = oracle.eager(op, dense, grad_output, self.verdict.direction == "backward")
@@ -235,7 +241,7 @@ class _Judged:
 
 
 def _is_right(result: torch.Tensor, expected: torch.Tensor, budget: Budget, slack: float) -> bool:
-    """Return whether a result is right by the numeric rule; infinity and NaN are where expected."""
+    """Return whether a result passes the numeric rule; expected infinity and NaN are right too."""
     result = result.to(expected.device)
     same = (result == expected) | (result.isnan() & expected.isnan())
     if same.all():
@@ -249,7 +255,7 @@ def _is_right(result: torch.Tensor, expected: torch.Tensor, budget: Budget, slac
 
 @dataclass(frozen=True)
 class Failing:
-    """A case on which a solution fails in these directions."""
+    """A case that a solution fails, and the directions that fail."""
 
     solution: Solution
     op: Op[Any]
@@ -259,7 +265,7 @@ class Failing:
 
 @dataclass(frozen=True)
 class Contrast:
-    """The changes of a failing case with each of which alone it passes."""
+    """The single changes with which a failing case passes."""
 
     failing: Failing
     changes: tuple[str, ...]
@@ -270,29 +276,30 @@ class Contrast:
         return f"{where}: {self.failing.case.name} passes with {', or with '.join(self.changes)}"
 
 
-def contrasts(sweep: Sweep, several: Iterable[Failing]) -> Iterator[Contrast]:
-    """Yield each failing case that passes without one of its properties.
+def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contrast]:
+    """Yield each failing case that passes with one property changed, and the changes.
 
-    Far views are left out: each takes gigabytes of addresses, and its failure names them.
+    Cases with far views are left out: each spans gigabytes of addresses, and the reason of its
+    failure names the view already.
     """
-    for failing in several:
+    for failing in failing_cases:
         if failing.case.span or not (others := _others(failing)):
             continue
-        # each try draws anew: one call that has a case several times asks the same of it
+        # a separate `grade` per try: within one, equal cases get the same plan of calls
         tries = (_answers(sweep, failing, [failing.case]) for _ in range(TRIES))
         if any(answers != [(failing.case, False)] for answers in tries):
             continue
-        left = list(others)
+        passing = list(others)
         for _ in range(TRIES):
-            left = [case for case, passed in _answers(sweep, failing, left) if passed]
-        if left:
-            yield Contrast(failing, tuple(others[case] for case in left))
+            passing = [case for case, passed in _answers(sweep, failing, passing) if passed]
+        if passing:
+            yield Contrast(failing, tuple(others[case] for case in passing))
 
 
 def plainer(case: Case) -> Iterator[Case]:
-    """Yield the case with one property at its default, of each property that has another value.
+    """Yield a copy of the case for each property that differs from its default, set to it.
 
-    Sizes stay, but of several sequences the first half makes a case too.
+    Sizes stay, but a list of sequences also gives a case of its first half.
     """
     fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(case)}
     sizes = {*case.sizes, *case.lists, *case.joined}
@@ -307,9 +314,9 @@ def plainer(case: Case) -> Iterator[Case]:
 
 
 def _others(failing: Failing) -> dict[Case, str]:
-    """Return the plainer cases that have an element, each with its change in words.
+    """Return the nonempty plainer cases, with the change of each case in words.
 
-    A change that has no word, as of the clock that ranks the case, is none.
+    A change that `op.facts` does not describe, such as the ranking clock, gives no case.
     """
     op, before = failing.op, failing.op.facts(failing.case)
     cases: dict[Case, str] = {}
@@ -323,10 +330,13 @@ def _others(failing: Failing) -> dict[Case, str]:
 
 
 def _answers(sweep: Sweep, failing: Failing, cases: Iterable[Case]) -> list[tuple[Case, bool]]:
-    """Return each case with whether it passes in the directions that fail; not too large ones."""
-    graded = sweep.grade(failing.op, cases, [failing.solution])
+    """Return each case, and whether it passes in the failing directions; skip too large cases."""
+    directions = failing.directions
     return [
-        (each.case, all(each.verdicts[one].verdict == "PASSED" for one in failing.directions))
-        for each in graded
-        if isinstance(each, Graded) and each.verdicts.keys() >= set(failing.directions)
+        (
+            graded.case,
+            all(graded.verdicts[direction].verdict == "PASSED" for direction in directions),
+        )
+        for graded in sweep.grade(failing.op, cases, [failing.solution])
+        if isinstance(graded, Graded) and graded.verdicts.keys() >= set(directions)
     ]

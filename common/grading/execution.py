@@ -1,4 +1,4 @@
-"""The memory shared with a solution's process, and the requests of one case made over it."""
+"""The memory shared with a solution's process, and the requests of one case that use it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from common.grading.worker import Worker
 from common.spec import Direction, Op
 from common.wire import GARBAGE, Reply, TensorSlot
 
-# --- the slots of calls ---------------------------------------------------------------------------
+# --- slots ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CallSlots:
-    """The places of one call's tensors in the shared memory."""
+    """The slots of one call's tensors in the shared memory."""
 
     inputs: dict[str, TensorSlot]
-    """By argument; the upstream gradient is `upstream`."""
+    """By argument name; the upstream gradient is `upstream`."""
     results: dict[str, TensorSlot]
-    """By result: `output`, or the argument whose gradient it is."""
+    """By result name: `output`, or the argument's name for its gradient."""
 
 
 def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return a tensor without memory for each result, from which its slot is laid out."""
+    """Return a meta tensor for each result, from which its slot is laid out."""
     dtype, shapes = getattr(torch, problem.case.dtype), problem.shapes
     return {name: torch.empty(shapes[name], dtype=dtype, device="meta") for name in names}
 
@@ -41,23 +41,28 @@ def reserve(
     calls: Sequence[Mapping[str, torch.Tensor]],
     results: Sequence[Mapping[str, torch.Tensor]],
 ) -> tuple[Arena, list[CallSlots]]:
-    """Reserve shared memory for the inputs of several calls and for the results of each.
+    """Reserve shared memory for the inputs and the results of several calls.
 
-    The memory of the results is filled with GARBAGE, that of the inputs holds anything.
+    The memory of the results is filled with GARBAGE; the memory of the inputs is not initialized.
+
+    Args:
+        worker: The worker whose process maps the memory.
+        calls: The inputs of each call, by name.
+        results: A meta tensor for each result of each call, by name.
     """
-    both = list(zip(calls, results, strict=True))
-    staged = lay_out(
+    pairs = list(zip(calls, results, strict=True))
+    slot_of = lay_out(
         ((index, part, name), tensor)
-        for index, parts in enumerate(both)
-        for part, tensors in enumerate(parts)
+        for index, pair in enumerate(pairs)
+        for part, tensors in enumerate(pair)
         for name, tensor in tensors.items()
     )
     slots = [
-        CallSlots(*({name: staged[index, part, name] for name in tensors}
-                    for part, tensors in enumerate(parts)))
-        for index, parts in enumerate(both)
+        CallSlots(*({name: slot_of[index, part, name] for name in tensors}
+                    for part, tensors in enumerate(pair)))
+        for index, pair in enumerate(pairs)
     ]  # fmt: skip
-    arena = worker.arena(max(map(end_of, staged.values())))
+    arena = worker.arena(max(map(end_of, slot_of.values())))
     for call in slots:
         for slot in call.results.values():
             arena.bytes_of(slot).fill_(GARBAGE)
@@ -65,12 +70,12 @@ def reserve(
 
 
 def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]) -> wire.Arguments:
-    """Describe a call to the solution's process, with the options that differ from their default.
+    """Return the message that describes a call, with the options that differ from their default.
 
     Args:
         op: The operation.
         arguments: The arguments of the call.
-        slots: The slot of each input, the upstream gradient's too.
+        slots: The slot of each input and of the upstream gradient.
     """
     contract = inspect.signature(op.interface.__call__).parameters
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
@@ -89,18 +94,18 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
 
 
 def _changing(op: Op[Any], slots: Mapping[str, TensorSlot]) -> dict[str, int]:
-    """Return the inputs whose elements may change places, and how many must stay together.
+    """Return the inputs whose elements may be permuted, and the size of blocks that stay intact.
 
-    Any element may move, but a `movable` argument's move by slices along its first dimension.
+    The blocks are single elements, but slices along the first dimension of a `movable` argument.
     For example `{"t": 1, "upstream": 1, "freqs": 64}`.
     """
-    units = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    blocks = dict.fromkeys((*op.differentiable, "upstream"), 1)
     for name in op.movable:
         slot = slots[name]
-        unit, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
-        if unit and count % unit == 0:
-            units[name] = unit
-    return units
+        block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
+        if block and count % block == 0:
+            blocks[name] = block
+    return blocks
 
 
 # --- guard bytes ----------------------------------------------------------------------------------
@@ -109,37 +114,37 @@ def _changing(op: Op[Any], slots: Mapping[str, TensorSlot]) -> dict[str, int]:
 class GuardedMemory:
     """One case's inputs and results, with guard bytes around them.
 
-    The guard bytes lie between the tensors, and between the elements of a view, and differ from one
-    attempt to the next: `| guard | t | guard | freqs | guard | upstream | guard | output 0 | ...`.
+    Guard bytes fill the bands between tensors and the gaps between a view's elements, and differ
+    between attempts: `| guard | t | guard | freqs | guard | upstream | guard | output | ...`.
     """
 
     def __init__(
-        self, arena: Arena, sets: Sequence[CallSlots], inputs: Mapping[str, torch.Tensor]
+        self, arena: Arena, slots: Sequence[CallSlots], inputs: Mapping[str, torch.Tensor]
     ) -> None:
-        """Find the bands and gaps; `stage` fills them.
+        """Locate the bands and gaps; `stage` fills them.
 
         Args:
             arena: The memory.
-            sets: The places of the tensors, one after the other in the memory.
-            inputs: The inputs by name, from which the gaps between their elements are known.
+            slots: The slots of each call, in the order of the memory.
+            inputs: The inputs by name, whose strides determine the gaps between their elements.
         """
         self.arena = arena
-        self._bands = list(self._guard_bands(sets))
+        self._bands = list(self._guard_bands(slots))
         self._gaps = {name: gaps_of(tensor) for name, tensor in inputs.items()}
         self._guard = 0
         self._staged: dict[TensorSlot, tuple[str, torch.Tensor]] = {}
 
-    def _guard_bands(self, sets: Iterable[CallSlots]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each guard band with the name of the tensor before it, which the first lacks."""
+    def _guard_bands(self, slots: Iterable[CallSlots]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield each guard band with the name of the tensor before it; "" for the first band."""
         yield "", self.arena.band_before_all()
-        for slots in sets:
-            for name, slot in (*slots.inputs.items(), *slots.results.items()):
+        for call in slots:
+            for name, slot in (*call.inputs.items(), *call.results.items()):
                 yield name, self.arena.band_after(slot)
 
     def stage(self, slots: CallSlots, inputs: Mapping[str, torch.Tensor], guard: int) -> None:
-        """Write the guard bytes, and inputs to their places.
+        """Write the guard bytes, and the inputs to their slots.
 
-        The inputs in other places are written again too: a change by one call is found once.
+        The inputs in other slots are restored too, so that a change by one call is reported once.
         """
         self._guard = guard
         for _, band in self._bands:
@@ -152,7 +157,7 @@ class GuardedMemory:
             self.arena.content(slot).copy_(staged)
 
     def changed(self) -> str | None:
-        """Return the first argument with other bytes in its memory than were staged there."""
+        """Return the first argument whose memory differs from its staged bytes, if any."""
         for slot, (name, staged) in self._staged.items():
             present = self.arena.content(slot)
             if not torch.equal(words(present), words(staged)):
@@ -160,7 +165,7 @@ class GuardedMemory:
         return None
 
     def overrun(self) -> str | None:
-        """Describe the first write into a guard band: `wrote 4 bytes after t`."""
+        """Describe the first write into a guard band, such as `wrote 4 bytes after t`."""
         if bool((torch.cat([band for _, band in self._bands]) == self._guard).all()):
             return None
         for index, (name, band) in enumerate(self._bands):
@@ -176,61 +181,61 @@ class GuardedMemory:
 
 
 def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a mask of the storage's bytes that belong to no element; None where all do.
+    """Return a mask of the storage's bytes that belong to no element, None if all bytes do.
 
-    None as well where the elements lie far apart: that memory is left alone.
+    Return None also if the elements are gigabytes apart: the gaps of such a view have no guards.
     """
     count = tensor.untyped_storage().nbytes() // tensor.itemsize
     if count == tensor.numel() or is_far(tensor):
         return None
-    free = torch.ones(count, dtype=torch.bool, device=tensor.device)
-    free.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
-    return free.repeat_interleave(tensor.itemsize)
+    gaps = torch.ones(count, dtype=torch.bool, device=tensor.device)
+    gaps.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
+    return gaps.repeat_interleave(tensor.itemsize)
 
 
 # --- requests -------------------------------------------------------------------------------------
 
 
 class Execution:
-    """One case's inputs and results in guarded memory, and every request that uses them."""
+    """One case's inputs and results in guarded memory, and the requests that use them."""
 
     def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
-        """Reserve the memory; each forward stages its inputs."""
+        """Reserve the memory; `forward` stages the inputs."""
         self.problem, self.worker = problem, worker
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
-        self._delivered: dict[tuple[str, Attempt], torch.Tensor] = {}
+        self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
         inputs = call_tensors(problem.arguments, problem.grad_output)
         results = result_slots(problem, problem.names)
-        attempts = [each for group in plan.sharing for each in group]
+        attempts = [attempt for group in plan.sharing for attempt in group]
         heads = [group[0] for group in plan.sharing for _ in group]
-        # where memory is scarce, each attempt writes over the results of the one before
-        arena, sets = reserve(
+        # if memory is scarce, each attempt overwrites the results of the previous attempt
+        arena, reserved = reserve(
             worker,
             [inputs if attempt in heads else {} for attempt in attempts],
             [results if attempt in heads or not problem.low_memory else {} for attempt in attempts],
         )
-        self.memory = GuardedMemory(arena, sets, inputs)
-        own = dict(zip(attempts, sets, strict=True))
+        self.memory = GuardedMemory(arena, reserved, inputs)
+        own = dict(zip(attempts, reserved, strict=True))
         self.slots = {
-            each: CallSlots(own[head].inputs, own[each].results or own[head].results)
-            for each, head in zip(attempts, heads, strict=True)
+            attempt: CallSlots(own[head].inputs, own[attempt].results or own[head].results)
+            for attempt, head in zip(attempts, heads, strict=True)
         }
 
     def _problem(self, attempt: Attempt) -> Problem:
         return self.problem.other if attempt.other else self.problem
 
     def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
-        """Return the names of the results in this direction; fewer in a further mode."""
+        """Return the names of the results of a direction; a further mode may have fewer."""
         if direction == "forward":
             return [OUTPUT]
         names = [name for name in self.problem.names if name != OUTPUT]
         if attempt is None:
             return names
         mode = attempt.mode
-        return [] if mode.forward_alone else [name for name in names if name in mode.differentiable]
+        return [] if mode.forward_only else [name for name in names if name in mode.differentiable]
 
     def stage_inputs(self, attempt: Attempt) -> None:
-        """Write the guard bytes of this attempt, and its inputs as they were drawn."""
+        """Write the attempt's guard bytes, and its inputs as they were drawn."""
         problem = self._problem(attempt)
         tensors = call_tensors(problem.arguments, problem.grad_output)
         self.memory.stage(self.slots[attempt], tensors, attempt.guard)
@@ -239,9 +244,9 @@ class Execution:
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
 
     def forward(self, attempt: Attempt, alive: Sequence[Attempt] = ()) -> Reply:
-        """Have the solution called and its output written to this attempt's place.
+        """Request a call of the solution; its output is written to the attempt's slot.
 
-        The calls of the attempts `alive` keep their outputs; every other one ends.
+        The calls of the attempts `alive` keep their outputs; the process drops all other calls.
         """
         self.stage_inputs(attempt)
         reply = self.worker.ask(
@@ -251,12 +256,12 @@ class Execution:
                 result=self.slots[attempt].results[OUTPUT],
                 poison=None if attempt.poison != attempt.poison else attempt.poison,
                 backwards=attempt.backwards,
-                alive=[each.name for each in alive],
+                alive=[earlier.name for earlier in alive],
                 setting=attempt.mode.setting,
             )
         )
         if not reply.get("verdict"):
-            self._take("forward", attempt)
+            self._copy_results("forward", attempt)
         return reply
 
     def _call(self, attempt: Attempt) -> wire.Arguments:
@@ -268,7 +273,7 @@ class Execution:
         return call
 
     def backward(self, attempt: Attempt) -> Reply:
-        """Have an output differentiated and the gradients written to this attempt's place."""
+        """Request the gradients of an output; they are written to the attempt's slots."""
         slots = self.slots[attempt]
         reply = self.worker.ask(
             wire.Backward(
@@ -278,14 +283,14 @@ class Execution:
             )
         )
         if not reply.get("verdict") and None not in reply.values():
-            self._take("backward", attempt)
+            self._copy_results("backward", attempt)
         return reply
 
-    def _take(self, direction: Direction, attempt: Attempt) -> None:
-        """Copy results at once: their memory stays the process's to write."""
+    def _copy_results(self, direction: Direction, attempt: Attempt) -> None:
+        """Copy the results at once, since the process can still write to their memory."""
         self.answered[direction].add(attempt)
         for name in self.names(direction, attempt):
-            self._delivered[name, attempt] = self._present(name, attempt)
+            self._copies[name, attempt] = self._present(name, attempt)
 
     def _present(self, name: str, attempt: Attempt) -> torch.Tensor:
         slot = self.slots[attempt].results[name]
@@ -293,16 +298,16 @@ class Execution:
 
     def result(self, name: str, attempt: Attempt) -> torch.Tensor:
         """Return the copy of a result that was made when the process delivered it."""
-        return self._delivered[name, attempt]
+        return self._copies[name, attempt]
 
     def later(self, name: str, attempt: Attempt) -> torch.Tensor | Reply:
-        """Return a result as its call holds it now, or the failure of that request."""
+        """Return the current content of an earlier result, or the reply if the request failed."""
         slot = self.slots[attempt].results[name]
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return reply if reply.get("verdict") else self._present(name, attempt)
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
-        """Return two programs that conflict, "" for none; the call's results are dropped."""
+        """Repeat the call without its results; return two conflicting programs, "" for none."""
         self.stage_inputs(attempt)
         reply = self.worker.ask(
             wire.Conflicts(

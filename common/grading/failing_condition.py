@@ -1,8 +1,9 @@
 """Find the property that separates the failing cases of a run from the passing ones.
 
-For example "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". A condition is on one
-property or on two. The simplest that separates exactly is taken, else one outside of which nothing
-fails, and none that chance could find.
+For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
+simplest condition, on one property or on two, that holds for exactly the failing cases. If none
+exists, the result is a condition that holds for all failing cases and few passing ones. A condition
+that random labels could satisfy is not reported.
 """
 
 from __future__ import annotations
@@ -15,59 +16,62 @@ from itertools import combinations, pairwise
 from common.spec import Fact
 
 LEAST = 3
-"""The fewest failing and the fewest passing cases that say something."""
+"""The fewest failing cases, and the fewest passing cases, for which a condition is reported."""
 CHANCE = 1e-3
-"""The largest probability that labels drawn at random would be separated by one condition."""
+"""The largest probability that one condition separates labels drawn at random."""
 CHANCE_OF_LESS = 1e-4
-"""The same for two conditions, which are many, and for one that does not separate exactly."""
+"""The same for pairs of conditions, since there are many, and for conditions that do not separate
+exactly."""
 MOST = 2
-"""So many further properties are named that separate the same cases."""
+"""The most further properties that are named if they separate the same cases."""
 VALUE, EXACT, KIND, EITHER = range(4)
-"""The ranks of conditions, the simplest first: an option's value or the side of a threshold; a
-number among others; a kind of number, such as odd; either of two values."""
+"""The ranks of conditions, the simplest first. For example: `dtype is float16` or `h > 1`; `h = 2`;
+`h is odd`; `dtype is float16 or bfloat16`."""
 Facts = Sequence[Mapping[str, Fact]]
 """The properties of each case by name, the same names in all."""
 
 
 def failing_condition(failing: Facts, passing: Facts) -> str:
-    """Return the separating condition in words, empty where there is none.
+    """Return the separating condition in words; "" if there is none.
 
     Args:
         failing: The properties of each failing case by name, the same names in all.
-        passing: Those of each passing case.
+        passing: The properties of each passing case, with the same names.
     """
     if min(len(failing), len(passing)) < LEAST:
         return ""
-    several = conditions([*failing, *passing])
+    candidates = conditions([*failing, *passing])
     failed, count = (1 << len(failing)) - 1, len(failing) + len(passing)
-    for separated in (_by_one, _by_two, _within_one):
-        if words := separated(several, failed, count):
+    for search in (_by_one, _by_two, _within_one):
+        if words := search(candidates, failed, count):
             return words
     return ""
 
 
-def _by_one(several: Sequence[Condition], failed: int, count: int) -> str:
-    """Return one condition for exactly the failing cases."""
-    condition = next((each for each in several if each.cases == failed), None)
-    if not condition or _by_chance((each.cases for each in several), failed, count, CHANCE):
+def _by_one(candidates: Sequence[Condition], failed: int, count: int) -> str:
+    """Return, in words, one condition that holds for exactly the failing cases; or ""."""
+    condition = next((condition for condition in candidates if condition.cases == failed), None)
+    reachable = (candidate.cases for candidate in candidates)
+    if not condition or _by_chance(reachable, failed, count, CHANCE):
         return ""
     also = " and ".join(condition.also[:MOST])
     further = f"; {also} tell{'s' * (len(condition.also) == 1)} them apart too" if also else ""
     return _words(f"where {condition.holds}", f"where {condition.lacks}", failed, count) + further
 
 
-def _by_two(several: Sequence[Condition], failed: int, count: int) -> str:
-    """Return two conditions for the failing cases: both hold, or either does.
+def _by_two(candidates: Sequence[Condition], failed: int, count: int) -> str:
+    """Return, in words, two conditions joined by "and" or "or" for exactly the failing cases.
 
-    Where other properties would do as well, the cases do not tell which two it is.
+    Return "" if conditions on other properties separate the cases too, since the cases then do not
+    decide between them.
     """
-    simple = [condition for condition in several if condition.rank < EITHER]
+    simple = [condition for condition in candidates if condition.rank < EITHER]
     wider = [condition for condition in simple if condition.cases & failed == failed]
     narrower = [condition for condition in simple if condition.cases | failed == failed]
     both = [pair for pair in _pairs(wider) if pair[0].cases & pair[1].cases == failed]
     either = [pair for pair in _pairs(narrower) if pair[0].cases | pair[1].cases == failed]
     properties = {(*one.fields, *other.fields) for one, other in both + either}
-    if len(properties) != 1 or any(each.also for pair in both + either for each in pair):
+    if len(properties) != 1 or any(condition.also for pair in both + either for condition in pair):
         return ""
     reachable = {cases for pair in _pairs(simple) for cases in _combined(*pair)}
     if _by_chance(reachable, failed, count, CHANCE_OF_LESS):
@@ -79,15 +83,22 @@ def _by_two(several: Sequence[Condition], failed: int, count: int) -> str:
     return _words(f"where {one.holds} or {other.holds}", passes, failed, count)
 
 
-def _within_one(several: Sequence[Condition], failed: int, count: int) -> str:
-    """Return one condition that holds for all failing cases and for no more passing ones."""
+def _within_one(candidates: Sequence[Condition], failed: int, count: int) -> str:
+    """Return, in words, one condition that holds for all failing cases, or "".
+
+    It holds for at most as many passing cases.
+    """
     fails = failed.bit_count()
-    several = [each for each in several if each.rank == VALUE]
-    wider = [each for each in several if each.cases & failed == failed and not each.also]
-    condition = min(wider, key=lambda each: each.cases.bit_count(), default=None)
+    simplest = [condition for condition in candidates if condition.rank == VALUE]
+    wider = [
+        condition
+        for condition in simplest
+        if condition.cases & failed == failed and not condition.also
+    ]
+    condition = min(wider, key=lambda condition: condition.cases.bit_count(), default=None)
     if not condition or (holds := condition.cases.bit_count()) > min(2 * fails, count - LEAST):
         return ""
-    sizes = (each.cases.bit_count() for each in several)
+    sizes = (condition.cases.bit_count() for condition in simplest)
     chance = sum(math.comb(size, fails) for size in sizes if size <= holds)
     if chance > CHANCE_OF_LESS * math.comb(count, fails):
         return ""
@@ -102,8 +113,9 @@ def _words(holds: str, lacks: str, failed: int, count: int) -> str:
     return f"fails {holds} ({fails} of {fails}), passes {lacks} ({passes} of {passes})"
 
 
-def _pairs(several: Iterable[Condition]) -> Iterator[tuple[Condition, Condition]]:
-    for one, other in combinations(several, 2):
+def _pairs(candidates: Iterable[Condition]) -> Iterator[tuple[Condition, Condition]]:
+    """Yield each pair of conditions that share no property."""
+    for one, other in combinations(candidates, 2):
         if not set(one.fields) & set(other.fields):
             yield one, other
 
@@ -113,13 +125,19 @@ def _combined(one: Condition, other: Condition) -> tuple[int, int]:
 
 
 def _by_chance(reachable: Iterable[int], failed: int, count: int, most: float) -> bool:
-    """Return whether labels drawn at random are one of these sets more often than `most`.
+    """Return whether random labels would be separable with a probability above `most`.
 
-    As many cases fail in each draw, so that only the sets of that size count.
+    A random draw labels the same number of cases as failing, so only sets of that size count.
+
+    Args:
+        reachable: The sets of cases that a condition can separate, as bits.
+        failed: The failing cases, as bits.
+        count: The number of all cases.
+        most: The largest probability.
     """
     fails = failed.bit_count()
-    alike = sum(each.bit_count() == fails for each in reachable)
-    return alike > most * math.comb(count, fails)
+    matches = sum(cases.bit_count() == fails for cases in reachable)
+    return matches > most * math.comb(count, fails)
 
 
 # --- conditions -----------------------------------------------------------------------------------
@@ -134,11 +152,11 @@ class Condition:
     holds: str
     """The condition in words."""
     lacks: str
-    """Its opposite in words."""
+    """The opposite condition in words."""
     cases: int
-    """The cases for which it holds, as bits."""
+    """The cases for which the condition holds, as bits."""
     also: tuple[str, ...] = ()
-    """The other properties by which the same cases can be told."""
+    """Other properties on which a condition holds for the same cases."""
 
     def opposite(self, every: int) -> Condition:
         """Return the condition that holds for all other cases."""
@@ -146,22 +164,22 @@ class Condition:
 
 
 def conditions(cases: Facts) -> list[Condition]:
-    """Return each condition and its opposite, of those that hold for the same cases the simplest.
+    """Return every condition and its opposite; if several hold for the same cases, the simplest.
 
-    Those that hold for every case or for none are left out.
+    Conditions that hold for every case or for no case are left out.
     """
     every = (1 << len(cases)) - 1
-    conditions: dict[int, Condition] = {}
-    for condition in sorted(_every_condition(cases), key=lambda each: each.rank):
+    simplest: dict[int, Condition] = {}
+    for condition in sorted(_every_condition(cases), key=lambda condition: condition.rank):
         for one in (condition, condition.opposite(every)):
-            first = conditions.setdefault(one.cases, one)
+            first = simplest.setdefault(one.cases, one)
             if not {*first.fields, *first.also} & {*one.fields}:
-                conditions[one.cases] = replace(first, also=first.also + one.fields)
-    return [one for cases, one in conditions.items() if cases not in (0, every)]
+                simplest[one.cases] = replace(first, also=first.also + one.fields)
+    return [condition for held, condition in simplest.items() if held not in (0, every)]
 
 
 def _every_condition(cases: Facts) -> Iterator[Condition]:
-    """Yield the conditions on each property, and on two sizes that are equal."""
+    """Yield the conditions on each property, and on the equality of two sizes."""
     sizes: dict[str, list[int]] = {}
     for name in cases[0]:
         column = [case[name] for case in cases]
@@ -170,49 +188,50 @@ def _every_condition(cases: Facts) -> Iterator[Condition]:
             yield from _conditions_of(name, _of_options(name, column))
             continue
         yield from _conditions_of(name, _of_numbers(name, numbers))
-        whole = [value for value in numbers if isinstance(value, int)]
-        if len(whole) == len(column):
-            sizes[name] = whole
-            yield from _conditions_of(name, _of_sizes(name, whole))
+        integers = [value for value in numbers if isinstance(value, int)]
+        if len(integers) == len(column):
+            sizes[name] = integers
+            yield from _conditions_of(name, _of_sizes(name, integers))
     for one, other in combinations(sizes, 2):
         equal = [a == b for a, b in zip(sizes[one], sizes[other], strict=True)]
         words = f"{one} = {other}", f"{one} ≠ {other}"
         yield Condition(KIND, (one, other), *words, _bits(equal))
 
 
-_Words = tuple[int, str, str, list[bool]]
-"""A condition's rank, its words, those of its opposite, and its truth on each case."""
+_Description = tuple[int, str, str, list[bool]]
+"""A condition's rank, the condition in words, its opposite in words, and its truth on each case."""
 
 
-def _conditions_of(name: str, several: Iterable[_Words]) -> Iterator[Condition]:
-    for rank, holds, lacks, truths in several:
+def _conditions_of(name: str, descriptions: Iterable[_Description]) -> Iterator[Condition]:
+    for rank, holds, lacks, truths in descriptions:
         yield Condition(rank, (name,), holds, lacks, _bits(truths))
 
 
-def _of_options(name: str, column: Sequence[Fact]) -> Iterator[_Words]:
+def _of_options(name: str, column: Sequence[Fact]) -> Iterator[_Description]:
     values = list(dict.fromkeys(column))
     for value in values:
         others = [other for other in values if other != value]
         lacks = f"{name} is {others[0]}" if len(others) == 1 else f"{name} is not {value}"
-        yield VALUE, f"{name} is {value}", lacks, [each == value for each in column]
+        yield VALUE, f"{name} is {value}", lacks, [option == value for option in column]
     for one, other in combinations(values, 2):
         words = f"{name} is {one} or {other}", f"{name} is neither {one} nor {other}"
-        yield EITHER, *words, [each in (one, other) for each in column]
+        yield EITHER, *words, [option in (one, other) for option in column]
 
 
-def _of_numbers(name: str, column: Sequence[float]) -> Iterator[_Words]:
+def _of_numbers(name: str, column: Sequence[float]) -> Iterator[_Description]:
     values = sorted(set(column))
     for below, above in pairwise(values):
         lacks = f"{name} = {below}" if below == values[0] else f"{name} ≤ {below}"
         holds = f"{name} > {below}" if above == below + 1 else f"{name} ≥ {above}"
         if above == values[-1]:
             holds = f"{name} = {above}"
-        yield VALUE, holds, lacks, [each >= above for each in column]
+        yield VALUE, holds, lacks, [number >= above for number in column]
     for value in values:
-        yield EXACT, f"{name} = {value}", f"{name} ≠ {value}", [each == value for each in column]
+        truths = [number == value for number in column]
+        yield EXACT, f"{name} = {value}", f"{name} ≠ {value}", truths
 
 
-def _of_sizes(name: str, column: Sequence[int]) -> Iterator[_Words]:
+def _of_sizes(name: str, column: Sequence[int]) -> Iterator[_Description]:
     for words, opposite, holds in KINDS:
         truths = [holds(size) for size in column]
         yield KIND, f"{name} is {words}", f"{name} is {opposite}", truths

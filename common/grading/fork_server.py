@@ -1,4 +1,4 @@
-"""The harness's hold on the fork server, from which each solution's process is forked."""
+"""The harness's side of the fork server, from which each solution's process is forked."""
 
 from __future__ import annotations
 
@@ -19,95 +19,96 @@ from common.errors import ServerEnded
 from common.paths import CACHE, ROOT
 
 TARGET = "sm_90"
-"""The GPU that stands in where there is none: an H100 or H200."""
+"""The compilation target if there is no GPU: compute capability 9.0, an H100 or H200."""
 LONGEST_IMPORT = 60.0
-"""Seconds in which torch is imported."""
+"""The most seconds that the server may take to import torch."""
 LONGEST_END = 5.0
-"""Seconds in which the server must end by itself once its socket is closed."""
+"""The seconds in which the server must exit by itself once its socket is closed."""
 UNREAD = {"PYTEST_CURRENT_TEST"}
-"""Variables that change while the harness runs, and that no library reads when it is imported."""
+"""Environment variables that change during a run, and that no library reads on import."""
 FIXED = {
-    # Triton's own functions are compiled ones; a process that interprets makes others of them
+    # import Triton's own functions as compiled functions; an interpreting process replaces them
     "TRITON_INTERPRET": "0",
-    # numpy reads it when it is imported. Several solutions run at once, and the interpreter's
-    # products are small: on two threads one of 128x64x128 took a hundred times the processor time
-    # that it takes on one, where other processes kept the cores busy
+    # numpy reads this on import. The interpreter's products are small, and several solutions run at
+    # once: on busy cores, a 128x64x128 product on two threads took a hundred times the processor
+    # time that it takes on one thread
     "OPENBLAS_NUM_THREADS": "1",
 }
-NO_ANSWER = "the fork server ended, as where torch or triton does not import: --verbose shows why"
+NO_ANSWER = "the fork server ended; torch or triton may fail to import: --verbose shows why"
 Answer = TypeVar("Answer")
 
 
 class Process:
-    """One process that has imported torch; all ForkServers of one environment share it."""
+    """One fork server's process; all ForkServers of the same environment share it."""
 
-    _known: ClassVar[dict[tuple[object, ...], Process]] = {}
-    _all = threading.Lock()
+    _running: ClassVar[dict[tuple[object, ...], Process]] = {}
+    """The processes by module, folder and environment."""
+    _running_lock = threading.Lock()
 
     def __init__(self, module: str, output: int) -> None:
-        """Run a module; its output and that of its workers goes to a file descriptor."""
+        """Run a module; its output and its workers' output go to a file descriptor."""
         self._users = 0
         self._lock = threading.Lock()
-        self._control, theirs = socket.socketpair()
+        self._control, server_end = socket.socketpair()
         self._control.settimeout(LONGEST_IMPORT)
         path = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        with theirs:
+        with server_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", module, str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
+                [sys.executable, "-m", module, str(server_end.fileno())],
+                pass_fds=[server_end.fileno()],
                 env=os.environ | FIXED | {"PYTHONPATH": os.pathsep.join(path)},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # Ctrl-C is for the harness, which then ends the others
+                start_new_session=True,  # only the harness gets Ctrl-C; it then ends the processes
             )
 
     @classmethod
     def acquire(cls, module: str, quiet: bool) -> Process:
-        """Return the process of the present environment; the caller releases it once."""
+        """Return the process for the current environment; the caller must release it once."""
         environment = {name: value for name, value in os.environ.items() if name not in UNREAD}
         key = (module, os.getcwd(), quiet, *sorted(environment.items()))
-        with cls._all:
-            process = cls._known.get(key)
+        with cls._running_lock:
+            process = cls._running.get(key)
             if process is None or process.ended:
                 output = subprocess.DEVNULL if quiet else sys.stderr.fileno()
-                process = cls._known[key] = cls(module, output)
+                process = cls._running[key] = cls(module, output)
             process._users += 1
             return process
 
     def release(self) -> None:
-        """End the process, which ends by itself once its socket is closed, after its last use."""
-        with self._all:
+        """Give up one use of the process; the last release ends it."""
+        with self._running_lock:
             self._users -= 1
             if self._users:
                 return
-            for key in [key for key, process in self._known.items() if process is self]:
-                del self._known[key]
-        self._control.close()
+            for key in [key for key, process in self._running.items() if process is self]:
+                del self._running[key]
+        self._control.close()  # the process exits once its socket is closed
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LONGEST_END)
         self.kill()
 
     def kill(self) -> None:
-        """End the process, and by that all that were forked from it."""
+        """Kill the process, which also ends all processes that were forked from it."""
         self._process.kill()
         self._process.wait()
 
     @property
     def pid(self) -> int:
-        """Its id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended."""
+        """Whether the process has ended."""
         return self._process.poll() is not None
 
     def ask(self, order: wire.Order, answer: type[Answer], fds: Sequence[int] = ()) -> Answer:
-        """Return the answer to an order; the first one waits for the import of torch.
+        """Return the answer to an order; the first call waits for the import of torch.
 
         Raises:
-            ServerEnded: No answer came; the process is ended.
+            ServerEnded: No answer came; the process was killed.
         """
         with self._lock, contextlib.suppress(OSError, msgspec.DecodeError):
             wire.send(self._control, order, fds)
@@ -117,9 +118,9 @@ class Process:
 
 
 class ForkServer:
-    """A fork server's processes of one kind, on `cpu` in Triton's interpreter, or on `cuda`.
+    """Forks the processes of one device: `cpu`, with Triton's interpreter, or `cuda`.
 
-    The processes of `cpu` see no GPU, whatever the machine has.
+    On `cpu` the processes see no GPU, even if the machine has one.
 
     A solution may end the server. Requests under way then raise ServerEnded, and the next fork
     starts another server.
@@ -130,27 +131,31 @@ class ForkServer:
     def __init__(
         self, device: str, quiet: bool = True, target: str = "", counted: bool = False
     ) -> None:
-        """Start the server, unless it has started for others.
+        """Start the server's process, unless another ForkServer has started it.
 
         Args:
             device: `cpu` or `cuda`.
             quiet: Whether the output of the server and of its workers is dropped.
-            target: The GPU to compile for, `sm_90` say, in the place of running anything.
-            counted: Whether work for the target is counted under the interpreter instead.
+            target: The GPU, such as `sm_90`, for which kernels are compiled instead of run.
+            counted: Whether the kernels' work for the target is counted in the interpreter instead.
         """
         self.device = device
-        self._wanted = wire.ForkRequest(device, target, counted, str(CACHE / "kernels"))
+        self._request = wire.ForkRequest(device, target, counted, str(CACHE / "kernels"))
         self._quiet, self._closed = quiet, False
         self.interrupted = False
-        """Whether no process is forked until `resume`."""
+        """Whether `fork` raises ServerEnded until `resume` is called."""
         self._forked: set[int] = set()
         self._lock = threading.Lock()
         self._process = Process.acquire(self.MODULE, quiet)
 
     def fork(self) -> tuple[int, int, socket.socket]:
-        """Fork a process; return its server's id, its own id, and the socket to it."""
-        ours, theirs = socket.socketpair()
-        with self._lock, theirs:
+        """Fork a process; return the server's id, the process's id, and the socket to it.
+
+        Raises:
+            ServerEnded: The server ended, is closed, or is interrupted.
+        """
+        connection, worker_end = socket.socketpair()
+        with self._lock, worker_end:
             if self._closed:
                 raise ServerEnded("closed")
             if self._process.ended:
@@ -159,18 +164,22 @@ class ForkServer:
                 self._process = Process.acquire(self.MODULE, self._quiet)
             if self.interrupted:
                 raise ServerEnded("interrupted")
-            pid = self._process.ask(self._wanted, wire.Forked, [theirs.fileno()]).pid
+            pid = self._process.ask(self._request, wire.Forked, [worker_end.fileno()]).pid
             self._forked.add(pid)
-            if self.interrupted:  # meanwhile
+            if self.interrupted:  # since the check above
                 os.kill(pid, signal.SIGKILL)
-            return self._process.pid, pid, ours
+            return self._process.pid, pid, connection
 
     def runs(self, server: int) -> bool:
-        """Return whether the server with this id is the present one and still runs."""
+        """Return whether this id is the current server's and the server still runs."""
         return server == self._process.pid and not self._process.ended
 
     def reap(self, server: int, pid: int) -> int:
-        """Kill a process that this server forked, and every process that it started.
+        """Kill a forked process, and every process that it started.
+
+        Args:
+            server: The id of the server that forked the process.
+            pid: The id of the process.
 
         Returns:
             The process's exit code; for a signal, its number negated.
@@ -188,10 +197,10 @@ class ForkServer:
         return os.waitstatus_to_exitcode(self._process.ask(wire.Reap(pid), wire.Reaped).status)
 
     def interrupt(self) -> None:
-        """Kill every process that was forked, and fork none until `resume`.
+        """Kill every forked process, and fork no more until `resume`.
 
-        Any thread and any signal handler may call it, so it takes no lock. The processes stay to be
-        reaped, so that their ids are theirs.
+        Takes no lock, since any thread and any signal handler may call it. The killed processes are
+        not reaped here, so that the system does not reuse their ids.
         """
         self.interrupted = True
         for pid in list(self._forked):
@@ -199,11 +208,11 @@ class ForkServer:
                 os.kill(pid, signal.SIGKILL)
 
     def resume(self) -> None:
-        """Fork again after an interruption."""
+        """Allow forks again after `interrupt`."""
         self.interrupted = False
 
     def close(self) -> None:
-        """End the processes, and the server with the last that uses it."""
+        """End the processes; if no other ForkServer uses the server's process, end it too."""
         self.interrupt()
         with self._lock:
             if self._closed:

@@ -1,8 +1,9 @@
 """The verdict of one solution on one case, in each direction.
 
-`Run` carries a plan out (`call_plan.py`): it has the solution's process asked (`execution.py`), and
-collects findings from its replies, from the shared memory and from the values (`compare.py`). The
-earliest cause is the verdict. The oracle's results never leave the harness's process.
+`PlanRun` carries out a plan (`call_plan.py`): it sends requests to the solution's process
+(`execution.py`) and collects findings from the replies, the shared memory and the values
+(`compare.py`). The finding with the earliest cause is the verdict. The oracle's results never leave
+the harness's process.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from common.wire import Reply, Result
 
 ORDER = list(VERDICTS)
 Described = dict[str, Result | None]
-"""Results by name as a reply describes them; None for a gradient that autograd does not give."""
+"""The results in a reply, by name; None for a gradient that autograd does not return."""
 LONGEST_REPEATS = 5.0
-"""Seconds after which a case is not answered again; calls of 20 ms and less reach all repeats."""
+"""Seconds after which a case is not repeated; calls of 20 ms or less get all repeats."""
 FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
-SAME = "the same inputs, of calls that live at the same time"
+SAME = "the same inputs, in concurrent calls"
 NO_GRADIENT = Finding("UNSUPPORTED", "the output has no grad_fn")
 PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
-"""The verdicts that are of certain programs, which Triton's interpreter alone can name."""
+"""The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 
 
 def grade_case(
@@ -42,12 +43,12 @@ def grade_case(
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 
-    The solution is asked what its plan says; where nothing is wrong after that, it answers up to
-    `repeats` times more. With `keep`, a verdict of wrong values has them with it, if they are few.
+    The worker answers the plan's calls and, if nothing is wrong, up to `repeats` repetitions of the
+    latest call. With `keep`, a verdict of wrong values includes the results if they are small.
     """
     run = PlanRun(problem, worker)
-    for each in run.plan.rounds:
-        run.carry_out(each)
+    for plan_round in run.plan.rounds:
+        run.carry_out(plan_round)
     start = time.monotonic()
     for _ in range(repeats):
         run.repeat()
@@ -57,38 +58,38 @@ def grade_case(
 
 
 class PlanRun:
-    """One plan under way: what was asked, and what was found."""
+    """A plan in progress: the calls made so far, and their findings."""
 
     def __init__(self, problem: Problem, worker: Worker) -> None:
-        """Draw the plan, and reserve the memory that it takes."""
+        """Draw the plan, and reserve its memory."""
         self.problem, self.worker = problem, worker
         self.plan = plan_of(problem, worker.solution)
         self.execution = Execution(problem, worker, self.plan)
         self.directions = [direction for direction in DIRECTIONS if self.execution.names(direction)]
         self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
         self.notes: list[str] = []
-        """Lines on what decides nothing."""
-        self._asked: list[Attempt] = []
-        """Those in the usual mode."""
+        """Remarks that do not affect the verdict."""
+        self._requested: list[Attempt] = []
+        """The attempts in the usual mode whose forward was requested."""
         self._alive: list[Attempt] = []
-        """Those whose outputs live: of the round's calls."""
-        self._ready: set[Attempt] = set()
-        """Those whose output can be differentiated."""
+        """The attempts of the current round whose outputs are live."""
+        self._differentiable: set[Attempt] = set()
+        """The attempts whose output can be differentiated."""
         self._errors: dict[Direction, list[float | None]] = {}
-        """The error of each result that was compared, in units of eager's own."""
+        """The error of each compared result, in units of eager's error."""
 
     # --- steps ------------------------------------------------------------------------------------
 
-    def carry_out(self, steps: Round) -> None:
+    def carry_out(self, plan_round: Round) -> None:
         """Take the steps of a round, if its condition holds, until a request fails.
 
         A failure ends the round, since the next process would not know the earlier calls.
         """
-        if not self._holds(steps.condition):
+        if not self._holds(plan_round.condition):
             return
         self._alive = []
-        for do, attempt in steps.steps:
-            if not self._take(do, attempt):
+        for action, attempt in plan_round.steps:
+            if not self._take_step(action, attempt):
                 return
 
     def _holds(self, condition: RoundCondition) -> bool:
@@ -96,18 +97,21 @@ class PlanRun:
             case RoundCondition.ALWAYS:
                 return True
             case RoundCondition.ANSWERED:
-                return self.execution.answered["forward"].issuperset(self._asked)
+                return self.execution.answered["forward"].issuperset(self._requested)
             case RoundCondition.FORWARD_RIGHT:
                 ended = ENDED & {finding.verdict for finding in self.findings["backward"]}
                 return not self.findings["forward"] and not ended
 
-    def _take(self, do: Action, attempt: Attempt) -> bool:
-        """Take a step; return False where a request failed."""
-        match do:
+    def _take_step(self, action: Action, attempt: Attempt) -> bool:
+        """Take a step; return False if its request failed."""
+        match action:
             case Action.FORWARD:
                 return self._forward(attempt)
             case Action.BACKWARD:
-                return attempt not in self._ready or self._ask("backward", attempt)[0] is not None
+                return (
+                    attempt not in self._differentiable
+                    or self._ask("backward", attempt)[0] is not None
+                )
             case Action.OUTPUT:
                 self._look_again(attempt, "forward")
             case Action.GRADIENTS:
@@ -118,19 +122,19 @@ class PlanRun:
 
     def _forward(self, attempt: Attempt) -> bool:
         if not attempt.further:
-            self._asked.append(attempt)
+            self._requested.append(attempt)
         results, failure = self._ask("forward", attempt, alive=self._alive)
         if results is None:
             return False
         self._alive.append(attempt)
         if self._has_backward(attempt, results[OUTPUT], failure):
-            self._ready.add(attempt)
+            self._differentiable.add(attempt)
         return True
 
     def _has_backward(
         self, attempt: Attempt, output: Result | None, failure: Finding | None
     ) -> bool:
-        """Return whether the output can be differentiated; if not, add that to the findings."""
+        """Return whether to request a backward; if the output does not allow it, add a finding."""
         findings = self.findings["backward"]
         if not self.execution.names("backward", attempt) or (attempt.further and findings):
             return False
@@ -146,44 +150,43 @@ class PlanRun:
         return differentiable
 
     def _look_again(self, attempt: Attempt, direction: Direction) -> None:
-        """Find a result of one call that changed when the next was made."""
+        """Add a finding for each result of the call that a later call changed."""
         if attempt not in self.execution.answered[direction]:
             return
         for name in self.execution.names(direction, attempt):
             later = self.execution.later(name, attempt)
             if isinstance(later, dict):
-                self.findings[direction].append(_failure_in_words(later))
+                self.findings[direction].append(_failure_finding(later))
             else:
                 result = self.execution.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
 
     def repeat(self) -> None:
-        """Ask for the latest attempt once more, in its own place, if nothing is wrong so far."""
+        """Repeat the latest attempt in its own memory, if nothing is wrong so far."""
         first, latest = self.plan.first, self.plan.latest
         for direction in self.directions:
             findings = self.findings[direction]
             if findings or self._ask(direction, latest)[1]:
                 return
             for name in self.execution.names(direction):
-                before, now = (self.execution.result(name, each) for each in (first, latest))
-                findings += differing(name, before, now)
+                before = self.execution.result(name, first)
+                findings += differing(name, before, self.execution.result(name, latest))
 
     # --- replies ----------------------------------------------------------------------------------
 
     def _ask(
-        self, direction: Direction, attempt: Attempt, **how: Any
+        self, direction: Direction, attempt: Attempt, **options: Any
     ) -> tuple[Described | None, Finding | None]:
-        """Return the results of one request, and the finding that it leads to before comparisons.
+        """Return the results of one request, None if it failed, and its failure, if any.
 
-        There are no results where the request failed.
-        Where forward fails, backward has the same finding. A further mode's forward counts for
-        itself.
+        The failure is added to the findings. A request for forward that fails in the usual mode
+        fails backward too.
         """
         forward = direction == "forward"
         ask = self.execution.forward if forward else self.execution.backward
-        reply = ask(attempt, **how)
-        results = _described(reply, direction, self.execution.names(direction, attempt))
-        failure = _failure_in_words(reply) if results is None else self._failure(results)
+        reply = ask(attempt, **options)
+        results = _parse_results(reply, direction, self.execution.names(direction, attempt))
+        failure = _failure_finding(reply) if results is None else self._failure(results)
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
         if failure:
@@ -193,9 +196,10 @@ class PlanRun:
         return results, failure
 
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
-        """Add a failure to the findings; what a further mode leaves unsupported is noted alone.
+        """Add a failure to the findings, or only to the notes if a further mode is unsupported.
 
-        Coverage must not depend on the draw. A pool of threads that writes slices is no fault.
+        Coverage must not depend on the drawn mode. A thread pool that writes slices is not a fault
+        either, although it fails in inference mode.
         """
         noted = failure.verdict == "UNSUPPORTED" or failure.kind is Kind.INFERENCE_THREAD
         if attempt.further and noted:
@@ -204,7 +208,7 @@ class PlanRun:
             self.findings[direction].append(failure)
 
     def _failure(self, results: Described) -> Finding | None:
-        """Return the first failure in the memory, or in a result's shape and dtype."""
+        """Return the first failure in the guard bytes, the inputs, or a result's shape or dtype."""
         if overrun := self.execution.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
         if changed := self.execution.memory.changed():
@@ -212,9 +216,9 @@ class PlanRun:
         for name, result in results.items():
             if result is None:
                 return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
-            size, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
-            if result.shape != size:
-                reason = f"{label(name)} has shape {result.shape}, expected {size}"
+            shape, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
+            if result.shape != shape:
+                reason = f"{label(name)} has shape {result.shape}, expected {shape}"
                 return Finding("INCORRECT_SHAPE", reason)
             if result.dtype != dtype:
                 reason = f"{label(name)} is {result.dtype}, expected {dtype}"
@@ -224,29 +228,30 @@ class PlanRun:
     # --- values -----------------------------------------------------------------------------------
 
     def _compare(self, first: Attempt) -> None:
-        """Compare the results of each direction, if every call that was asked has them."""
+        """Compare the results of each direction in which every requested call has results."""
         plan, result = self.plan, self.execution.result
-        several = [
-            attempt for attempt in (first, plan.latest, plan.other) if attempt in self._asked
+        attempts = [
+            attempt for attempt in (first, plan.latest, plan.other) if attempt in self._requested
         ]
-        concurrent = [each for each in plan.concurrent if each in self._asked]
+        concurrent = [attempt for attempt in plan.concurrent if attempt in self._requested]
         for direction in self.directions:
             findings, answered = self.findings[direction], self.execution.answered[direction]
-            if not answered.issuperset(self._asked):
+            if not answered.issuperset(self._requested):
                 if answered and {finding.verdict for finding in findings} == {"UNSUPPORTED"}:
                     findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
                 continue
             self._errors[direction] = []
             for name in self.execution.names(direction):
-                results = [result(name, attempt) for attempt in several if attempt]
-                here, error = compare(self.problem, name, *results)
-                for each in concurrent:
-                    here = here or differing(name, results[1], result(name, each), SAME)
-                findings += here
+                results = [result(name, attempt) for attempt in attempts if attempt]
+                new_findings, error = compare(self.problem, name, *results)
+                for attempt in concurrent:
+                    if not new_findings:
+                        new_findings = differing(name, results[1], result(name, attempt), SAME)
+                findings += new_findings
                 self._errors[direction].append(error)
 
     def _compare_alone(self, attempt: Attempt) -> None:
-        """Compare the results of a further mode, where nothing else is wrong with a direction."""
+        """Compare the results of a further mode in each direction without findings."""
         for direction in self.directions:
             findings = self.findings[direction]
             if findings or attempt not in self.execution.answered[direction]:
@@ -255,8 +260,8 @@ class PlanRun:
                 result = self.execution.result(name, attempt)
                 findings += wrong_values(self.problem, name, result, attempt.mode.text)
 
-    def _kept(self, direction: Direction) -> dict[str, torch.Tensor]:
-        """Return the first call's results in host memory, if there are any and they are small."""
+    def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the first call's results in host memory; no results if they are large."""
         first, names = self.plan.first, self.execution.names(direction)
         count = sum(self.problem.shapes[name].numel() for name in names)
         if first not in self.execution.answered[direction] or count > FEW:
@@ -266,19 +271,19 @@ class PlanRun:
     # --- the verdict ------------------------------------------------------------------------------
 
     def verdict(self, direction: Direction, keep: bool = False) -> Verdict:
-        """Return the earliest cause as the verdict; a failure comes before `UNSUPPORTED`.
+        """Return the finding with the earliest cause; a failure comes before `UNSUPPORTED`.
 
-        Only compared results pass, whatever the replies said.
+        Only compared results pass, whatever the replies claim.
         """
-        errors = [each for each in self._errors.get(direction, []) if each is not None]
-        nothing = Finding("CRASHED", "no result was compared")
-        without = Finding("PASSED", "") if self._errors.get(direction) else nothing
+        errors = [error for error in self._errors.get(direction, []) if error is not None]
+        not_compared = Finding("CRASHED", "no result was compared")
+        default = Finding("PASSED", "") if self._errors.get(direction) else not_compared
         finding = min(
-            self.findings[direction] or [without],
-            key=lambda found: (found.verdict in FINE, ORDER.index(found.verdict)),
+            self.findings[direction] or [default],
+            key=lambda finding: (finding.verdict in FINE, ORDER.index(finding.verdict)),
         )
         passed = finding.verdict == "PASSED"
-        kept = keep and finding.verdict == "INCORRECT_NUMERICAL"
+        keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
         return Verdict(
             solution=self.worker.solution.name,
             op=self.problem.op.name,
@@ -291,41 +296,41 @@ class PlanRun:
             notes=tuple(self.notes) if passed else (),
             picture=finding.picture,
             plan="" if finding.verdict in FINE else str(self.plan),
-            results=self._kept(direction) if kept else {},
+            results=self._first_results(direction) if keep_results else {},
         )
 
-    def _programs(self, direction: Direction, found: Finding) -> str:
-        """Return the two programs that conflict where results differ, to follow the reason.
+    def _programs(self, direction: Direction, finding: Finding) -> str:
+        """Return the two conflicting programs if results differ, as the end of the reason.
 
-        On a GPU, return the command that names the programs that a failure is of.
+        On a GPU, return the command that names the programs of the failure.
         """
-        illegal = found.kind is Kind.ILLEGAL_ACCESS
-        named = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else found.verdict)
+        illegal = finding.kind is Kind.ILLEGAL_ACCESS
+        programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
         solution = self.worker.solution
-        if named and self.problem.device == "cuda" and not solution.peer:
-            return f" (nox -s check -- {solution.handle} --device cpu names {named})"
-        if found.verdict != "NONDETERMINISTIC":
+        if programs and self.problem.device == "cuda" and not solution.peer:
+            return f" (nox -s check -- {solution.handle} --device cpu names {programs})"
+        if finding.verdict != "NONDETERMINISTIC":
             return ""
         conflict = self.execution.conflict(self.plan.latest, direction)
         return f": {conflict}" if conflict else ""
 
 
-# --- the form of a reply --------------------------------------------------------------------------
+# --- replies as findings --------------------------------------------------------------------------
 
 
-def _described(reply: Reply, direction: Direction, names: Iterable[str]) -> Described | None:
-    """Return each result that was asked for as the reply describes it; None for a failure.
+def _parse_results(reply: Reply, direction: Direction, names: Iterable[str]) -> Described | None:
+    """Return the requested results in a reply; None if the reply is a failure or is malformed.
 
-    Only a comparison can pass: a process that says `PASSED` of itself sent no reply.
+    Only a comparison can pass: a reply with the verdict `PASSED` is malformed.
     """
     try:
-        found = msgspec.convert({OUTPUT: reply} if direction == "forward" else reply, Described)
+        results = msgspec.convert({OUTPUT: reply} if direction == "forward" else reply, Described)
     except msgspec.ValidationError:
         return None
-    return found if found.keys() == set(names) else None
+    return results if results.keys() == set(names) else None
 
 
-def _failure_in_words(reply: Reply) -> Finding:
+def _failure_finding(reply: Reply) -> Finding:
     if reply.get("verdict") in ORDER[1:] and "reason" in reply:
         return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
     return Finding("CRASHED", NO_REPLY)

@@ -1,7 +1,7 @@
-"""The GPU memory that a run may take, what grading a case needs of it, and what is freed first.
+"""The GPU memory budget of a run, the memory that a case needs, and the order of freeing memory.
 
-The budget is the memory that is free when the run starts, or less where the user says so. Whatever
-the harness needs of it is taken from no solution: where both do not fit, fewer solutions run at the
+The budget is the memory that is free when the run starts, or less if the user says so. The
+harness's needs do not reduce a solution's memory: if both do not fit, fewer solutions run at the
 same time, idle processes end, and the truth moves to host memory (`Problem.low_memory`).
 """
 
@@ -25,86 +25,86 @@ if TYPE_CHECKING:
 
 GIB = 1 << 30
 CONTEXT = 600 << 20
-"""The bytes that a process takes of a GPU before its first tensor: context, kernels, libraries."""
+"""The GPU bytes of a process before its first tensor: context, kernels, libraries."""
 
 PIECES = GIB // 2
-"""The bytes that the oracle takes for one piece at a time."""
+"""The bytes that the oracle needs for one piece at a time."""
 IDLE = 2 * CONTEXT
-"""The bytes that the harness and eager's idle process take."""
+"""The bytes of the two CUDA contexts of the harness and of eager's idle process."""
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """The bytes of GPU memory that one case takes of any solution, as far as can be foreseen."""
+    """An estimate of the GPU memory in bytes that a case needs, the same for every solution."""
 
     data: int
-    """Of one call's inputs, upstream gradient, output and gradients."""
+    """The bytes of one call's inputs, upstream gradient, output and gradients."""
     own: int
-    """Of a call beyond its inputs, results included, taken to be eager's."""
+    """The bytes that a call allocates, results included; estimated as eager's allocations."""
     far: bool = False
-    """Whether a view's elements lie gigabytes apart."""
+    """Whether the elements of a view lie gigabytes apart."""
 
     @classmethod
     def by(cls, op: Op[Any], case: Case) -> Footprint:
-        """Return the memory of a case of an op; a far view spans that of two arguments."""
+        """Return the footprint of a case; two of its arguments may be far views."""
         data = sum(op.work(case, direction).bytes for direction in DIRECTIONS)
         return cls(data + 2 * case.span, op.workspace(case), bool(case.span))
 
     @property
     def least(self) -> int:
-        """Return the bytes that the case takes with one solution, contexts included."""
+        """Return the bytes that the case needs at least: with one solution, contexts included."""
         return IDLE + self.problem(low_memory=True) + self.graded(low_memory=True)
 
     @property
     def solved(self) -> int:
-        """Return the bytes that computing the truth and eager's error takes, inputs included."""
+        """Return the bytes to compute the truth and eager's error, inputs included."""
         return 3 * self.data + PIECES + self.own
 
     def problem(self, low_memory: bool) -> int:
-        """Return the bytes of the inputs and, unless it is on the host, of the truth."""
+        """Return the bytes of the inputs, and of the truth unless it is in host memory."""
         return (1 if low_memory else 5) * self.data // 2
 
     def graded(self, low_memory: bool) -> int:
-        """Return the bytes that grading one solution needs beside the problem.
+        """Return the bytes that grading one solution needs in addition to the problem.
 
-        The harness keeps copies of the results; where two calls live at the same time, the truth
-        of the other inputs is in float64. A low-memory execution makes one call at a time and keeps
-        copies on the host.
+        The harness keeps copies of the results; if two calls are live at the same time, it also
+        keeps the truth of the other inputs, in float64. A low-memory execution makes one call at a
+        time and keeps the copies in host memory.
         """
-        kept = (1 if low_memory else 8) * self.data // 2
+        copies = (1 if low_memory else 8) * self.data // 2
         process = CONTEXT + 5 * self.own // 4
-        return process + self.shared(low_memory) + kept
+        return process + self.shared(low_memory) + copies
 
     def shared(self, low_memory: bool) -> int:
         """Return the bytes of the memory that is shared with a solution's process.
 
-        In it lie up to two sets of inputs and three of results.
+        The memory holds up to two sets of inputs and three sets of results.
         """
         return (2 if low_memory else 6) * self.data // 2
 
     def low_memory(self, budget: int) -> bool:
-        """Return whether the harness must keep the truth and the results on the host."""
+        """Return whether the harness must keep the truth and the results in host memory."""
         return IDLE + self.problem(False) + self.graded(False) > budget
 
     @property
     def timed(self) -> int:
-        """Return the bytes that timing one solution beside eager needs beside the problem.
+        """Return the bytes that timing one solution next to eager needs in addition to the problem.
 
-        Two inputs and one set of results in the solution's shared memory, and the inputs as they
-        were drawn; eager's inputs, and the buffers of a copy; what both calls take by themselves.
+        The sum of two sets of inputs and one set of results in the solution's shared memory, the
+        inputs as drawn, eager's inputs, the buffers of a copy, and both calls' own allocations.
         """
         return CONTEXT + 7 * self.data // 2 + 5 * self.own // 2
 
 
 class DeviceMemory:
-    """The budget of one run, and what is left of it."""
+    """The memory budget of one run, and the part of it that is left."""
 
     def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
-        """Take the budget in bytes, at most the free memory, which is the default.
+        """Set the budget.
 
         Args:
             free: Returns the device's free bytes.
-            budget: The bytes that the run may take.
+            budget: The bytes that the run may use, at most the free bytes, which are the default.
         """
         self._free = free
         start = free()
@@ -114,49 +114,53 @@ class DeviceMemory:
 
     @property
     def limit(self) -> int | None:
-        """Return the bytes that a solution's process may take, None where all is the run's."""
+        """Return the bytes that a solution's process may use; None if the run may use all."""
         return max(self.budget - IDLE, 1) if self._others else None
 
     @classmethod
     def of(cls, device: str, budget: int | None = None) -> DeviceMemory:
-        """Return the budget of a device, `cuda` or `cpu`, whose memory is not counted."""
+        """Return the budget of a device: `cuda`, or `cpu`, whose memory is unlimited."""
         if device != "cuda":
             return cls(lambda: sys.maxsize, budget)
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # of an earlier step
+            torch.cuda.empty_cache()  # release memory that an earlier step cached
         return cls(_free, budget)
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that nothing takes now; the others are in the peak."""
+        """Return the bytes of the budget that are free now; each reading counts for `peak`."""
         left = self._free() - self._others
         self._least = min(self._least, left)
         return left
 
     @property
     def peak(self) -> int:
-        """Return the most bytes that were taken whenever they were looked at."""
+        """Return the most bytes that were in use at any reading of `left`."""
         return self.budget - self._least
 
 
 class MemoryBudget:
-    """The memory of a run, and the workers that share it."""
+    """Shares the memory budget of a run among the workers."""
 
     def __init__(self, memory: DeviceMemory) -> None:
         """Start without workers."""
         self.memory = memory
         self.workers: list[Worker] = []
         self._busy: dict[Worker, int] = {}
-        """The workers that are being asked, with the bytes that each may need."""
-        self._asked: dict[Worker, float] = {}
-        """When each worker's latest case ended, by the monotonic clock."""
+        """The workers with a case under way, with the bytes that the case may need."""
+        self._last_used: dict[Worker, float] = {}
+        """The time at which each worker's latest case ended, by the monotonic clock."""
         self._changed = threading.Condition()
 
     def together(self, largest: Footprint, timed: bool) -> int:
-        """Return how many solutions may live at the same time, each in a process of its own.
+        """Return the number of solutions that may have a process at the same time.
 
-        Each takes the memory of a CUDA context even when idle, beside the largest case, which is
-        timed too or only graded.
+        Each process needs the memory of a CUDA context even when idle, in addition to the largest
+        case.
+
+        Args:
+            largest: The footprint of the largest case.
+            timed: Whether cases are timed too, not only graded.
         """
         low_memory = largest.low_memory(self.memory.budget)
         step = max(largest.graded(low_memory), largest.timed * timed)
@@ -167,7 +171,7 @@ class MemoryBudget:
     def needed(footprint: Footprint, solutions: int) -> int:
         """Return the bytes of a case under way: its problem, and all solutions graded on it.
 
-        A case with a far view counts as none here: it waits until it fits; see `taken`.
+        A case with a far view counts as 0 bytes here: it waits in `taken` until it fits.
         """
         if footprint.far:
             return 0
@@ -175,7 +179,10 @@ class MemoryBudget:
 
     @contextlib.contextmanager
     def taken(self, worker: Worker, footprint: Footprint) -> Iterator[None]:
-        """Wait until the case fits beside those under way, or none is; then make room for it."""
+        """Wait until the case fits next to the cases under way, if any; then free memory for it.
+
+        The memory counts as taken within the context.
+        """
         low_memory = footprint.low_memory(self.memory.budget)
         needed = footprint.graded(low_memory)
         most = self.memory.budget - IDLE - footprint.problem(low_memory)
@@ -189,23 +196,23 @@ class MemoryBudget:
             yield
         finally:
             with self._changed:
-                _ = self.memory.left  # for the peak, while the case is there
+                _ = self.memory.left  # updates the peak while the case holds its memory
                 del self._busy[worker]
-                self._asked[worker] = time.monotonic()
+                self._last_used[worker] = time.monotonic()
                 self._changed.notify_all()
 
     def make(self, needed: int, keep: Collection[Worker]) -> bool:
-        """Free memory until so many bytes are left; return whether they are.
+        """Free memory until the needed bytes are left; return whether they are.
 
-        The harness's cache goes first, then the shared memory of the workers that are not kept,
-        then their processes, as many as it takes. The worker that was asked last goes last.
+        In order: empty the harness's cache, free the other workers' shared memory, and end their
+        processes, each time the least recently used worker first.
 
         Args:
             needed: The bytes.
-            keep: The workers that are kept as they are.
+            keep: The workers that are not touched.
         """
         others = [worker for worker in self.workers if worker not in keep]
-        others.sort(key=lambda worker: self._asked.get(worker, 0.0))
+        others.sort(key=lambda worker: self._last_used.get(worker, 0.0))
         releases, ends = [worker.release for worker in others], [worker.close for worker in others]
         for step in (_empty_cache, *releases, *ends):
             if self.memory.left >= needed:
@@ -216,20 +223,20 @@ class MemoryBudget:
 
     @contextlib.contextmanager
     def isolated(self, worker: Worker) -> Iterator[None]:
-        """Keep every process but the worker's from running, and start that one anew."""
-        for each in self.workers:
-            each.close()
-        gc.collect()  # the frames of an exception hold a case's tensors
+        """End every process; within the context, only the worker may start a new one."""
+        for other in self.workers:
+            other.close()
+        gc.collect()  # the frames of an exception may hold a case's tensors
         _empty_cache()
         with worker.isolated():
             yield
 
     def has_company(self, worker: Worker) -> bool:
-        """Return whether other workers may be asked beside this one."""
+        """Return whether other workers may run at the same time as this one."""
         return len(self.workers) > 1 and not worker.is_isolated
 
     def make_for_problem(self, footprint: Footprint) -> None:
-        """Make room for a problem that is about to be computed, beside the cases under way."""
+        """Free memory to compute a problem; leave the workers with a case under way untouched."""
         with self._changed:
             self.make(footprint.solved, self._busy)
 

@@ -1,6 +1,6 @@
-"""Where a result is wrong: its wrong elements in the op's own words, and in a small picture.
+"""Describe the wrong elements of a result in the op's terms, and draw them in a small picture.
 
-For example "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
+For example: "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
 rotated), every batch and head".
 """
 
@@ -16,16 +16,16 @@ from common.spec import Axis
 from common.verdicts import RIGHT, SOME, WRONG, Picture
 
 FEW = 4
-"""So many single indices are listed."""
+"""The most single indices that are listed."""
 MOST_RIGHT = 2
-"""So many right indices are listed beside a range."""
+"""The most right indices that are listed after a range."""
 RUNS = 3
-"""So many ranges are listed."""
+"""The most ranges that are listed."""
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 WITHIN = 3
-"""From so many wrong indices on, it says something that they lie within one part."""
+"""The fewest wrong indices for which "within" a part is reported."""
 ROWS, COLUMNS = 24, 64
-"""The most cells of a picture."""
+"""The most rows and the most columns of a picture."""
 
 
 def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
@@ -39,34 +39,36 @@ def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
     if count == mask.numel():
         return "every element"
     wrong = _indices(mask)
-    several = list(zip(wrong, axes, mask.shape, strict=True))
-    words = [_some(*each) for each in several if len(each[0]) < each[2]]
-    if whole := [axis.name for found, axis, size in several if len(found) == size > 1]:
-        words.append(f"every {_listed(whole)}")
+    dimensions = list(zip(wrong, axes, mask.shape, strict=True))
+    words = [
+        _some(indices, axis, size) for indices, axis, size in dimensions if len(indices) < size
+    ]
+    if full := [axis.name for indices, axis, size in dimensions if len(indices) == size > 1]:
+        words.append(f"every {_listed(full)}")
     if count < math.prod(map(len, wrong)):
-        words.append("not all of those")  # their number follows, out of all elements
+        words.append("not all of those")  # the caller appends the number of wrong elements
     return ", ".join(words)
 
 
 def _indices(mask: torch.Tensor) -> list[list[int]]:
-    """Return the indices of each dimension at which any element is wrong, in order."""
-    found = []
-    while mask.dim():  # each dimension goes in turn, so that a large mask is read twice
-        found.append(mask.flatten(0, -2).any(0) if mask.dim() > 1 else mask)
+    """Return, for each dimension in order, the indices at which any element is wrong."""
+    by_dimension = []
+    while mask.dim():  # reduce the last dimension in turn: the full mask is read only twice
+        by_dimension.append(mask.flatten(0, -2).any(0) if mask.dim() > 1 else mask)
         mask = mask.any(-1)
-    return [each.nonzero().flatten().tolist() for each in reversed(found)]
+    return [is_wrong.nonzero().flatten().tolist() for is_wrong in reversed(by_dimension)]
 
 
 def _some(wrong: Sequence[int], axis: Axis, size: int) -> str:
-    """Describe some of a dimension's indices, and the part that they are or lie within."""
+    """Describe the wrong indices of a dimension, and name the part that they fill or lie within."""
     part = _part(wrong, axis)
     return f"{_set(wrong, axis, size, bool(part))}{part}"
 
 
 def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
-    """Describe some of a dimension's indices by the first form that fits.
+    """Describe the wrong indices of a dimension by the first form that fits.
 
-    `named` says that the name of a part follows, so that the right indices need not be listed.
+    If `named`, the name of a part follows, and the right indices need not be listed.
     """
     runs, count = list(_runs(wrong)), len(wrong)
     first, last = wrong[0], wrong[-1]
@@ -93,7 +95,7 @@ def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
     words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
     if len(right) <= MOST_RIGHT and not named:
         return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
-    if last == size - 1 and size - first < first:  # what is behind the last whole tile
+    if last == size - 1 and size - first < first:  # probably the part after the last full tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
     return f"{words} of {size}"
 
@@ -103,7 +105,7 @@ def _span(first: int, last: int) -> str:
 
 
 def _runs(wrong: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last index of each unbroken range."""
+    """Yield the first and the last index of each range of consecutive indices."""
     first = wrong[0]
     for one, other in pairwise(wrong):
         if other != one + 1:
@@ -113,31 +115,31 @@ def _runs(wrong: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def _part(wrong: Sequence[int], axis: Axis) -> str:
-    """Return the named part that the indices are, or else the smallest one that holds them."""
-    found = set(wrong)
-    holding = [name for name, part in axis.parts.items() if found.issubset(part)]
-    if not holding:
+    """Return the smallest named part that contains the indices, in brackets; "" if none does."""
+    indices = set(wrong)
+    containing = [name for name, part in axis.parts.items() if indices.issubset(part)]
+    if not containing:
         return ""
-    name = min(holding, key=lambda name: len(axis.parts[name]))
-    if len(axis.parts[name]) == len(found):
+    name = min(containing, key=lambda name: len(axis.parts[name]))
+    if len(axis.parts[name]) == len(indices):
         return f" ({name})"
-    return f" (within {name})" if len(found) >= WITHIN else ""
+    return f" (within {name})" if len(indices) >= WITHIN else ""
 
 
 def _listed(words: Sequence[object]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
-    *most, last = map(str, words)
-    return f"{', '.join(most)} and {last}" if most else last
+    *first_words, last = map(str, words)
+    return f"{', '.join(first_words)} and {last}" if first_words else last
 
 
 # --- the picture ----------------------------------------------------------------------------------
 
 
 def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
-    """Return the picture, or None where every element is wrong, or there is only one.
+    """Return a picture of the wrong elements; None if all are wrong or there is only one element.
 
-    A cell stands for a block of indices of both dimensions, and for every index of the others.
-    Blocks have a power of two of indices, so that their edges are the edges of tiles.
+    A cell stands for a block of indices of two dimensions, and for every index of the others.
+    Block sizes are powers of two, so that the edges of blocks are also edges of tiles.
 
     Args:
         mask: The wrong elements, bool, in any shape.
@@ -159,37 +161,41 @@ def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
 
 
 def _block(size: int, most: int) -> int:
-    """Return the least power of two of which `most` blocks hold `size` indices."""
+    """Return the smallest power of two for which `most` blocks of it cover `size` indices."""
     return 1 << (-(-size // most) - 1).bit_length()
 
 
 def _shares(mask: torch.Tensor) -> torch.Tensor:
-    """Return the share of wrong elements in each block, at most COLUMNS blocks a dimension."""
+    """Return the share of wrong elements in each block, with at most COLUMNS blocks per dimension.
+
+    The largest dimension is reduced first, which saves the most work.
+    """
     shares = mask
-    for dim in sorted(range(mask.dim()), key=lambda dim: -mask.shape[dim]):  # the most goes first
+    for dim in sorted(range(mask.dim()), key=lambda dim: -mask.shape[dim]):
         blocks = shares.split(_block(mask.shape[dim], COLUMNS), dim)
         shares = torch.stack([block.mean(dim, dtype=torch.float32) for block in blocks], dim)
     return shares
 
 
 def _variation(shares: torch.Tensor, pair: tuple[int, int]) -> tuple[float, int]:
-    """Return the variance of the share over the cells of two dimensions, then their number."""
+    """Return the variance of the shares over the cells of two dimensions, and the cell count."""
     others = [dim for dim in range(shares.dim()) if dim not in pair]
     cells = shares.mean(others) if others else shares
     return round(float(cells.var(correction=0)), 6), cells.numel()
 
 
 def _cells(mask: torch.Tensor, pair: tuple[int, int], block: tuple[int, int]) -> tuple[str, ...]:
-    """Return the rows of the picture, a mark for each cell."""
+    """Return the rows of the picture, one mark per cell."""
     others = [dim for dim in range(mask.dim()) if dim not in pair]
     some, every = (mask.any(others), mask.all(others)) if others else (mask, mask)
-    both = torch.stack((some, every)).cpu()
+    stacked = torch.stack((some, every)).cpu()
     return tuple(
-        "".join(_mark(cell) for cell in row.split(block[1], 2)) for row in both.split(block[0], 1)
+        "".join(_mark(cell) for cell in row.split(block[1], 2))
+        for row in stacked.split(block[0], 1)
     )
 
 
 def _mark(cell: torch.Tensor) -> str:
-    """Return the mark of a cell: whether any of its elements is wrong, and whether all are."""
+    """Return the mark of a cell: all, some or none of its elements are wrong."""
     some, every = cell
     return WRONG if every.all() else SOME if some.any() else RIGHT

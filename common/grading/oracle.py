@@ -1,4 +1,4 @@
-"""The reference's results: in float64, piece by piece, and in the case's dtype, as a whole."""
+"""The reference's results: in float64 (the oracle), and in the case's dtype (eager)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from common.spec import Op
 from common.wire import OUTPUT
 
 PIECE = 1 << 22
-"""The elements of the output, or of any tensor on the way to it, in one piece of the oracle."""
+"""The most elements of the output, or of an intermediate tensor, in one piece of the oracle."""
 Results = dict[str, torch.Tensor]
 """The output and the gradients, by name."""
 
@@ -20,58 +20,58 @@ Results = dict[str, torch.Tensor]
 def truth(
     op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
 ) -> Results:
-    """Return the reference's results in float64: that is the oracle.
+    """Return the oracle: the reference's results in float64.
 
-    The slices along `op.split` are computed a few at a time, so that little memory is taken beyond
-    the results; a gradient of an argument that all slices share is the sum of theirs.
+    The slices along `op.split` are computed a few at a time, to save memory. The gradient of an
+    argument that all slices share is the sum of their gradients.
 
     Args:
         op: The op.
-        arguments: The arguments of one call; every floating-point one is taken in float64, rope's
-            freqs too.
+        arguments: The arguments of one call; all floating-point tensors are converted to float64,
+            including rope's freqs.
         grad_output: The gradient of the output.
-        gradients: Compute them too; without, the output alone costs a third of the work.
+        gradients: Whether to compute the gradients; without them the work is a third.
     """
     split = op.split.arguments
-    wanted = op.differentiable if gradients else ()
+    differentiable = op.differentiable if gradients else ()
     shared = {
-        name: _double(value, name in wanted)
+        name: _double(value, name in differentiable)
         for name, value in arguments.items()
         if name not in split
     }
-    results = {OUTPUT: _like(grad_output)}
-    results |= {name: _like(arguments[name]) for name in wanted if name in split}
-    for place in _pieces(op, shared, grad_output):
-        ours = {name: _double(arguments[name].narrow(dim, *place), name in wanted)
-                for name, dim in split.items() if name in arguments}  # fmt: skip
-        ready = shared | ours
-        output = op.reference(**ready)
-        results[OUTPUT].narrow(op.split.output, *place).copy_(output.detach())
-        if wanted:
-            above = grad_output.narrow(op.split.output, *place).double()
-            output.backward(above, inputs=[ready[name] for name in wanted])
-        for name in wanted:
+    results = {OUTPUT: _empty_double(grad_output)}
+    results |= {name: _empty_double(arguments[name]) for name in differentiable if name in split}
+    for piece in _pieces(op, shared, grad_output):
+        own = {name: _double(arguments[name].narrow(dim, *piece), name in differentiable)
+               for name, dim in split.items() if name in arguments}  # fmt: skip
+        inputs = shared | own
+        output = op.reference(**inputs)
+        results[OUTPUT].narrow(op.split.output, *piece).copy_(output.detach())
+        if differentiable:
+            upstream = grad_output.narrow(op.split.output, *piece).double()
+            output.backward(upstream, inputs=[inputs[name] for name in differentiable])
+        for name in differentiable:
             if name in split:
-                results[name].narrow(split[name], *place).copy_(ours[name].grad)
-    return results | {name: shared[name].grad for name in wanted if name not in split}
+                results[name].narrow(split[name], *piece).copy_(own[name].grad)
+    return results | {name: shared[name].grad for name in differentiable if name not in split}
 
 
 def eager(
     op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
 ) -> Results:
-    """Return the reference's results in the arguments' own dtype, computed at once."""
-    # cuBLAS leaves its memory where rows lie 2^30 elements apart: "illegal memory access"
-    ready = {
-        name: _gathered(value).detach().requires_grad_(gradients and name in op.differentiable)
+    """Return the reference's results in the arguments' dtype, computed in one piece."""
+    # cuBLAS fails with "illegal memory access" if rows are 2^30 elements apart
+    inputs = {
+        name: _contiguous(value).detach().requires_grad_(gradients and name in op.differentiable)
         if _is_float(value) else value
         for name, value in arguments.items()
     }  # fmt: skip
-    output = op.reference(**ready)
+    output = op.reference(**inputs)
     if not gradients:
         return {OUTPUT: output}
-    wanted = [ready[name] for name in op.differentiable]
-    found = torch.autograd.grad(output, wanted, _gathered(grad_output))
-    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, found, strict=True))}
+    differentiable = [inputs[name] for name in op.differentiable]
+    grads = torch.autograd.grad(output, differentiable, _contiguous(grad_output))
+    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, grads, strict=True))}
 
 
 def _pieces(
@@ -92,14 +92,14 @@ def _is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def _double(value: Any, wanted: bool) -> Any:
-    return value.detach().double().requires_grad_(wanted) if _is_float(value) else value
+def _double(value: Any, differentiable: bool) -> Any:
+    return value.detach().double().requires_grad_(differentiable) if _is_float(value) else value
 
 
-def _like(tensor: torch.Tensor) -> torch.Tensor:
+def _empty_double(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty(tensor.shape, dtype=torch.float64, device=tensor.device)
 
 
-def _gathered(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or its elements side by side where they lie gigabytes apart."""
+def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor, or a contiguous copy if its elements are gigabytes apart."""
     return tensor.contiguous() if is_far(tensor) else tensor

@@ -1,4 +1,4 @@
-"""A case with its inputs drawn, the oracle's results, and eager's own error as the budget."""
+"""A case with drawn inputs, the oracle's results, and eager's error as the budget."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
 DRAWS_OF_FEW = 8
-"""Draws from which small tensors take their budget."""
+"""The number of draws for the budget of small tensors."""
 Drawn = tuple[dict[str, Any], torch.Tensor]
 """The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
-"""The truth and the budget of each result, by its name."""
+"""The truth and the budget of each result, by name."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A case with its inputs drawn; the oracle's value and the budget of each result."""
+    """A case with drawn inputs, and the truth (from the oracle) and the budget of each result."""
 
     op: Op[Any]
     case: Case
     device: str
-    """`cpu` or `cuda`: where the inputs are, and where results are compared."""
+    """`cpu` or `cuda`: the device of the inputs and of the comparison of results."""
     arguments: dict[str, Any]
     grad_output: torch.Tensor
     solve: Callable[[], Solved] = field(repr=False)
-    """Returns the truth and the budgets; called once, when a result is first compared."""
+    """Returns the truth and the budgets; called once, before the first comparison."""
     draws: Draws
-    """What is drawn for the case, the inputs too; see `seed`."""
+    """The random numbers of the case, including the seed of its inputs."""
     low_memory: bool = False
-    """Whether the GPU's memory is scarce: the host's holds the truth and the results."""
+    """Whether the truth and the results are in host memory, since GPU memory is scarce."""
     unchanged: frozenset[str] = frozenset()
-    """The inputs that are those of the problem of which this is the other."""
+    """The names of the inputs that `other` has copied from the original problem."""
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
-    """All threads that ask at once have the truth computed, and other inputs drawn, once."""
+    """Threads compute the truth and draw other inputs only once."""
 
     @property
     def truth(self) -> Mapping[str, torch.Tensor]:
-        """Return the oracle's results in float64; in host memory where the GPU's is scarce."""
+        """Return the oracle's results in float64, in host memory if GPU memory is scarce."""
         with self._lock:
             return self._solved[0]
 
@@ -67,10 +67,10 @@ class Problem:
 
     @property
     def other(self) -> Problem:
-        """Return the same case with other inputs, drawn once for all workers that are asked it.
+        """Return the same case with other inputs, which are drawn once for all workers.
 
-        Some tensors stay as they are, so that what is kept under one of several does not fit the
-        others. Its budgets are at least these: on few elements eager may be lucky.
+        Some tensors stay unchanged, to expose a solution that caches results under one of its
+        inputs. The budgets are at least this problem's, since eager may be lucky on few elements.
         """
         with self._lock:
             return self._redrawn
@@ -82,21 +82,23 @@ class Problem:
 
     @property
     def summary(self) -> Problem:
-        """Return the problem without the content of its inputs, and without the truth.
+        """Return the problem with inputs on the meta device, and without the truth.
 
-        Without a GPU it has no budgets either where no result was compared.
+        On a CPU it also has no budgets if no result was compared.
         """
         inputs = {name: value.to("meta") if isinstance(value, torch.Tensor) else value
                   for name, value in self.arguments.items()}  # fmt: skip
         budgets = dict(self.budgets) if "_solved" in vars(self) else {}
         grad_output = self.grad_output.to("meta")
-        made = replace(self, arguments=inputs, grad_output=grad_output, solve=lambda: ({}, budgets))
-        assert not made.truth
-        return made
+        summary = replace(
+            self, arguments=inputs, grad_output=grad_output, solve=lambda: ({}, budgets)
+        )
+        assert not summary.truth
+        return summary
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the results: `output`, and each argument that gets a gradient."""
+        """Return the names of the results: `output`, and the arguments with a gradient."""
         return OUTPUT, *(self.op.differentiable if "backward" in self.case.directions else ())
 
     @property
@@ -109,7 +111,7 @@ class Problem:
 
     @property
     def far(self) -> bool:
-        """Return whether the elements of an input lie gigabytes apart."""
+        """Return whether the elements of an input are gigabytes apart."""
         tensors = call_tensors(self.arguments, self.grad_output).values()
         return any(map(is_far, tensors))
 
@@ -117,36 +119,32 @@ class Problem:
     def _redrawn(self) -> Problem:
         draws = Draws(self.draws.number(self.op.name, self.case.name, "other inputs"))
         dice = draws.dice("which")
-        case, same = self.case.varied(dice), _some_of(self.arguments, dice)
+        case, unchanged = self.case.varied(dice), _unchanged_inputs(self.arguments, dice)
         seed = draws.number(self.op.name, case.name, "inputs")
         arguments, grad_output = draw(self.op, case, seed, self.device)
-        arguments |= {name: self.arguments[name] for name in same}
+        arguments |= {name: self.arguments[name] for name in unchanged}
 
-        # what the function below holds, but not this problem: its memory is freed with it
-        op, low_memory, usual, drawn = (
-            self.op,
-            self.low_memory,
-            self._solved[1],
-            (arguments, grad_output),
-        )
+        # `solve` must not hold this problem, whose memory is freed with its last reference
+        op, low_memory, original = self.op, self.low_memory, self._solved[1]
+        drawn = arguments, grad_output
 
         def solve() -> Solved:
-            truth, budgets = _solved(op, case, *drawn, low_memory)
-            return truth, _larger(budgets, usual)
+            truth, budgets = _truth_and_budgets(op, case, *drawn, low_memory)
+            return truth, _larger_budgets(budgets, original)
 
-        return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged=same)
+        return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged)
 
     def axes(self, name: str) -> tuple[Axis, ...]:
-        """Return the dimensions of a result by name."""
+        """Return the axes of the result `name`."""
         return self.op.axes(self.case, self.arguments)[name]
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a result, in host memory where the GPU's is scarce."""
+        """Return a copy of a result, in host memory if GPU memory is scarce."""
         return result.cpu() if self.low_memory and result.is_cuda else result.clone()
 
     @property
     def slack(self) -> float:
-        """Return how many times eager's rms error a result of this case may have."""
+        """Return the largest allowed ratio of a result's rms error to eager's."""
         return self.op.slack[self.case.dtype]
 
 
@@ -155,68 +153,69 @@ def make_problem(
 ) -> Problem:
     """Draw the case's inputs, and compute the oracle's results and the budgets.
 
-    The oracle is the reference in float64; the budget is eager's error. On tensors of fewer than
-    1,000 elements eager may be lucky, so its largest error of eight draws counts there.
+    The oracle is the reference in float64; the budget is eager's error. For tensors of fewer than
+    1,000 elements, on which eager may be lucky, the budget is its largest error over eight draws.
 
-    Without a GPU both are computed when a result is first compared: a solution that does not
-    support the case never needs them.
+    On a CPU both are computed at the first comparison, since a solution that does not support the
+    case never needs them.
 
     Args:
         op: The op.
         case: The case.
-        draws: What is drawn for the case, which no solution may know.
+        draws: The random numbers of the case, which no solution may know.
         device: `cpu` or `cuda`.
-        low_memory: Whether the GPU's memory is scarce: the host's holds the truth and the results.
+        low_memory: Whether to keep the truth and the results in host memory.
 
     Raises:
-        torch.OutOfMemoryError: The GPU's free memory does not hold the case.
+        torch.OutOfMemoryError: The case does not fit in the GPU's free memory.
     """
     seed = draws.number(op.name, case.name, "inputs")
     drawn = draw(op, case, seed, device)
 
     def solve() -> Solved:
-        truth, budgets = _solved(op, case, *drawn, low_memory)
+        truth, budgets = _truth_and_budgets(op, case, *drawn, low_memory)
         if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
-            for again in range(1, DRAWS_OF_FEW):
-                _, others = _solved(op, case, *draw(op, case, seed + again, device), low_memory)
-                budgets = _larger(budgets, others)
+            for offset in range(1, DRAWS_OF_FEW):
+                redrawn = draw(op, case, seed + offset, device)
+                _, others = _truth_and_budgets(op, case, *redrawn, low_memory)
+                budgets = _larger_budgets(budgets, others)
         return truth, budgets
 
-    made = Problem(op, case, device, *drawn, solve, draws, low_memory)
-    if device == "cuda":  # now, while there is room for it
-        _ = made.truth
-    return made
+    problem = Problem(op, case, device, *drawn, solve, draws, low_memory)
+    if device == "cuda":  # compute the truth now, while memory is available
+        _ = problem.truth
+    return problem
 
 
-def _some_of(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
-    """Return the names of some of the tensors of numbers, drawn by lot; of one alone none."""
-    tensors = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor)}
-    numbers = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
-    parts = [part for size in range(1, len(numbers)) for part in combinations(numbers, size)]
-    return frozenset(dice.choice(parts or [()]))
+def _unchanged_inputs(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
+    """Draw a nonempty proper subset of the floating-point tensors; if there is only one, none."""
+    tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
+    floating = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
+    subsets = [names for size in range(1, len(floating)) for names in combinations(floating, size)]
+    return frozenset(dice.choice(subsets or [()]))
 
 
 def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the tensors among a call's arguments, and the upstream gradient, by name."""
+    """Return a call's tensor arguments and its upstream gradient, by name."""
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
     return {**tensors, "upstream": grad_output}
 
 
-def _solved(
+def _truth_and_budgets(
     op: Op[Any], case: Case, arguments: dict[str, Any], grad_output: torch.Tensor, low_memory: bool
 ) -> Solved:
-    """Return the oracle's results of one draw, and eager's error on each."""
+    """Return the oracle's results for one draw, and eager's error on each result."""
     gradients = "backward" in case.directions
     truth = oracle.truth(op, arguments, grad_output, gradients)
     if low_memory:
         truth = {name: tensor.cpu() for name, tensor in truth.items()}
     eager = oracle.eager(op, arguments, grad_output, gradients)
     budgets = {
-        name: budget_of(eager[name], right, case.sliced, grad_output.device)
-        for name, right in truth.items()
+        name: budget_of(eager[name], expected, case.sliced, grad_output.device)
+        for name, expected in truth.items()
     }
     return truth, budgets
 
 
-def _larger(budgets: dict[str, Budget], others: Mapping[str, Budget]) -> dict[str, Budget]:
+def _larger_budgets(budgets: dict[str, Budget], others: Mapping[str, Budget]) -> dict[str, Budget]:
     return {name: larger(budget, others[name]) for name, budget in budgets.items()}

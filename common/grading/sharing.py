@@ -1,4 +1,4 @@
-"""A probe of CUDA IPC, by which the harness shares a GPU's memory with the solutions' processes."""
+"""A test of CUDA IPC, with which the harness shares GPU memory with the solutions' processes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from common.errors import UserError, is_out_of_memory
 from common.grading.fork_server import ForkServer
 from common.grading.worker import answer_of
 
-LONGEST = 60.0
-"""Seconds in which a process must map the memory; it starts CUDA first."""
-OTHERWISE = "--device cpu grades without the GPU"
+MAPPING_TIMEOUT = 60.0
+"""The time limit in seconds for a process to start CUDA and map the memory."""
+ALTERNATIVE = "--device cpu grades without the GPU"
 
 
 def check_sharing(server: ForkServer) -> None:
-    """Share a few bytes with a process forked for this alone, as each solution's process is.
+    """Share a few bytes of GPU memory with a forked process, as with a solution's process.
 
-    Without the probe a machine that has no CUDA IPC would fail every solution as CRASHED.
+    Without this test, every solution would be CRASHED on a machine that has no CUDA IPC.
 
     Raises:
-        UserError: The memory cannot be shared; with the cause, and what to do.
+        UserError: The memory cannot be shared; the message has the cause and a remedy.
     """
     try:
         arena = Arena(server.device, 1)
@@ -37,38 +37,38 @@ def check_sharing(server: ForkServer) -> None:
     if failure:
         raise UserError(
             "this machine cannot share GPU memory between processes"
-            f" (CUDA IPC: {failure}): {_mend()}; {OTHERWISE}"
+            f" (CUDA IPC: {failure}): {_remedy()}; {ALTERNATIVE}"
         )
 
 
 def _failure(server: ForkServer, arena: Arena) -> str:
-    """Return why another process cannot map the memory, "" if it can."""
+    """Return the reason why another process cannot map the memory, "" if it can."""
     try:
         ticket = arena.ticket()
     except RuntimeError as error:
         return str(error).partition("\n")[0]
-    started, pid, connection = server.fork()
+    server_pid, pid, connection = server.fork()
     try:
-        answer_of(connection, pid, wire.Share(ticket=ticket), LONGEST, arena.fds)
+        answer_of(connection, pid, wire.Share(ticket=ticket), MAPPING_TIMEOUT, arena.fds)
     except (OSError, EOFError, ValueError):
-        return "a process forked for it could not map the memory; --verbose shows its error"
+        return "a forked process could not map the memory; --verbose shows its error"
     finally:
         connection.close()
-        server.reap(started, pid)
+        server.reap(server_pid, pid)
         reclaim(arena.lent)
     return ""
 
 
-def _mend() -> str:
-    """Return what to do on this machine.
+def _remedy() -> str:
+    """Return the remedy for this machine.
 
-    WSL2 has legacy CUDA IPC with some drivers alone (github.com/sgl-project/sglang/issues/35385).
-    Expandable segments are passed on by pidfd_getfd, which most containers forbid
-    (github.com/pytorch/pytorch/issues/165685). The slices of one GPU instance of MIG share memory,
-    two instances do not.
+    WSL2 has legacy CUDA IPC only with some drivers (github.com/sgl-project/sglang/issues/35385).
+    Expandable segments are shared by pidfd_getfd, which most containers forbid
+    (github.com/pytorch/pytorch/issues/165685). Under MIG the slices of one GPU instance share
+    memory, but two GPU instances do not.
     """
     if "microsoft" in platform.release().lower():
-        return "under WSL2 it takes a recent driver for Windows, or Linux without it"
+        return "under WSL2, install a recent Windows driver, or use Linux without WSL2"
     settings = (os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_", "HIP_"))
     if any("expandable_segments:True" in setting for setting in settings):
         return "leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF"

@@ -1,9 +1,9 @@
-"""Solutions and cases on one device, in two phases; a case's problem is made once for all.
+"""Grading of solutions on cases on one device, in two phases; solutions share a case's problem.
 
-First, all of them, several at once, under one budget of memory and cores. Then, one by one and with
-nothing else alive, what something else may have caused: want of memory, a SIGKILL of unknown
-origin, the end of the fork server, no answer in time where others were asked too. All is drawn as
-the first time, and what comes then counts.
+The first phase grades several solutions and cases at once, within one budget of memory and cores.
+The second phase regrades failures that other processes may have caused: out of memory, a SIGKILL of
+unknown origin, the end of the fork server, or a timeout while other workers ran. It regrades them
+one by one, with the same draws and with no other process alive, and its verdicts count.
 """
 
 from __future__ import annotations
@@ -36,66 +36,66 @@ from common.spec import Case, Direction, Op
 from common.verdicts import ENDED, ISOLATED_TOO, Verdict
 
 CRASH_LIMIT = 2
-"""Cases in a row in which a solution's process ends, after which it is not run again."""
+"""A solution whose process ends in this many successive cases is not run again."""
 MOST_AT_ONCE = 16
-"""Cases that are graded at the same time, however many cores there are."""
+"""The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
-"""Cases that are graded before they are timed: mostly torch.compile's compilation is waited for."""
+"""The cases that are graded at once before they are timed, mostly while torch.compile compiles."""
 LATE = 100
-"""Cases under way and cases that are done, but wait for an older one, whose results come first."""
+"""The most pending cases; a case that is done stays pending until all older cases are done."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
 
 class Role(enum.Enum):
-    """The purpose of a worker of eager, in which no solution is graded."""
+    """The purpose of an eager worker, which grades no solution."""
 
     BASELINE = enum.auto()
-    """It is timed beside each solution."""
+    """Eager is timed next to each solution."""
     REFERENCE = enum.auto()
-    """It is asked in a solution's place, to find whose fault a failure is."""
+    """Eager runs in place of a solution, to find whether the solution caused a failure."""
 
 
 @dataclass(frozen=True)
 class Graded:
-    """The verdicts of one solution on one case, with the worker and the problem's outline."""
+    """The verdicts of one solution on one case, with its worker and the problem's summary."""
 
     worker: Worker
     problem: Problem
     verdicts: Verdicts
     accompanied: bool = False
-    """Whether others may have been asked meanwhile."""
+    """Whether other workers may have run at the same time."""
 
     @property
     def solution(self) -> Solution:
-        """Return the solution that was graded."""
+        """Return the graded solution."""
         return self.worker.solution
 
     @property
     def case(self) -> Case:
-        """Return the case that it was graded on."""
+        """Return the case of the verdicts."""
         return self.problem.case
 
     @property
     def ran_out(self) -> str:
-        """Return the reason if the solution lacked the GPU's memory, else nothing."""
+        """Return the reason if the solution ran out of GPU memory, else ""."""
         return next((verdict.reason for verdict in self.verdicts.values() if verdict.ran_out), "")
 
     @property
     def timed_out(self) -> bool:
-        """Whether no answer came in time."""
+        """Whether a direction timed out."""
         return any(verdict.verdict == "TIMEOUT" for verdict in self.verdicts.values())
 
     @property
     def doubtful(self) -> bool:
-        """Whether others may have caused the failure."""
+        """Whether other workers may have caused the failure."""
         killed = any(verdict.killed for verdict in self.verdicts.values())
         return killed or bool(self.ran_out) or (self.timed_out and self.accompanied)
 
 
 @dataclass(frozen=True)
 class TooLarge:
-    """A case that does not fit the device, not even with one solution at a time."""
+    """A case that does not fit on the device, even with one solution at a time."""
 
     op: Op[Any]
     case: Case
@@ -103,16 +103,16 @@ class TooLarge:
 
 
 class _Recheck(NamedTuple):
-    """A solution's case that is to be asked again, alone."""
+    """A case on which the second phase regrades a solution."""
 
     case: Case
     worker: Worker
     timed_out: bool
-    """Whether no answer came in time beside others."""
+    """Whether the case timed out while other workers ran."""
 
 
 class _GradeArguments(NamedTuple):
-    """The arguments that all cases of one call of `Sweep.grade` share."""
+    """The arguments that all cases of one `Sweep.grade` call share."""
 
     op: Op[Any]
     draws: Draws
@@ -120,19 +120,19 @@ class _GradeArguments(NamedTuple):
 
 
 class _Pending(NamedTuple):
-    """A case under way: the job of each solution, and the bytes of the GPU for all of them."""
+    """A case in progress: the job of each solution, and the GPU memory of all jobs in bytes."""
 
     jobs: list[Future[Graded | _Recheck]]
     needed: int
 
     @property
     def done(self) -> bool:
-        """Whether every solution is done with it."""
+        """Whether all jobs are done."""
         return all(job.done() for job in self.jobs)
 
 
 class Sweep:
-    """The workers of one device, and the threads that grade with them; a context manager."""
+    """The workers of one device and the threads that use them; a context manager."""
 
     def __init__(
         self,
@@ -144,24 +144,24 @@ class Sweep:
         memory: DeviceMemory | None = None,
         grade: Grade = grade_case,
     ) -> None:
-        """Start a fork server, unless one is given, and no worker yet.
+        """Start a fork server unless `server` is given; the workers start later.
 
         Args:
             device: `cpu` or `cuda`.
             quiet: Drop the output of the solutions' processes.
             deadline: Seconds for one reply of a worker.
-            overlap: Grade several cases at once, so that nothing may be timed. The default is to
-                do so without a GPU.
+            overlap: Grade several cases at once, so that nothing may be timed; by default only on
+                a CPU.
             server: A fork server of this device, which outlives the sweep.
-            memory: What the run may take of the GPU's memory, by default all that is free.
-            grade: Returns a worker's verdicts on a problem, after so many further answers.
+            memory: The run's budget of GPU memory, by default all free memory.
+            grade: Returns a worker's verdicts on a problem, with up to the given number of repeats.
 
         Raises:
-            UserError: The GPU's memory cannot be shared; a server that is given is not asked.
+            UserError: GPU memory cannot be shared; not tested if `server` is given.
         """
         self.device, self._deadline = device, deadline
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._verdicts = grade
+        self._grade_problem = grade
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.memory_budget = MemoryBudget(memory or DeviceMemory.of(device))
@@ -173,12 +173,12 @@ class Sweep:
                 raise
         self._workers: dict[tuple[Solution, int | Role], Worker] = {}
         self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
-        """The latest cases in a row in which a solution's process ended; None where it is not
-        known for certain who ended it."""
+        """The latest successive cases in which each solution's process ended; None for an end that
+        something else may have caused."""
         self._cores = min(cores(), MOST_AT_ONCE)
-        # on a GPU they mostly wait for processes that compile
+        # on a GPU the threads mostly wait for processes that compile
         self._graders = threads(self._cores * (2 if device == "cuda" else 1))
-        # threads of their own: graders wait for problems, and could keep them all from being made
+        # separate threads, since graders wait for problems and could occupy a whole shared pool
         self._makers = threads(self._cores)
 
     def __enter__(self) -> Sweep:
@@ -186,16 +186,17 @@ class Sweep:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the workers, and the fork server unless it was given."""
+        """End the workers, and the fork server if this sweep started it."""
         if self._owns_server:
-            self._server.close()  # first: its workers die with it, so that no thread waits for one
+            # first: the workers end with the server, so that no thread waits for a worker
+            self._server.close()
         for pool in (self._makers, self._graders):
             pool.shutdown(cancel_futures=True)
         for worker in self._workers.values():
             worker.close()
 
     def worker(self, solution: Solution, slot: int | Role = 0) -> Worker:
-        """Return the solution's worker; cases that are graded at the same time have a slot each."""
+        """Return the solution's worker of a slot; concurrent cases use different slots."""
         if (solution, slot) not in self._workers:
             limit = self.memory_budget.memory.limit if self.device == "cuda" else None
             worker = Worker(self._server, solution, self._deadline, limit)
@@ -213,125 +214,130 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Grade every solution of the op on every case that is not skipped.
 
-        They come in the cases' order, but for those of the second phase, which come at the end.
+        The results are in the order of the cases, followed by the results of the second phase.
 
-        All is drawn anew at each call. What is drawn for a case depends on all the cases, skipped
-        ones too, but not on the order in which they are graded; a case that is given twice gets
-        the same twice.
+        Each call draws new random numbers. The numbers of a case depend on the list of all cases,
+        including skipped cases, but not on the order of grading; equal cases get equal numbers.
 
-        As many are graded at once as there are cores and as the GPU's memory holds: all solutions
-        of a case, and where they are few, several cases. Where it does not hold the processes of
-        all, one group of solutions goes through the cases after the other. Without `overlap`
-        nothing is under way when a result is yielded, so that the caller may time on an idle
-        device: a few cases are graded, then all of them are yielded.
+        The cores and the GPU's memory limit the concurrent work: all solutions of one case and, if
+        the solutions are few, several cases. If the processes of all solutions do not fit in the
+        memory, groups of solutions run through all cases one after the other. Without `overlap`
+        a few cases are graded and then all of them yielded, so that the device is idle whenever a
+        result is yielded, and the caller may time on it.
 
         Args:
             op: The op; solutions of other ops are left out.
             cases: The cases.
             solutions: The solutions.
             skip: Whether to leave out a solution on a case.
-            repeats: Further answers to each case; see `grade.grade_case`.
+            repeats: The number of repeats of each case; see `grade.grade_case`.
         """
-        ours = [solution for solution in solutions if solution.op == op.name]
+        of_op = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
-        drawn = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
-        run = _GradeArguments(op, drawn, repeats)
-        near = [Footprint.by(op, case) for case in cases if not case.span]  # a far one waits
-        fitting = (self.memory_budget.together(footprint, not self._overlap) for footprint in near)
-        together, later = min(fitting, default=1), list[_Recheck]()
-        for start in range(0, len(ours), together):
-            for found in self._first_phase(run, cases, ours[start : start + together], skip):
-                if isinstance(found, _Recheck):
-                    later.append(found)
+        draws = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
+        run = _GradeArguments(op, draws, repeats)
+        # without the far cases, which wait until enough memory is free
+        footprints = [Footprint.by(op, case) for case in cases if not case.span]
+        fitting = (
+            self.memory_budget.together(footprint, not self._overlap) for footprint in footprints
+        )
+        group_size, rechecks = min(fitting, default=1), list[_Recheck]()
+        for start in range(0, len(of_op), group_size):
+            for result in self._first_phase(run, cases, of_op[start : start + group_size], skip):
+                if isinstance(result, _Recheck):
+                    rechecks.append(result)
                 else:
-                    yield found
-        yield from self._second_phase(run, later)
+                    yield result
+        yield from self._second_phase(run, rechecks)
 
-    # --- all at once ------------------------------------------------------------------------------
+    # --- first phase ------------------------------------------------------------------------------
 
     def _first_phase(
         self,
         run: _GradeArguments,
         cases: Iterable[Case],
-        ours: Sequence[Solution],
+        solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
-        slots, ahead = self._slots(len(ours))
-        # the last one first: its process runs, with shared memory of about the size
-        free, pending = {each: LifoQueue[Worker]() for each in ours}, deque[_Pending]()
-        for solution, slot in itertools.product(ours, range(slots)):
+        slots, most_pending = self._slots(len(solutions))
+        pending = deque[_Pending]()
+        # last in, first out: the latest worker has a process, and shared memory of similar size
+        free = {solution: LifoQueue[Worker]() for solution in solutions}
+        for solution, slot in itertools.product(solutions, range(slots)):
             free[solution].put(self.worker(solution, slot))
         for case in cases:
             footprint = Footprint.by(run.op, case)
-            while self._is_full(pending, ahead, MemoryBudget.needed(footprint, len(ours))):
+            needed = MemoryBudget.needed(footprint, len(solutions))
+            while self._is_full(pending, most_pending, needed):
                 yield from self._results(pending)
-            if due := [free[solution] for solution in ours if not skip(solution, case)]:
-                jobs = self._started(run, case, due)
-                pending.append(_Pending(jobs, MemoryBudget.needed(footprint, len(due))))
+            if queues := [free[solution] for solution in solutions if not skip(solution, case)]:
+                jobs = self._start_jobs(run, case, queues)
+                pending.append(_Pending(jobs, MemoryBudget.needed(footprint, len(queues))))
         while pending:
             yield from self._results(pending)
         if self.device == "cuda":  # the next op's workers need the memory
-            for solution, slot in itertools.product(ours, range(slots)):
+            for solution, slot in itertools.product(solutions, range(slots)):
                 self.worker(solution, slot).release()
 
     def _slots(self, solutions: int) -> tuple[int, int]:
-        """Return how many cases are graded at once, and how many are under way, at most.
+        """Return the largest numbers of cases that are graded at once and that are in progress.
 
-        Fewer where the GPU's memory does not hold so many. A case under way beyond the slots has
-        its problem made, and a solution's worker that is done with one begins with the next.
+        The GPU's memory may allow fewer. While all slots are in use, the problem of a further case
+        is computed, so that a free worker can start with it at once.
         """
-        if not self._overlap:  # without a GPU nothing is compiled
+        if not self._overlap:  # on a CPU there is no compilation to overlap
             slots = 1 if self.device == "cpu" else min(AHEAD, self._cores)
             return slots, slots
         slots = max(self._cores // max(solutions, 1), 1)
         return slots, 2 * slots
 
-    def _is_full(self, pending: Sequence[_Pending], ahead: int, needed: int) -> bool:
-        """Return whether no further case may start: there are enough, or it needs more memory."""
-        running = [each.needed for each in pending if not (self._overlap and each.done)]
-        if len(running) >= ahead or len(pending) == LATE:
+    def _is_full(self, pending: Sequence[_Pending], most_pending: int, needed: int) -> bool:
+        """Return whether no further case may start, for lack of slots or of memory."""
+        running = [case.needed for case in pending if not (self._overlap and case.done)]
+        if len(running) >= most_pending or len(pending) == LATE:
             return True
         return bool(running) and needed + sum(running) > self.memory_budget.memory.budget - IDLE
 
-    def _started(
-        self, run: _GradeArguments, case: Case, due: Iterable[LifoQueue[Worker]]
+    def _start_jobs(
+        self, run: _GradeArguments, case: Case, queues: Iterable[LifoQueue[Worker]]
     ) -> list[Future[Graded | _Recheck]]:
-        """Have the problem made, and each solution's next free worker asked."""
+        """Submit the making of the problem, and a job for the next free worker of each queue."""
         problem = self._makers.submit(self._problem, run, case)
 
-        def ask(free: LifoQueue[Worker]) -> Graded | _Recheck:
-            problem.exception()  # waits, before a worker is taken; `wait` would miss a cancellation
-            worker = free.get()
+        def job(queue: LifoQueue[Worker]) -> Graded | _Recheck:
+            # waits for the problem before taking a worker; `wait` would miss a cancellation
+            problem.exception()
+            worker = queue.get()
             try:
-                return self._asked(run, case, problem, worker)
+                return self._grade_first(run, case, problem, worker)
             finally:
-                free.put(worker)
+                queue.put(worker)
 
-        return [self._graders.submit(ask, queue) for queue in due]
+        return [self._graders.submit(job, queue) for queue in queues]
 
     def _results(self, pending: deque[_Pending]) -> list[Graded | _Recheck]:
-        """Return the results of the oldest case, or wait until another one makes a slot free.
+        """Return the results of the oldest case, or none after waiting for a job of any case.
 
-        Where they may be timed, return those of all: nothing is under way then.
+        Without `overlap`, wait for all cases and return their results, so that the device is idle.
         """
         if self._overlap and not pending[0].done and len(pending) < LATE:
             wait(
-                [job for each in pending for job in each.jobs if not job.done()],
+                [job for case in pending for job in case.jobs if not job.done()],
                 return_when=FIRST_COMPLETED,
             )
             return []
-        several = [pending.popleft() for _ in range(1 if self._overlap else len(pending))]
-        return [job.result() for each in several for job in each.jobs]
+        cases = [pending.popleft() for _ in range(1 if self._overlap else len(pending))]
+        return [job.result() for case in cases for job in case.jobs]
 
-    def _asked(
+    def _grade_first(
         self, run: _GradeArguments, case: Case, problem: Future[Problem], worker: Worker
     ) -> Graded | _Recheck:
-        """Return a worker's verdicts on a case, unless something else may be behind them."""
-        found = None
+        """Return a worker's verdicts, or a recheck if another process may have caused them."""
+        graded = None
         try:
-            made = problem.result()
+            problem_made = problem.result()
             with self.memory_budget.taken(worker, Footprint.by(run.op, case)):
-                found = self._grade(made, worker, run.repeats)
+                graded = self._grade(problem_made, worker, run.repeats)
         except ServerEnded:
             if self._server.interrupted:
                 raise
@@ -339,70 +345,70 @@ class Sweep:
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        if found and not found.doubtful:
-            return found
-        return _Recheck(case, worker, bool(found and found.timed_out))
+        if graded and not graded.doubtful:
+            return graded
+        return _Recheck(case, worker, bool(graded and graded.timed_out))
 
-    # --- one by one -------------------------------------------------------------------------------
+    # --- second phase -----------------------------------------------------------------------------
 
     def _second_phase(
-        self, run: _GradeArguments, later: Iterable[_Recheck]
+        self, run: _GradeArguments, rechecks: Sequence[_Recheck]
     ) -> Iterator[Graded | TooLarge]:
-        """Yield what each case comes to with nothing else alive, once where it does not fit."""
+        """Yield the isolated result of each recheck; a case that does not fit is yielded once."""
         too_large: set[Case] = set()
-        for recheck in later:
+        for recheck in rechecks:
             self._ends[recheck.worker.solution].clear()
-        for recheck in later:
+        for recheck in rechecks:
             if recheck.case not in too_large:
-                found = self._again(run, recheck)
-                if isinstance(found, TooLarge):
-                    too_large.add(found.case)
-                yield found
+                result = self._recheck(run, recheck)
+                if isinstance(result, TooLarge):
+                    too_large.add(result.case)
+                yield result
 
-    def _again(self, run: _GradeArguments, recheck: _Recheck) -> Graded | TooLarge:
-        """Return the verdicts, or that the case does not fit the device.
+    def _recheck(self, run: _GradeArguments, recheck: _Recheck) -> Graded | TooLarge:
+        """Return the isolated verdicts, or `TooLarge` if the case does not fit on the device.
 
-        Where the harness itself runs out of memory, the problem is made again with low memory. A
-        solution that runs out does not get that: it asks less of a solution.
+        If the harness itself runs out of memory, the problem is made again with `low_memory`. A
+        solution that runs out of memory is not graded with `low_memory`, which tests it less.
         """
         case, worker = recheck.case, recheck.worker
         ends = self._ends[worker.solution]
         if recheck.timed_out and not ends:
-            ends.append(None)  # the same again is the second in a row
-        found = self._isolated(run, case, worker)
-        if isinstance(found, TooLarge):
-            found = self._isolated(run, case, worker, low_memory=True)
-        if reason := found.reason if isinstance(found, TooLarge) else found.ran_out:
+            ends.append(None)  # so that another timeout is the second end in a row
+        result = self._isolated(run, case, worker)
+        if isinstance(result, TooLarge):
+            result = self._isolated(run, case, worker, low_memory=True)
+        if reason := result.reason if isinstance(result, TooLarge) else result.ran_out:
             reference = self.worker(eager_of(run.op), Role.REFERENCE)
             eager = self._isolated(run, case, reference, low_memory=True)
             reference.close()
             if isinstance(eager, TooLarge) or eager.ran_out:
                 return TooLarge(run.op, case, reason)
-            if isinstance(found, TooLarge):
-                return _failed(worker, eager.problem, f"{reason} beside it")
-        assert isinstance(found, Graded)
+            if isinstance(result, TooLarge):
+                return _memory_failure(
+                    worker, eager.problem, f"{reason} in the harness next to this solution"
+                )
+        assert isinstance(result, Graded)
         killed = {
             direction: dataclasses.replace(
-                each, reason=f"{each.reason}, {ISOLATED_TOO}", kind=Kind.NONE
+                verdict, reason=f"{verdict.reason}, {ISOLATED_TOO}", kind=Kind.NONE
             )
-            for direction, each in found.verdicts.items()
-            if each.killed
+            for direction, verdict in result.verdicts.items()
+            if verdict.killed
         }
-        confirmed = dataclasses.replace(found, verdicts=found.verdicts | killed)
-        if ends and ends[-1] is found:
+        confirmed = dataclasses.replace(result, verdicts=result.verdicts | killed)
+        if ends and ends[-1] is result:
             ends[-1] = confirmed
         return confirmed
 
     def _isolated(
         self, run: _GradeArguments, case: Case, worker: Worker, low_memory: bool = False
     ) -> Graded | TooLarge:
-        """Return the verdicts with nothing else alive, or that the harness runs out of memory."""
+        """Return the verdicts with no other worker alive; TooLarge if the harness lacks memory."""
         try:
             with self.memory_budget.isolated(worker):
                 problem = self._problem(run, case, low_memory)
-                self.memory_budget.make(
-                    sys.maxsize, keep=[]
-                )  # what the oracle has left in the cache
+                self.memory_budget.make(sys.maxsize, keep=[])  # free the oracle's cached memory
                 return self._grade(problem, worker, run.repeats)
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -412,28 +418,28 @@ class Sweep:
     # --- one case ---------------------------------------------------------------------------------
 
     def _problem(self, run: _GradeArguments, case: Case, low_memory: bool = False) -> Problem:
-        """Make the problem, with low memory or as the budget allows; the same each time."""
+        """Make the problem from the run's draws; the budget may require `low_memory`."""
         footprint = Footprint.by(run.op, case)
         low_memory = low_memory or footprint.low_memory(self.memory_budget.memory.budget)
         self.memory_budget.make_for_problem(footprint)
         return make_problem(run.op, case, run.draws, self.device, low_memory)
 
     def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Graded:
-        """Return the verdicts; of a solution that is not run any more, those of one of its ends.
+        """Return the verdicts; a solution that is not run again gets those of one of its ends.
 
         Raises:
-            ServerEnded: The fork server ended, or has done so in the latest cases.
+            ServerEnded: The fork server ended, now or in the latest cases.
         """
         ends, crashes = self._ends[worker.solution], worker.crashes
-        if len(latest := [*ends]) >= CRASH_LIMIT:  # another slot may change them
-            end = next((each for each in latest if each and each.doubtful), latest[-1])
+        if len(latest := [*ends]) >= CRASH_LIMIT:  # copied, since another slot may change it
+            end = next((graded for graded in latest if graded and graded.doubtful), latest[-1])
             if end is None:
                 raise ServerEnded
             return _not_run(problem, worker, end)
         try:
-            verdicts = self._verdicts(problem, worker, repeats)
+            verdicts = self._grade_problem(problem, worker, repeats)
         finally:
-            if self.device == "cuda" and problem.case.span:  # the next one needs the memory
+            if self.device == "cuda" and problem.case.span:  # the next case needs the memory
                 worker.release()
         graded = Graded(worker, problem.summary, verdicts, self.memory_budget.has_company(worker))
         if worker.crashes > crashes and not all(verdict.fine for verdict in verdicts.values()):
@@ -444,23 +450,23 @@ class Sweep:
 
 
 def threads(count: int) -> ThreadPoolExecutor:
-    """Return a pool of so many threads, in each of which torch uses that thread alone.
+    """Return a pool of `count` threads, in which torch uses no further threads.
 
-    As many cases are at work as there are cores, and small tensors take longer on two threads.
+    There are as many concurrent cases as cores, and small tensors are slower on two threads.
     """
     return ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def eager_of(op: Op[Any]) -> Solution:
-    """Return eager's own solution of an op."""
+    """Return the eager solution of an op."""
     return Solution(PEERS / "eager" / f"{op.name}.py", op.name)
 
 
-# --- verdicts that no answer decides --------------------------------------------------------------
+# --- verdicts without a call ----------------------------------------------------------------------
 
 
-def _failed(worker: Worker, problem: Problem, reason: str) -> Graded:
-    """Return the failure of a case for which there is memory, but not beside the solution."""
+def _memory_failure(worker: Worker, problem: Problem, reason: str) -> Graded:
+    """Return the failure of a case that fits in memory with eager, but not with the solution."""
     names = worker.solution.name, problem.op.name, problem.case.name
     verdicts = {
         direction: Verdict(*names, direction, "RUNTIME_ERROR", reason, kind=Kind.OUT_OF_MEMORY)
@@ -470,9 +476,9 @@ def _failed(worker: Worker, problem: Problem, reason: str) -> Graded:
 
 
 def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
-    """Return the verdicts of a solution that is not run any more, by one of its latest ends."""
-    several = [verdict for verdict in ended.verdicts.values() if not verdict.fine]
-    end = next((each for each in several if each.verdict in ENDED), several[0])
+    """Return the verdicts of a solution that is not run again, copied from one of its ends."""
+    failures = [verdict for verdict in ended.verdicts.values() if not verdict.fine]
+    end = next((failure for failure in failures if failure.verdict in ENDED), failures[0])
     end = dataclasses.replace(
         end,
         case=problem.case.name,

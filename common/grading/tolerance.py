@@ -1,7 +1,7 @@
-"""The numeric rule: how far a result may be from the oracle, in units of eager's own error.
+"""The numeric rule: the allowed error of a result, as a multiple of eager's error.
 
-With eager's rms error 1e-3 and largest error 4e-3, and a slack of 2: the rms error of a solution is
-at most 2e-3, and no element is off by more than 1.6e-2 or one ulp, if that is more.
+For example, if eager's rms error is 1e-3, its largest error 4e-3 and the slack 2, the rms error of
+a solution may be 2e-3, and the error of each element 1.6e-2, or one ulp if that is larger.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from functools import cached_property
 import torch
 
 CHUNK = 1 << 22
-"""The elements of a chunk in which large tensors are compared: 32 MB in float64."""
+"""The number of elements that are compared at once: 32 MB in float64."""
 FEW_ELEMENTS = 1000
-"""On fewer elements an rms error says little, and eager may be lucky."""
+"""The fewest elements for which the rms error is used; on fewer, eager's may be small by luck."""
 USUAL = 0.75
-"""The quantile of eager's relative errors that is its usual one."""
+"""The quantile of eager's relative errors that is taken as its usual error."""
 
 
 @dataclass(frozen=True)
 class Slices:
-    """Eager's errors on the slices of a small result, or of one whose slices differ in magnitude.
+    """Eager's errors by slice, for a small result or for slices that differ in magnitude.
 
-    Eager may be lucky in a slice, or in a draw: off by a tenth of an ulp where another order of the
-    same sum is off by one. The bound is therefore at least eager's usual error, in units of the
-    slice's largest value. Example: three errors of four are below 1e-7 of the slice's largest
-    value, so a slice whose largest is 3,000 may err as if eager had erred by 3e-4.
+    Eager's error in a slice or in a draw may be small by luck: a tenth of an ulp where another
+    order of the same sum is off by one ulp. The bound of a slice is therefore at least eager's
+    usual error relative to the slice's largest value. For example, if three in four relative errors
+    are below 1e-7, a slice with the largest value 3,000 has a bound of at least 3e-4.
     """
 
     largest: torch.Tensor
     """The largest error of any element of each slice, in any draw, `[slices, 1, ...]`."""
     magnitude: torch.Tensor
-    """The largest of the oracle's values in each slice, of the same shape."""
+    """The largest absolute oracle value in each slice, `[slices, 1, ...]`."""
     relative: torch.Tensor
-    """The largest error in units of the magnitude, of each slice of each draw, `[n]`."""
+    """For each slice of each draw, the largest error divided by the magnitude, `[n]`."""
 
     @cached_property
     def bounds(self) -> torch.Tensor:
-        """Return the error that each slice is judged by, `[slices, 1, ...]`."""
+        """Return the bound on eager's error in each slice, `[slices, 1, ...]`."""
         if not self.relative.numel():
             return self.largest
         usual = self.relative.quantile(USUAL, interpolation="lower")
         return torch.maximum(self.largest, usual * self.magnitude)
 
     def with_draw(self, other: Slices) -> Slices:
-        """Return these slices, with the errors of another draw of the same case."""
+        """Return these slices merged with the errors of another draw of the same case."""
         largest = torch.maximum(self.largest, other.largest)
         return Slices(largest, self.magnitude, torch.cat([self.relative, other.relative]))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """Eager's own error on one result."""
+    """Eager's error on one result."""
 
     rms: float | None
-    """None on a tensor of fewer than FEW_ELEMENTS."""
+    """The rms error; None on a tensor of fewer than FEW_ELEMENTS."""
     largest: float
     """The largest error of any element."""
     slices: Slices | None = None
-    """The errors by slice, where each is judged by itself; one slice of a small tensor."""
+    """The errors by slice, if each slice has its own bound; a small tensor may be one slice."""
 
     @cached_property
     def least(self) -> float:
-        """The error that no slice is judged by less than."""
+        """The smallest bound of any slice."""
         return self.largest if self.slices is None else float(self.slices.bounds.min())
 
 
@@ -75,13 +75,13 @@ def budget_of(
     apart: bool = False,
     device: torch.device | str | None = None,
 ) -> Budget:
-    """Return eager's error; with `apart`, of each slice along the first dimension too.
+    """Return eager's error; with `apart`, also the error of each slice along the first dimension.
 
     Args:
         eager: Eager's result.
-        truth: The oracle's, in float64, of the same shape.
-        apart: Whether each slice is judged by itself.
-        device: The device to compare on, the oracle's by default.
+        truth: The oracle's result, in float64, of the same shape.
+        apart: Whether each slice has its own bound.
+        device: The device to compare on, by default the device of `truth`.
     """
     if not truth.numel():
         return Budget(None, 0.0)
@@ -100,7 +100,7 @@ def _slices(eager: torch.Tensor, truth: torch.Tensor, apart: bool) -> Slices:
 
 
 def larger(one: Budget, other: Budget) -> Budget:
-    """Return the first budget, with the larger of the two largest errors."""
+    """Return the first budget with the larger largest error of the two budgets."""
     slices = one.slices
     if slices is not None and other.slices is not None:
         slices = slices.with_draw(other.slices)
@@ -114,10 +114,10 @@ def _error(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 def _errors(
     actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
 ) -> tuple[float, float]:
-    """Return the rms error and the largest; NaN where any error is."""
+    """Return the rms error and the largest error; both are NaN if any error is NaN."""
     norms, worst = [], []
-    for _, (ours, right) in chunks(device, actual, truth):
-        error = _error(ours, right)
+    for _, (values, expected) in chunks(device, actual, truth):
+        error = _error(values, expected)
         norms.append(torch.linalg.vector_norm(error))
         worst.append(error.max())
     norm = torch.linalg.vector_norm(torch.stack(norms))
@@ -127,26 +127,27 @@ def _errors(
 def chunks(
     device: torch.device | str, *tensors: torch.Tensor
 ) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """Yield tensors of one shape chunk by chunk, flat and on the device.
+    """Yield tensors of one shape chunk by chunk, flattened and on the device.
 
-    Results and truths lie in host memory where a GPU's is scarce.
+    The chunks are copied to the device because tensors are in host memory if GPU memory is scarce.
 
     Yields:
-        The index of the chunk's first element among all, and the chunk of each tensor, `[n]`.
+        The flat index of the chunk's first element, and the chunk of each tensor, `[n]`.
     """
     flat = [tensor.reshape(-1) for tensor in tensors]
     for start in range(0, len(flat[0]), CHUNK):
-        yield start, [each[start : start + CHUNK].to(device) for each in flat]
+        yield start, [tensor[start : start + CHUNK].to(device) for tensor in flat]
 
 
 @dataclass(frozen=True)
 class Wrong:
-    """The first wrong element of a result; the expected, allowed and actual value in words."""
+    """The first wrong element of a result, with its expected, allowed and actual value in words."""
 
     index: tuple[int, ...]
     text: str
     mask: torch.Tensor | None = field(default=None, compare=False, repr=False)
-    """The elements beyond their bound, bool, where the truth lies; None if the rms error is."""
+    """The elements beyond their bound, bool, on the truth's device; None if only the rms error is
+    too large."""
 
 
 def check_values(
@@ -159,19 +160,19 @@ def check_values(
     """Apply the numeric rule to one result.
 
     The rms error is at most `slack` times eager's. Every element is within one ulp of its oracle
-    value, or within `2 * slack` times eager's largest error (of its slice, where slices are judged
-    by themselves). NaN and infinity never pass where the oracle has neither.
+    value, or within `2 * slack` times eager's largest error (in its slice, if slices have their own
+    bounds). NaN and infinity never pass where the oracle's value is finite.
 
     Args:
         actual: The result.
-        truth: The oracle's, in float64, of the same shape.
+        truth: The oracle's result, in float64, of the same shape.
         budget: Eager's error.
-        slack: How many times eager's rms error is allowed.
-        device: The device to compare on, the oracle's by default.
+        slack: The allowed multiple of eager's rms error.
+        device: The device to compare on, by default the device of `truth`.
 
     Returns:
-        The first wrong element, if any; and the error in units of eager's, None where eager alone
-        is exact.
+        The first wrong element, if any; and the error as a multiple of eager's error, None if
+        eager is exact and the result is not.
     """
     device = device or truth.device
     rms, worst = _errors(actual, truth, device)
@@ -179,7 +180,7 @@ def check_values(
     if budget.rms is not None:
         measured, eager = rms, budget.rms
     ratio = 1.0 if measured == eager else measured / eager if eager else None
-    # if the worst error is within the budget, each is: an ulp can only widen the bound
+    # if the worst error is within the budget, all errors are: an ulp can only widen a bound
     if not worst <= 2 * slack * budget.least:
         mask = _beyond(actual, truth, budget, slack, device)
         if count := int(mask.sum()):
@@ -204,13 +205,13 @@ def _beyond(
     slack: float,
     device: torch.device | str,
 ) -> torch.Tensor:
-    """Return the elements beyond their bound, bool, where the truth lies."""
-    apart = [] if budget.slices is None else [budget.slices.bounds.expand_as(truth)]
+    """Return the mask of the elements beyond their bound, on the truth's device."""
+    bounds = [] if budget.slices is None else [budget.slices.bounds.expand_as(truth)]
     mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
-    for start, (ours, right, *slices) in chunks(device, actual, truth, *apart):
-        largest = slices[0] if slices else right.new_tensor(budget.largest)
-        bad = ~(_error(ours, right) <= allowed(right, actual.dtype, largest, slack))
-        bad &= ours.double() != right
+    for start, (values, expected, *own) in chunks(device, actual, truth, *bounds):
+        largest = own[0] if own else expected.new_tensor(budget.largest)
+        bad = ~(_error(values, expected) <= allowed(expected, actual.dtype, largest, slack))
+        bad &= values.double() != expected
         mask[start : start + len(bad)] = bad
     return mask.view(truth.shape)
 
@@ -218,7 +219,7 @@ def _beyond(
 def allowed(
     truth: torch.Tensor, dtype: torch.dtype, largest: torch.Tensor, slack: float
 ) -> torch.Tensor:
-    """Return the error that each element may have, where eager's largest is `largest`."""
+    """Return the allowed error of each element, if eager's largest error is `largest`."""
     return torch.maximum(ulp(truth, dtype), 2 * slack * largest)
 
 
@@ -227,9 +228,9 @@ def _place_of(
 ) -> tuple[int, ...]:
     """Return the index of the first element with the worst error."""
     flat = 0
-    for start, (ours, right) in chunks(device, actual, truth):
-        if (here := _error(ours, right) == worst).any():
-            flat = start + int(here.int().argmax())
+    for start, (values, expected) in chunks(device, actual, truth):
+        if (is_worst := _error(values, expected) == worst).any():
+            flat = start + int(is_worst.int().argmax())
             break
     return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), truth.shape))
 
@@ -242,9 +243,9 @@ def _wrong(
     bound: str = "",
     mask: torch.Tensor | None = None,
 ) -> Wrong:
-    """Return the wrong element; `bound` follows the expected value, where it has one."""
-    expected, came = truth[index].item(), actual[index].item()
-    return Wrong(index, f"expected {expected:.8g}{bound}, got {came:.8g} ({text})", mask)
+    """Return the wrong element; the words `bound`, such as " ± 0.01", follow the expected value."""
+    expected, value = truth[index].item(), actual[index].item()
+    return Wrong(index, f"expected {expected:.8g}{bound}, got {value:.8g} ({text})", mask)
 
 
 def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,7 +1,7 @@
-"""The harness's hold on one solution's process: requests, deadlines, crashes and new starts.
+"""The harness's side of one solution's process: requests, deadlines, crashes and restarts.
 
-A fork server imports torch and triton once and runs neither; each worker's process is forked from
-it and answers each request with one reply. The other side is `common/sandbox/`.
+A fork server imports torch and triton once, without using them. Each worker's process is forked
+from it and answers each request with one reply. The process's side is `common/sandbox/`.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ from common.verdicts import Failure
 from common.wire import Reply, Request
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""Seconds that a process may work on one reply (see `answer_of`): a case takes the interpreter a
-few, and a GPU's first call compiles."""
+"""The seconds of work in which a process must reply (see `answer_of`): the interpreter needs a few
+seconds for a case, and the first call on a GPU compiles."""
 LONGEST = 120.0
-"""Seconds until a reply is given up, however little of them the process has worked; twice its
-deadline where that is more."""
+"""The seconds of wall-clock time in which a process must reply, even if it has hardly worked; twice
+its deadline if that is longer."""
 POLL = 0.25
-"""Seconds between two looks at the process's work while its reply is awaited."""
+"""The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
-"""Bytes of one reply."""
+"""The most bytes of one reply."""
 STACK_TIME = 1.0
-"""Seconds in which a process that is late writes its stack."""
+"""The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
-"""The reason where a line from the process has not the form of one."""
+"""The reason if a line from the process does not have the form of a reply."""
 
 
 class Died(Failure):
-    """The process did not reply and was ended; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
+    """The process did not reply and was killed; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
 class WorkerState(enum.Enum):
     """The state of a worker."""
 
     UNSTARTED = "no process: the next request starts one"
-    ALIVE = "a process, which is asked"
+    ALIVE = "a process, which answers the requests"
     REFUSED = "a verdict, which answers every request"
 
 
@@ -72,8 +72,8 @@ class Worker:
         Args:
             server: The fork server.
             solution: The solution.
-            deadline: The seconds of work on one reply, DEADLINE by default.
-            memory: The bytes of the GPU's memory that the process may take, by default all.
+            deadline: The seconds of work in which the process must reply, DEADLINE by default.
+            memory: The bytes of GPU memory that the process may use, by default all.
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
@@ -81,18 +81,18 @@ class Worker:
         self._refusal: Reply = {}
         self.is_isolated, self._memory = False, memory
         self._server = server
-        self._pids = (0, 0)  # of the fork server, and of the process
+        self._pids = (0, 0)  # the fork server's id, and the process's id
         self._connection: socket.socket | None = None
         self._arena: Arena | None = None
         self._lent: list[Lent] = []
-        """Of memory that is no longer shared, the mappings that the process has kept."""
+        """The mappings that the process still holds of memory that is no longer shared."""
         self.changes = 0
-        """Counts the starts and ends of the process and of its shared memory."""
+        """The number of starts and ends of the process and of its shared memory."""
         self.crashes = 0
-        """The ends of its processes that the harness did not mean."""
+        """The number of unexpected ends of the solution's processes."""
 
     def ask(self, request: Request) -> Reply:
-        """Return the reply to a request; a crash is a reply with its verdict and reason."""
+        """Return the reply to a request; for a crash, a reply with its verdict and reason."""
         try:
             return self.call(request)
         except Died as crash:
@@ -103,7 +103,7 @@ class Worker:
 
         Raises:
             Died: No reply came; the next call starts another process.
-            ServerEnded: The fork server ended meanwhile; see `alone`.
+            ServerEnded: The fork server ended during the request; see `isolated`.
         """
         if self.state is WorkerState.UNSTARTED:
             self._start()
@@ -115,13 +115,13 @@ class Worker:
 
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:
-        """Blame the fork server's end on this solution, since no other is asked meanwhile."""
+        """Blame the solution if the fork server ends, since no other worker runs meanwhile."""
         self.refresh()
-        before, self.is_isolated = self.is_isolated, True
+        previous, self.is_isolated = self.is_isolated, True
         try:
             yield
         finally:
-            self.is_isolated = before
+            self.is_isolated = previous
 
     @property
     def pid(self) -> int:
@@ -130,16 +130,16 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the process has not ended since the last request."""
+        """Whether the process was alive after the last request."""
         return self.state is WorkerState.ALIVE
 
     @property
     def shared(self) -> int:
-        """Return the bytes of the memory that is shared with the process now."""
+        """Return the bytes of the memory that is currently shared with the process."""
         return self._arena.nbytes if self._arena else 0
 
     def arena(self, nbytes: int) -> Arena:
-        """Return the memory shared with the process, of at least so many bytes."""
+        """Return the memory shared with the process, replaced if it has fewer than `nbytes`."""
         if self._arena is None or self._arena.nbytes < nbytes:
             self.release()
             self._arena = Arena(self._server.device, nbytes)
@@ -150,7 +150,7 @@ class Worker:
         return self._arena
 
     def release(self) -> None:
-        """Free the shared memory and the process's caches; all workers share a GPU's memory."""
+        """Free the shared memory and the process's caches, since all workers share the GPU."""
         if self._arena and self.alive:
             with contextlib.suppress(Died, ServerEnded):
                 if self._exchange(wire.Share(ticket=None)).get("given_back"):
@@ -162,12 +162,12 @@ class Worker:
             self.changes += 1
 
     def refresh(self) -> None:
-        """Forget a process whose fork server has ended; the next call starts another."""
+        """Discard the process if its fork server has ended; the next call starts another."""
         if self.alive and not self._server.runs(self._pids[0]):
             self.renew()
 
     def renew(self) -> None:
-        """End the process in whatever state it is; the next call starts another."""
+        """End the process in any state; the next call starts another."""
         with contextlib.suppress(ServerEnded):
             self._stop()
 
@@ -189,7 +189,7 @@ class Worker:
             self._refuse(loaded)
 
     def _refuse(self, reply: Reply) -> None:
-        """Answer every request with this from now on."""
+        """Answer every request with this reply from now on."""
         self.state, self._refusal = WorkerState.REFUSED, reply
 
     def _share(self) -> None:
@@ -205,18 +205,18 @@ class Worker:
         except (OSError, EOFError, ValueError) as error:
             raise self._died(error) from None
         reply = answer.reply
-        if "reason" in reply:  # a solution may have chosen it
+        if "reason" in reply:  # a solution may have chosen the text
             reply["reason"] = printable(str(reply["reason"]))
-        if answer.ended:  # the process can answer nothing more
+        if answer.ended:  # the process can answer no further request
             self.renew()
             self.crashes += 1
-        elif reply.get("verdict") == "TAMPERED":  # no later reply counts
+        elif reply.get("verdict") == "TAMPERED":  # later replies are not trusted
             self.renew()
             self._refuse(reply)
         return reply
 
     def _died(self, error: Exception) -> Exception:
-        """End the process, from which no answer came; return the exception that says why."""
+        """End a process that gave no answer; return the exception with the cause."""
         verdict, reason = _cause(error)
         if verdict == "TIMEOUT" and self._connection:
             place = _place(_stack(self._connection, self.pid), self.solution.path.parent)
@@ -236,7 +236,7 @@ class Worker:
         return Died(verdict, f"the process ended by {_ending(code)}", kind)
 
     def _stop(self) -> int:
-        """End the process; return its exit code, or a signal's number negated."""
+        """End the process; return its exit code, or the negated number of a signal."""
         if self._connection is None:
             return 0
         self._connection.close()
@@ -245,7 +245,7 @@ class Worker:
             return self._server.reap(*self._pids)
         finally:
             self.changes += 1
-            reclaim(self._lent)  # what the process, which has ended, had mapped
+            reclaim(self._lent)  # the mappings of the process that has ended
             if self._arena:
                 reclaim(self._arena.lent)
 
@@ -257,15 +257,15 @@ def answer_of(
     deadline: float,
     fds: Sequence[int] = (),
 ) -> wire.Answer:
-    """Send a request to a process, with open files if any; return its answer, which is not trusted.
+    """Send a request and file descriptors to a process; return its answer, which is not trusted.
 
-    The process may work `deadline` seconds on it, both by the wall clock and by its own processor
-    time. In the latter neither a compiler that it waits for nor the machine's other work counts,
-    but every thread does: eight busy threads use eight seconds in one. After LONGEST seconds, or
-    twice the deadline, it is given up in any case.
+    The process times out once both the wall-clock time and its own processor time exceed `deadline`
+    seconds. Processor time excludes a compiler that the process waits for and other work on the
+    machine, but includes every thread: eight busy threads use eight seconds in one. In any case the
+    process times out after LONGEST seconds, or after twice the deadline if that is longer.
 
-    The answer must repeat the request's token, so that a line which the solution writes to the
-    socket by itself is not taken for one.
+    The answer must repeat the request's token, so that a line that the solution itself writes to
+    the socket is not taken for an answer.
 
     Raises:
         TimeoutError: No complete answer came in time, or the process did not read the request; with
@@ -274,11 +274,11 @@ def answer_of(
         ValueError: The process wrote something other than the answer to this request.
     """
     request.token = secrets.token_hex(8)
-    worked, longest = processor_time(pid), max(LONGEST, 2 * deadline)
+    processor_start, longest = processor_time(pid), max(LONGEST, 2 * deadline)
     connection.settimeout(longest)
     try:
         wire.send(connection, request, fds)
-        line = _receive(connection, pid, worked, deadline, longest)
+        line = _receive(connection, pid, processor_start, deadline, longest)
         answer = msgspec.json.decode(line, type=wire.Answer)
     except _TooMuchWork:
         raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
@@ -287,40 +287,40 @@ def answer_of(
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if answer.token != request.token:
-        raise ValueError("it lacks the token of the request")
+        raise ValueError("the answer lacks the token of the request")
     return answer
 
 
 class _TooMuchWork(Exception):
-    """The process used up its processor time."""
+    """The process exceeded its deadline by wall-clock and by processor time."""
 
 
 def _receive(
-    connection: socket.socket, pid: int, worked: float, deadline: float, longest: float
+    connection: socket.socket, pid: int, processor_start: float, deadline: float, longest: float
 ) -> bytes:
     start = time.monotonic()
     received = bytearray()
     connection.settimeout(POLL)
     while not received.endswith(b"\n"):
         waited = time.monotonic() - start
-        if waited >= longest:  # also where it writes a byte now and then
+        if waited >= longest:  # checked for every chunk: the process may write single bytes slowly
             raise TimeoutError
         try:
             chunk = connection.recv(1 << 20)
         except TimeoutError:
-            if min(waited, processor_time(pid) - worked) > deadline:
+            if min(waited, processor_time(pid) - processor_start) > deadline:
                 raise _TooMuchWork from None
             continue
         if not chunk:
             raise EOFError
         received += chunk
         if len(received) > LARGEST_REPLY:
-            raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without an end")
+            raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
     return bytes(received)
 
 
 def _stack(connection: socket.socket, pid: int) -> str:
-    """Return the stack of a process that is late, innermost call first; "" if it writes none."""
+    """Return the stack of a process that timed out, innermost call first; "" if it writes none."""
     received, end = bytearray(), time.monotonic() + STACK_TIME
     with contextlib.suppress(OSError):
         os.kill(pid, wire.STACK)
@@ -331,16 +331,16 @@ def _stack(connection: socket.socket, pid: int) -> str:
 
 
 def _place(stack: str, folder: Path) -> str:
-    """Return the innermost line of the folder's files in a stack of faulthandler's, or ""."""
-    below = str(folder).encode("ascii", "backslashreplace").decode() + os.sep
+    """Return the innermost frame from the folder's files in faulthandler's stack; or ""."""
+    prefix = str(folder).encode("ascii", "backslashreplace").decode() + os.sep
     for path, line in re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE):
-        if path.startswith(below):
+        if path.startswith(prefix):
             return f"line {line} of {Path(path).name}"
     return ""
 
 
 def _cause(error: Exception) -> tuple[str, str]:
-    """Return the verdict of a request without a reply, and its reason if more is known."""
+    """Return the verdict for a request without a reply, and the reason or ""."""
     match error:
         case TimeoutError():
             return "TIMEOUT", str(error)

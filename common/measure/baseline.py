@@ -1,11 +1,11 @@
-"""Eager and the limits, timed in a process of their own, in turns with a solution's.
+"""Time eager and the limits in their own process, in turns with a solution's process.
 
-Nothing that a solution leaves on in its own process (anomaly mode, say) reaches the unit of every
-speed. Work that it leaves on the GPU does; a probe shows it. The probe is fixed small work, timed
-before and after each round and held against its time at the start of the run, when no solution had
-run.
+A setting that a solution leaves on in its process, such as anomaly mode, cannot change eager's
+time, the unit of every speed. Work that it leaves running on the GPU can; a probe detects it. The
+probe is a small fixed workload. It is timed before and after each round and compared with its time
+at the start of the run, before any solution ran.
 
-Eager's process stays ready for both directions of a case, for as long as solutions are timed on it.
+Eager's process stays ready for both directions of a case while solutions are timed on that case.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ from common.spec import ByClock, Case, Direction
 from common.stats import median
 
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
-"""The fields of a row's `State` that count slow probes, by clock."""
+"""The names of the slow-probe counts in a row's `device_state`, by clock."""
 SLOW = {"gpu": 1.25, "host": 1.5}
-"""The ratio of a probe's time to its calibrated time from which on it is slow, by clock."""
+"""A probe is slow if it takes more than this many times its calibrated time, by clock."""
 CALIBRATION, LOOK = 30, 3
-"""Samples of the probe when it is calibrated, and beside a round; their median counts."""
+"""Samples of the probe at calibration, and before and after a round; their median is used."""
 TRIES, PAUSE = 10, 0.02
-"""How often a round is taken in all, how often it waits for a quick probe, and the seconds of each
-such wait."""
+"""The maximum number of attempts at a round, and of waits for a quick probe after each attempt; the
+seconds of a wait."""
 
 
 class Disturbed(Exception):
-    """The probe stays slow: something else is at work on the machine."""
+    """The probe stays slow: other work is running on the machine."""
 
-    def __init__(self, clock: ByClock, beside: float) -> None:
-        """Keep the clock, and the probe's time in microseconds beside the disturbance."""
-        super().__init__(f"the probe takes {beside:.1f} us by the {clock}'s clock")
+    def __init__(self, clock: ByClock, disturbed: float) -> None:
+        """Store the clock, and the probe's time in microseconds during the disturbance."""
+        super().__init__(f"the probe takes {disturbed:.1f} us by the {clock}'s clock")
         self.clock = clock
 
 
 class BaselineFailed(UserError):
-    """Eager's process did not answer as it must; no solution is at fault."""
+    """Eager's process failed or sent an invalid reply; no solution is at fault."""
 
     def __init__(self, reason: str, kind: Kind = Kind.NONE) -> None:
-        """Keep the reason, and what is behind it."""
+        """Store the reason, and the kind of the failure."""
         super().__init__(reason)
         self.kind = kind
 
 
 def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
-    """Return the probe's median microseconds by clock; no solution may have run yet.
+    """Return the probe's median microseconds by clock; call it before any solution runs.
 
-    Without a GPU nothing that counts is timed, and no probe is slow.
+    Without a GPU the result is empty: no ranked time is taken, and no probe counts as slow.
     """
     clocks: tuple[ByClock, ...] = ("gpu", "host") if device == "cuda" else ()
     with eagers_own_faults():
@@ -67,46 +67,46 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
 
 @dataclass
 class PreparedCase:
-    """A case that eager's process is ready for, in one direction or in both."""
+    """A case that eager's process is ready to time, in one direction or both."""
 
     case: Case
     low_memory: bool
     staged: StagedCalls
     changes: int = 0
-    """`Worker.changes` when it got ready: a change has undone that."""
+    """`Worker.changes` when the process became ready; any change since then makes it unready."""
     timed: dict[Direction, TimedProcess] = field(default_factory=dict)
     sustained: dict[Direction, dict[str, float]] = field(default_factory=dict)
 
 
 class Baseline:
-    """Eager's process for one op, and its timed case."""
+    """Eager's process for one op, and the case that it times."""
 
     def __init__(
         self, worker: Worker, calibrated: dict[ByClock, float], reference: Worker | None = None
     ) -> None:
-        """Take eager's worker, and the probe's times where nothing disturbs it.
+        """Store eager's worker, and the probe's undisturbed times by clock.
 
-        `reference` is another worker of eager, to be timed in a solution's place.
+        `reference` is another worker of eager, which is timed in place of a solution.
         """
         self.worker, self.calibrated, self.reference = worker, calibrated, reference or worker
         self.patient = True
-        """Whether a slow probe stops the clock; otherwise it is counted."""
+        """Whether a slow probe stops the timing; otherwise it is only counted."""
         self.slow_probes: Counter[str] = Counter()
-        """The rounds beside which a probe stayed slow, as a row states them."""
+        """The number of rounds whose probes stayed slow, by its name in `device_state`."""
         self._ready: PreparedCase | None = None
         self._direction: Direction = "forward"
 
     def begin(self, problem: Problem, direction: Direction, low_memory: bool = False) -> None:
-        """Get ready to time eager and the limits of a case, where they are not from another row.
+        """Prepare to time eager and the limits on a case; reuse the preparation of an earlier row.
 
-        With `low_memory`, the process holds its inputs alone between its rounds.
+        With `low_memory`, the process holds only its inputs between its rounds.
 
         Raises:
-            BaselineFailed: Eager cannot be run on the case.
+            BaselineFailed: Eager failed on the case.
         """
         self.slow_probes, self._direction = Counter(), direction
         self.worker.refresh()
-        ready, self._ready = self._ready, None  # for good, if what follows fails
+        ready, self._ready = self._ready, None  # it stays None if the preparation fails
         with eagers_own_faults():
             if (
                 ready is None
@@ -132,8 +132,8 @@ class Baseline:
 
     @property
     def ready(self) -> PreparedCase:
-        """Return the case that the process is ready for."""
-        assert self._ready is not None, "the baseline has begun nothing"
+        """Return the case that the process is ready to time."""
+        assert self._ready is not None, "Baseline.begin has not been called"
         return self._ready
 
     @property
@@ -143,9 +143,9 @@ class Baseline:
     def group_sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> GroupSampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
 
-        They are taken in a random order, with the probe before and after each round. Rounds beside
-        which it is slow are taken again once it is quick. The function raises Disturbed where it
-        stays slow, and BaselineFailed.
+        It samples them in a random order, with the probe before and after each round. It repeats a
+        round with a slow probe once the probe is quick. It raises Disturbed if the probe stays
+        slow, and BaselineFailed if eager's process fails.
         """
 
         def between_probes(rounds: int) -> Samples:
@@ -163,15 +163,15 @@ class Baseline:
     def _take(
         self, names: Sequence[str], clock: ByClock, rounds: int, burst: int
     ) -> tuple[Samples, list[list[float]]]:
-        """Return the samples of one round, and those of the probes around them."""
+        """Return the samples of one round, and the samples of the probes before and after it."""
         order = random.sample(names, len(names))
         look = LOOK if clock in self.calibrated else 0
         with eagers_own_faults():
             samples, probes = self._timed.sample_together(
-                [_in_its_process(name) for name in order],
+                [_name_in_process(name) for name in order],
                 clock=clock, rounds=rounds, burst=burst, look=look,
             )  # fmt: skip
-        return {name: samples[_in_its_process(name)] for name in order}, probes
+        return {name: samples[_name_in_process(name)] for name in order}, probes
 
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
@@ -189,8 +189,8 @@ class Baseline:
         """Return the probe's time in microseconds if it is slow now, else None."""
         if clock not in self.calibrated:
             return None
-        now = self._probe(clock)
-        return now if self._is_slow(clock, now) else None
+        microseconds = self._probe(clock)
+        return microseconds if self._is_slow(clock, microseconds) else None
 
     def _probe(self, clock: ByClock) -> float:
         with eagers_own_faults():
@@ -198,9 +198,9 @@ class Baseline:
 
     @contextlib.contextmanager
     def on_one_core(self, worker: Worker) -> Iterator[None]:
-        """Keep eager's process and a solution's on one core meanwhile, a quick one.
+        """Keep eager's process and a solution's process on the same quick core.
 
-        Their host times then differ by what the two do, and not by their cores.
+        Their host times then differ by their work, and not by their cores.
         """
         core = quickest(self.worker.pid, lambda: self._probe("host"))
         with kept_on({core}, self.worker.pid, worker.pid):
@@ -210,21 +210,21 @@ class Baseline:
         """Return the sustained microseconds of eager and the dense products, once per case.
 
         Args:
-            times: The times in microseconds that are expected, by timed callable.
+            times: The expected times in microseconds, by timed callable.
         """
-        known = self.ready.sustained
-        if self._direction not in known:
+        sustained = self.ready.sustained
+        if self._direction not in sustained:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
-                known[self._direction] = {
-                    name: self._timed.sustained(_in_its_process(name), each)
-                    for name, each in times.items()
+                sustained[self._direction] = {
+                    name: self._timed.sustained(_name_in_process(name), expected)
+                    for name, expected in times.items()
                 }
-        return known[self._direction]
+        return sustained[self._direction]
 
     def restart(self) -> None:
-        """End eager's process; the next request starts another."""
+        """End eager's process; the next request starts another process."""
         self.worker.renew()
         self._ready = None
 
@@ -234,14 +234,14 @@ class Baseline:
         self._ready = None
 
 
-def _in_its_process(name: str) -> str:
-    """Return the name that eager's process has for a timed callable: eager is its solution."""
+def _name_in_process(name: str) -> str:
+    """Return the name of a timed callable in eager's process, whose `solution` is eager."""
     return "solution" if name == "eager" else name
 
 
 @contextlib.contextmanager
 def eagers_own_faults() -> Iterator[None]:
-    """Raise BaselineFailed for a failure of eager's process, which no solution answers for."""
+    """Raise BaselineFailed for a failure of eager's process, which is no solution's fault."""
     try:
         yield
     except (Failed, ServerEnded) as error:

@@ -1,4 +1,4 @@
-"""The cores of a process: its time on them and in wait for one, and those that it may use."""
+"""A process's processor time, its time in wait for a core, and the cores that it may use."""
 
 from __future__ import annotations
 
@@ -14,38 +14,39 @@ from pathlib import Path
 from common.processes import processor_time
 
 LOOKED_AT = 4
-"""The cores among which the quickest is chosen."""
+"""The number of cores among which the quickest is chosen."""
 SELF = "thread-self"
-"""In the place of a process's id: the calling thread."""
+"""The calling thread, in place of a process's id in `/proc/<pid>`."""
 
 
 @dataclass(frozen=True)
 class Elapsed:
-    """Seconds of a process, so far or between two looks."""
+    """The times of a process in seconds, since its start or between two calls of `look`."""
 
     wall: float
+    """Wall time."""
     busy: float
-    """Of the processor, over all threads of the process."""
+    """Processor time, summed over all threads of the process."""
     waited: float = 0.0
-    """For which the process or the harness was ready to run and had no core, which other work on
-    the machine causes."""
+    """Time in which the process or the harness was ready to run and had no core, because of other
+    work on the machine."""
 
     def since(self, start: Elapsed) -> Elapsed:
-        """Return the seconds from an earlier look to this one."""
+        """Return the times from an earlier `look` to this one."""
         waited = self.waited - start.waited
         return Elapsed(self.wall - start.wall, self.busy - start.busy, waited)
 
 
 def look(pid: int) -> Elapsed:
-    """Return a process's seconds so far, to be compared with a later look."""
+    """Return a process's times so far, to be subtracted from a later result."""
     return Elapsed(time.perf_counter(), processor_time(pid), _waited(pid) + _waited(SELF))
 
 
 def _waited(process: int | str) -> float:
-    """Return the seconds for which a process's main thread has waited for a core.
+    """Return the seconds that a process's main thread has waited for a core.
 
     Linux's scheduler keeps them as the second number of `/proc/<pid>/schedstat`, in nanoseconds.
-    Where the kernel has none, or the process has ended, they are 0.
+    The result is 0 if the kernel has no such file or the process has ended.
     """
     try:
         return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
@@ -54,28 +55,28 @@ def _waited(process: int | str) -> float:
 
 
 def quickest(pid: int, probe: Callable[[], float]) -> int:
-    """Return the core, of a few drawn ones, on which a process's probe takes the least time.
+    """Return the core, of LOOKED_AT random ones, on which a process's probe takes the least time.
 
-    A core of a virtual machine, say, has half of its speed while another machine works on the other
-    half of the physical core.
+    The speeds of cores differ: a virtual machine's core, for example, runs at half speed while
+    another machine uses the other hyperthread of the physical core.
     """
 
-    def took(core: int) -> float:
+    def probe_time(core: int) -> float:
         with kept_on({core}, pid):
             return probe()
 
     allowed = sorted(_allowed(pid))
-    return min(random.sample(allowed, min(LOOKED_AT, len(allowed))), key=took)
+    return min(random.sample(allowed, min(LOOKED_AT, len(allowed))), key=probe_time)
 
 
 def kept_as(pid: int, other: int) -> AbstractContextManager[None]:
-    """Keep another process on the cores that the first may use now."""
+    """Keep process `other` on the cores that process `pid` may use now."""
     return kept_on(_allowed(pid), other)
 
 
 @contextlib.contextmanager
 def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
-    """Keep processes, with all their threads, on some cores meanwhile."""
+    """Keep processes, with all their threads, on `cores` within the context."""
     before = {pid: _allowed(pid) for pid in pids}
     for pid in before:
         _keep(pid, cores)
@@ -83,11 +84,11 @@ def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
         yield
     finally:
         for pid, allowed in before.items():
-            _keep(pid, allowed)  # threads that began meanwhile, too
+            _keep(pid, allowed)  # includes threads that were started within the context
 
 
 def _allowed(pid: int) -> Collection[int]:
-    """Return the cores that a process may use; this one's if it has ended."""
+    """Return the cores that a process may use; the harness's cores if the process has ended."""
     try:
         return os.sched_getaffinity(pid)
     except ProcessLookupError:
@@ -95,7 +96,7 @@ def _allowed(pid: int) -> Collection[int]:
 
 
 def _keep(pid: int, cores: Collection[int]) -> None:
-    """Keep the threads of a process on some cores; one that has ended is left alone."""
+    """Keep the threads of a process on `cores`; do nothing for an ended process or thread."""
     with contextlib.suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """The GPU's state while a case is timed, read through NVML: clocks, temperature, throttling, load.
 
-It is read in the harness, beside the process that is timed. Without nvidia-ml-py, or where NVML
-does not answer, the state is empty.
+The harness reads it while the solution's process is timed. Without nvidia-ml-py, or if NVML does
+not answer, the state is empty.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from common.processes import parents
 from common.records.lines import POWER_CAP
 
 State = dict[str, Any]
-"""The readings summed up; see `summary`."""
+"""A summary of readings; see `summary`."""
 Reading = dict[str, int]
-"""One reading of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits), `others`, if known."""
+"""The known ones of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits) and `others`."""
 
 PERIOD = 0.1
-"""Seconds between two readings, which take the harness's stopwatch a fraction of a millisecond."""
+"""Seconds between two readings; each delays the harness's stopwatch by a fraction of 1 ms."""
 THROTTLES = {
     0x04: POWER_CAP,
     0x08: "hardware slowdown",
@@ -32,18 +32,18 @@ THROTTLES = {
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
 }
-"""The bits of NVML's clocks event reasons for which the GPU runs slower than it could.
+"""The bits of NVML's clocks event reasons that mean the GPU is throttled.
 
-The other bits mean that it is idle, or that its clocks were set.
+The other bits mean that the GPU is idle, or that its clocks were set.
 """
 
 
 @contextlib.contextmanager
 def watched(read: Callable[[], Reading] | None) -> Iterator[list[Reading]]:
-    """Read the device once, and on a thread once a PERIOD meanwhile; yield the readings so far.
+    """Read the device now, and on a thread every PERIOD until the exit; yield the growing list.
 
     Args:
-        read: Reads the device; None where nothing can be read.
+        read: Returns one reading of the device; None if the device cannot be read.
     """
     if read is None:
         yield []
@@ -64,10 +64,10 @@ def watched(read: Callable[[], Reading] | None) -> Iterator[list[Reading]]:
 
 
 def summary(readings: Sequence[Reading]) -> State:
-    """Sum readings up; a value that none of them has is left out.
+    """Summarize readings; omit a value that is missing in all of them.
 
     Example: `{"sm_mhz": [1200, 1980], "memory_mhz": [2619, 2619], "celsius": [40, 55],
-    "throttled": ["power cap"], "others": 1}`, the lowest and the highest value of each range.
+    "throttled": ["power cap"], "others": 1}`, where a pair is the lowest and the highest value.
     """
     state: State = {}
     for name in ("sm_mhz", "memory_mhz", "celsius"):
@@ -83,7 +83,7 @@ def summary(readings: Sequence[Reading]) -> State:
 
 @functools.cache
 def reader(device: str) -> Callable[[], Reading] | None:
-    """Return a function that reads this process's device; None for a CPU, or without NVML."""
+    """Return a function that reads this process's GPU; None for a CPU, or without NVML."""
     if device != "cuda":
         return None
     uuid = str(torch.cuda.get_device_properties().uuid)
@@ -92,21 +92,21 @@ def reader(device: str) -> Callable[[], Reading] | None:
 
         nvml.nvmlInit()
         handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid.removeprefix('GPU-')}")
-    except Exception:  # not installed, no library, no permission, a slice that NVML does not name
+    except Exception:  # no package, no library, no permission, or a MIG slice unknown to NVML
         return None
     return functools.partial(read, nvml, handle)
 
 
 def read(nvml: Any, handle: Any) -> Reading:
-    """Read the device once; a value that it or its driver does not support is left out."""
+    """Read the device once; omit a value that it or its driver does not support."""
     queries: dict[str, Callable[[], int]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
-        # the older of its two names, which every version has
+        # the function's older name, which every version of nvidia-ml-py has
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
         "others": lambda: others(
-            tuple(sorted(each.pid for each in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
+            tuple(sorted(user.pid for user in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
         ),
     }
     reading = {}
@@ -118,21 +118,21 @@ def read(nvml: Any, handle: Any) -> Reading:
 
 @functools.lru_cache(maxsize=1)
 def others(pids: tuple[int, ...]) -> int:
-    """Return how many of the processes on the GPU are not the harness's.
+    """Return the number of processes on the GPU that do not belong to the harness.
 
-    They are counted rather than matched by id: in a container NVML may give the host's ids. Only
-    other ids than the last ones lead to a walk over `/proc`, which takes 20 ms.
+    Counts are subtracted instead of ids compared: in a container NVML may return the host's ids.
+    The cache avoids the walk over `/proc`, which takes 20 ms, while the ids stay the same.
     """
     return max(len(pids) - sum(map(_holds_gpu, _family(os.getpid()))), 0)
 
 
 def _family(pid: int) -> list[int]:
-    """Return the ids of a process and of all its descendants."""
+    """Return the ids of a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for child, parent in parents():
         children.setdefault(parent, []).append(child)
     family = [pid]
-    for member in family:  # the list grows while it is walked
+    for member in family:  # the loop appends to the list that it iterates over
         family += children.get(member, [])
     return family
 

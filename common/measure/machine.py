@@ -1,4 +1,4 @@
-"""This machine as a record names it: device, versions, and digests of what measured."""
+"""The fields of a record that identify the device, the library versions and the harness."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ def device_info(
     Args:
         device: `cpu` or `cuda`.
         solutions: The solutions that run on it.
-        budget: The bytes of a GPU that may be taken.
+        budget: The bytes of GPU memory that the run may use.
     """
-    timed = device == "cuda"
+    on_gpu = device == "cuda"
     return DeviceInfo(
         device=device,
         name=device_name(device),
         node=socket.gethostname(),
-        uuid=str(torch.cuda.get_device_properties().uuid) if timed else "cpu",
+        uuid=str(torch.cuda.get_device_properties().uuid) if on_gpu else "cpu",
         versions=versions() | peer_versions(solutions),
-        memory_gib=round(budget / GIB) if timed else 0,
+        memory_gib=round(budget / GIB) if on_gpu else 0,
     )
 
 
 def device_name(device: str) -> str:
-    """Return the GPU's name as torch has it, or a name for the interpreter."""
+    """Return torch's name of the GPU, or the interpreter's name for a CPU."""
     return str(torch.cuda.get_device_name()) if device == "cuda" else INTERPRETER
 
 
 def device_fields(device: str) -> dict[str, Any]:
-    """Return what a file says of its device, by which a similar device finds it."""
+    """Return the fields that identify a device in a file of configurations."""
     fields: dict[str, Any] = {"device": device_name(device)}
     if device == "cuda":
         gpu = torch.cuda.get_device_properties()
@@ -59,12 +59,12 @@ def device_fields(device: str) -> dict[str, Any]:
 
 
 def results_folder(device: str) -> str:
-    """Return the name of the device's folder: `nvidia-h200`, or `cpu`, which stays out of git."""
+    """Return the device's folder, such as `nvidia-h200`, or `cpu`, which git ignores."""
     return folder_of(device_name(device))
 
 
 def results_folders(device: str) -> list[str]:
-    """Return the folders of all devices of a kind that this process sees, the first one first."""
+    """Return the folders of the visible GPUs in order without duplicates, or the CPU's folder."""
     if device == "cpu":
         return [results_folder(device)]
     names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
@@ -73,27 +73,27 @@ def results_folders(device: str) -> list[str]:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that every run uses."""
-    found = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
-    return {"python": platform.python_version(), **found}
+    packages = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
+    return {"python": platform.python_version(), **packages}
 
 
 def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
-    """Return the versions of the peers' libraries other than torch, by the names that pip uses."""
+    """Return the versions of the peers' libraries except torch, by distribution name."""
     packages = {package_of(solution.handle) for solution in solutions if solution.peer} - {"torch"}
     if not packages:
         return {}
     names = metadata.packages_distributions()
-    found = sorted({name for package in packages for name in names.get(package, [])[:1]})
-    return {name: metadata.version(name) for name in found}
+    distributions = {name for package in packages for name in names.get(package, [])[:1]}
+    return {name: metadata.version(name) for name in sorted(distributions)}
 
 
 def peak(device_name: str) -> dict[str, Any]:
     """Return the datasheet's rates of the device; empty without a GPU.
 
-    Of a GPU whose rates are not known, `source` alone, which is `measured`.
+    For a GPU whose rates are unknown, return only `{"source": "measured"}`.
     """
-    if known := peak_of(device_name):
-        return asdict(known)
+    if rates := peak_of(device_name):
+        return asdict(rates)
     return {} if device_name == INTERPRETER else {"source": MEASURED}
 
 
@@ -101,45 +101,45 @@ HARNESS = (
     "*.py",
     "peers/*.py",
     "records/lines.py",
-    *(f"{room}/**/*.py" for room in ("sandbox", "grading", "measure", "engines")),
+    *(f"{folder}/**/*.py" for folder in ("sandbox", "grading", "measure", "engines")),
 )
-"""The files that grade and time, by folder: a new file in one of these folders is one of them."""
+"""The patterns of the files that grade and time; they also match files that are added later."""
 OF_EVERY_OP = ("__init__", "_draw")
-"""The modules of `common/ops` that grade and time, whichever the op."""
+"""The modules of `common/ops` that take part in grading and timing for every op."""
 SHOWS = ("cli.py", "__main__.py", "sandbox/standalone")
-"""The files among these that grade and time nothing."""
+"""The files and folders that match HARNESS but do not grade or time."""
 
 
 def harness_digest(op: str) -> str:
-    """Return the digest of an op with all of `common/ops` that it imports, and of the harness.
+    """Return the digest of the harness, an op, and the modules of `common/ops` that it imports.
 
-    The harness is everything that grades and times. Another op's file is not in the digest, so that
-    its rows stay as they are.
+    The harness is all code that grades and times. The files of other ops are not in the digest, so
+    that a change to another op leaves this op's rows valid.
     """
     files = [path for pattern in HARNESS for path in COMMON.glob(pattern)]
-    shows = [COMMON / name for name in SHOWS]
-    counts = (path for path in files if not any(path.is_relative_to(each) for each in shows))
-    return digest([*counts, *_imported(COMMON / "ops", [*OF_EVERY_OP, op])])
+    excluded = [COMMON / name for name in SHOWS]
+    harness = (path for path in files if not any(map(path.is_relative_to, excluded)))
+    return digest([*harness, *_imported(COMMON / "ops", [*OF_EVERY_OP, op])])
 
 
 def _imported(folder: Path, waiting: list[str]) -> Iterator[Path]:
-    """Yield the files of these modules of `common/ops`, and of those there that they import."""
-    known = set(waiting)
+    """Yield the files of the modules in `waiting` and of all that they import from `folder`."""
+    seen = set(waiting)
     while waiting:
         path = folder / f"{waiting.pop()}.py"
-        if not path.is_file():  # a name that a module defines, not a module
+        if not path.is_file():  # the import was a name that a module defines
             continue
         yield path
         try:
             names = [re.sub(r"^\.", "common.ops.", name) for name in imported(path.read_text())]
-        except SyntaxError:  # of an op that is not asked
+        except SyntaxError:  # a broken file of another op
             continue
-        found = {name.split(".")[2] for name in names if name.startswith("common.ops.")}
-        waiting += sorted(found - known)
-        known |= found
+        modules = {name.split(".")[2] for name in names if name.startswith("common.ops.")}
+        waiting += sorted(modules - seen)
+        seen |= modules
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:
-    """Return for each solution its digest, and its op's with the harness's, which its rows keep."""
+    """Return the digests that a solution's rows store: its own, and `harness_digest` of its op."""
     harness = {op: harness_digest(op) for op in {solution.op for solution in solutions}}
     return {solution: (solution.digest, harness[solution.op]) for solution in solutions}

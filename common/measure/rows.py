@@ -24,14 +24,14 @@ from common.verdicts import Verdict
 from common.wire import Reply
 
 TIME_SCALE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
-"""The share of the clocks' seconds, and of the further answers to grade, that a case gets; the
-plots' cases are many, and not ranked."""
+"""The factor on the clocks' seconds and on the number of repeated grading calls, by tier; the plots
+have many cases, which are not ranked."""
 Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, its raw samples where it was timed, and the answer that was graded."""
+    """A row, its raw samples if it was timed, and the result of grading."""
 
     row: Record
     samples: Samples | None
@@ -39,13 +39,13 @@ class Measured:
 
     @property
     def verdict(self) -> Verdict:
-        """Return the verdict of the row: the grader's, or the clock's where that one failed."""
+        """Return the verdict of the row: the timing's if it failed, otherwise the grader's."""
         verdict = self.graded.verdicts[self.row.direction]
         return dataclasses.replace(verdict, verdict=self.row.verdict, reason=self.row.reason)
 
 
 class Measurement:
-    """The rows of one device, by one path for `check`, `bench` and `profile`."""
+    """Grades and times solutions on one device, for `check`, `bench` and `profile`."""
 
     def __init__(
         self,
@@ -56,15 +56,15 @@ class Measurement:
         time_scale: float | None = None,
         through: Through = iter,
     ) -> None:
-        """Measure nothing yet.
+        """Prepare the measurement without starting it.
 
         Args:
             sweep: The device's workers.
-            digests: For each solution its digest and the harness's, which its rows keep.
-            run: The id of the run that the rows are of.
-            tier: That of the cases.
-            time_scale: TIME_SCALE of the tier by default.
-            through: Changes what is graded, before it is timed.
+            digests: The solution's digest and the harness's, by solution; the rows store both.
+            run: The id of the run that the rows belong to.
+            tier: The tier of the cases.
+            time_scale: See TIME_SCALE, whose value for the tier is the default.
+            through: Transforms the results of grading before they are timed.
         """
         self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
         self._time_scale = TIME_SCALE[tier] if time_scale is None else time_scale
@@ -73,7 +73,7 @@ class Measurement:
         self._baselines: dict[str, Baseline] = {}
         self._too_large: set[tuple[str, str]] = set()
         self._ends: dict[Solution, list[Reply]] = defaultdict(list)
-        """The latest ends in a row of a solution's process while it was timed."""
+        """The consecutive latest timing replies in which the solution's process ended."""
 
     def measure(
         self,
@@ -81,25 +81,25 @@ class Measurement:
         cases: Iterable[tuple[Op[Any], Sequence[Case]]],
         skip: Callable[[Solution, Case], bool] = lambda solution, case: False,
     ) -> Iterator[list[Measured] | TooLarge]:
-        """Yield both directions of each solution and case, or once a case that does not fit.
+        """Yield the rows of each solution and case; yield a case that does not fit only once.
 
-        Workers, the calibration and the baselines stay for the next call.
+        The workers, the calibration and the baselines are reused by the next call.
 
         Args:
-            solutions: Those of all ops.
-            cases: The ops, each with some of its cases.
-            skip: Whether a solution is not asked a case.
+            solutions: The solutions of all ops.
+            cases: Pairs of an op and its cases.
+            skip: Returns whether to omit a case for a solution.
         """
-        again = round(self._time_scale * repeats(self._tier, self._sweep.device))
-        for op, several in cases:
+        repetitions = round(self._time_scale * repeats(self._tier, self._sweep.device))
+        for op, op_cases in cases:
             op_baseline, latest = self._baseline(op), None
 
             def leave_out(solution: Solution, case: Case, op: Op[Any] = op) -> bool:
                 return skip(solution, case) or (op.name, case.name) in self._too_large
 
-            found = self._sweep.grade(op, several, solutions, leave_out, again)
-            for graded in self._through(found):
-                if graded.case != latest:  # eager's memory of the case before
+            results = self._sweep.grade(op, op_cases, solutions, leave_out, repetitions)
+            for graded in self._through(results):
+                if graded.case != latest:  # frees eager's memory of the previous case
                     op_baseline.release()
                 latest = graded.case
                 rows = self._rows(graded, op_baseline)
@@ -111,7 +111,7 @@ class Measurement:
             op_baseline.release()
 
     def _baseline(self, op: Op[Any]) -> Baseline:
-        """Return eager's process for an op; the first call calibrates: no solution has run yet."""
+        """Return eager's process for an op; the first call, before any solution, calibrates."""
         if op.name not in self._baselines:
             sweep = self._sweep
             worker = sweep.worker(eager_of(op), Role.BASELINE)
@@ -122,7 +122,7 @@ class Measurement:
         return self._baselines[op.name]
 
     def _rows(self, graded: Graded | TooLarge, op_baseline: Baseline) -> list[Measured] | TooLarge:
-        """Return the rows of both directions, or that the case does not fit."""
+        """Return the rows of both directions, or TooLarge if the case does not fit."""
         if isinstance(graded, TooLarge):
             return graded
         try:
@@ -131,8 +131,8 @@ class Measurement:
             return TooLarge(graded.problem.op, graded.case, out_of_memory(error))
 
     def _row(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Measured:
-        found, times = graded.verdicts[direction], Reply()
-        verdict, reason = found.verdict, found.reason
+        grade, times = graded.verdicts[direction], Reply()
+        verdict, reason = grade.verdict, grade.reason
         if graded.problem.device == "cuda" and verdict == "PASSED":
             times = self._times(graded, direction, op_baseline)
             reason = times.get("unmeasured", "")
@@ -148,14 +148,14 @@ class Measurement:
             digests=self._digests[graded.solution],
             verdict=verdict,
             reason=reason,
-            error=None if found.error is None else round(found.error, 5),
+            error=None if grade.error is None else round(grade.error, 5),
             times=times,
         )
         gpu, host = times.get("gpu", {}), times.get("host", {})
         return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
-        """Time a solution, unless its process has ended in the latest times."""
+        """Time a solution, unless its process ended in each of its latest timings."""
         ends, crashes = self._ends[graded.solution], graded.worker.crashes
         if len(ends) >= CRASH_LIMIT:
             reason = f"not run again after {CRASH_LIMIT} such ends: {ends[-1]['reason']}"
@@ -184,7 +184,7 @@ def record_of(
     error: float | None = None,
     times: Mapping[str, Any] | None = None,
 ) -> Record:
-    """Return a row: the verdict, and the times where there are any; see `timing.time_case`."""
+    """Return a row with a verdict and, if the case was timed, its times; see `time_case`."""
     times, work = times or {}, op.work(case, direction)
     return Record(
         schema=SCHEMA,

@@ -1,4 +1,4 @@
-"""Rounds of samples of several callables, in random order, until their medians are known."""
+"""Sample callables in rounds, in random order, until their medians are known."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from common.measure.timed_process import Sampler
 from common.stats import interval, median
 
 SAMPLES = range(15, 201)
-"""The numbers of samples of each timed callable: at least 15, at most 200."""
+"""The number of samples of a timed callable: at least 15, at most 200."""
 FEWEST = 3
-"""The samples of each timed callable that a clock takes however long they last: their interval goes
-from the least to the greatest."""
+"""The minimum number of samples of a timed callable, even if they take long; their interval spans
+all samples."""
 ROUND_SAMPLES = range(5, 16)
-"""The samples of each callable in a round: 5 at first, up to 15 where a round is quick. The
-intervals, which cost milliseconds, are checked after each round."""
+"""The number of samples of a callable in a round: 5 at first, up to 15 if rounds are quick. The
+intervals are checked only after each round, because the check takes milliseconds."""
 QUICK_ROUND = 0.2
-"""Seconds of a quick round."""
+"""A round that takes less than this many seconds is quick."""
 LONGEST = 1.0
-"""Seconds after which a clock stops even before the least samples."""
+"""Seconds after which the sampling stops once it has FEWEST samples, even before SAMPLES.start."""
 Samples = dict[str, list[float]]
 """Samples in microseconds by timed callable."""
 GroupSampler = Callable[[int], Samples]
-"""Takes so many samples of each of several timed callables, one after the other."""
+"""Takes the given number of samples of each callable of a group, one callable after the other."""
 
 
 def sample_in_rounds(
@@ -34,44 +34,44 @@ def sample_in_rounds(
     grouped: GroupSampler | None = None,
     first: int = ROUND_SAMPLES.start,
 ) -> Samples:
-    """Return the samples of every timed callable; see `over`.
+    """Return the samples of every timed callable; see `over` for the end.
 
-    The timed callables share slow changes of the machine, since every round samples each of them.
+    Every round samples every callable, so that slow drifts of the machine affect all of them.
 
     Args:
-        samplers: The callables that are asked one by one.
-        seconds: The time once every timed callable has its least samples.
-        precision: The width of a known median's 95 % interval, as a share of the median.
-        grouped: Takes the samples of those that are asked together.
-        first: The samples of each in the first round; few where a call may take long.
+        samplers: The callables that are sampled one by one.
+        seconds: The time limit once every timed callable has SAMPLES.start samples.
+        precision: The maximum width of a known median's 95 % interval, as a share of the median.
+        grouped: Samples a group of further callables in one request.
+        first: The number of samples of a callable in the first round; few if calls may be long.
     """
 
     def single(name: str) -> GroupSampler:
         return lambda rounds: {name: samplers[name](rounds)}
 
-    everyone = [*map(single, samplers), *([grouped] if grouped else [])]
+    takers = [*map(single, samplers), *([grouped] if grouped else [])]
     samples: Samples = {}
     count, start = first, time.monotonic()
     while True:
-        begun = time.monotonic()
-        for take in random.sample(everyone, len(everyone)):
+        round_start = time.monotonic()
+        for take in random.sample(takers, len(takers)):
             for name, taken in take(count).items():
                 samples.setdefault(name, []).extend(taken)
         now = time.monotonic()
         if over(samples, now - start, seconds, precision):
             return samples
-        count = next_count(count, now - begun, min(map(len, samples.values())))
+        count = next_count(count, now - round_start, min(map(len, samples.values())))
 
 
 def next_count(count: int, seconds: float, done: int) -> int:
-    """Return how many samples of each the next round takes: twice as many after a quick one.
+    """Return the number of samples of a callable in the next round: doubled after a quick round.
 
-    A round takes a few milliseconds however few its samples are.
+    A round takes a few milliseconds even if its samples are few.
 
     Args:
-        count: The samples of each in the last round.
-        seconds: The seconds that the round took.
-        done: The samples of each timed callable so far.
+        count: The number of samples of a callable in the last round.
+        seconds: The seconds that the last round took.
+        done: The number of samples of a callable so far.
     """
     longer = min(2 * count, ROUND_SAMPLES.stop - 1) if seconds < QUICK_ROUND else count
     return min(longer, SAMPLES.stop - 1 - done)
@@ -80,20 +80,20 @@ def next_count(count: int, seconds: float, done: int) -> int:
 def over(
     samples: Mapping[str, Sequence[float]], elapsed: float, seconds: float, precision: float
 ) -> bool:
-    """Return whether a clock stops: the medians are known, or its time or its rounds are up.
+    """Return whether the sampling ends: the medians are known, or a limit is reached.
 
-    For example, it stops after FEWEST samples of calls that take a second each.
+    For example, it ends after FEWEST samples of calls that take a second.
 
     Args:
         samples: The samples so far, by timed callable.
-        elapsed: Seconds since the clock started.
-        seconds: The time that it may take once every timed callable has its least samples.
-        precision: The width of a known median's 95 % interval, as a share of the median.
+        elapsed: Seconds since the sampling started.
+        seconds: The time limit once every timed callable has SAMPLES.start samples.
+        precision: The maximum width of a known median's 95 % interval, as a share of the median.
     """
 
-    def known(each: Sequence[float]) -> bool:
-        low, high = interval(each)
-        return high - low <= precision * median(each)
+    def known(microseconds: Sequence[float]) -> bool:
+        low, high = interval(microseconds)
+        return high - low <= precision * median(microseconds)
 
     done = min(map(len, samples.values()))
     if done < FEWEST:

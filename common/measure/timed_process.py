@@ -1,6 +1,6 @@
-"""The harness's hold on a process whose calls are timed: its inputs, rounds, and long runs.
+"""The harness's side of a process whose calls are timed: its inputs, rounds and long runs.
 
-All requests about timed calls are made here; `sandbox/timed.py` answers them.
+This module sends all requests about timed calls; `sandbox/timed.py` answers them.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from common.verdicts import Failure
 from common.wire import Arguments, Reply, TensorSlot
 
 FORWARD_ALONE = ("no_grad", "graph")
-"""The timed callables that have no gradients."""
+"""The timed callables that compute no gradients."""
 KEPT, SMALL = 4, 1 << 20
-"""The rounds of each kind of which one call's results are kept, where these have so few bytes; of
-larger ones one round. Who computes one call of sixteen passes one comparison of sixteen."""
+"""The number of rounds of each kind from which the results of one call are kept, if these results
+have at most SMALL bytes; otherwise 1. A solution that computes only one call in sixteen passes a
+single comparison with a probability of 1/16."""
 SUSTAINED, TRIAL = 0.5, 0.03
-"""Seconds of a sustained run, and of the run before it if a call takes as long as its samples of
-GPU time."""
+"""Seconds of a sustained run, and of the trial run before it if a call takes its expected time."""
 Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
-"""Bytes, as a record holds them, if they are known."""
+"""A number of bytes that fits a record's field, or None if it is unknown."""
 Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
 """Samples in microseconds."""
 Sampler = Callable[[int], list[float]]
-"""Takes so many samples, in microseconds."""
+"""Takes the given number of samples, in microseconds."""
 
 
 class Failed(Failure):
-    """A timed process did not answer as it must; holds the verdict and its reason."""
+    """A timed process failed or sent an invalid reply; holds the verdict and its reason."""
 
 
 # --- the calls and their results ------------------------------------------------------------------
@@ -52,23 +52,23 @@ class Failed(Failure):
 
 @dataclass(frozen=True)
 class StagedCalls:
-    """Calls of one shape whose inputs lie in the memory shared with a process.
+    """Calls of one shape whose inputs are in the memory shared with a process.
 
-    The inputs are there alone. Whoever needs them as they were drawn draws them again.
+    The harness holds no copy of the inputs; draw them again from their seeds if you need them.
     """
 
     draw: Callable[[int], Drawn]
-    """Returns the inputs of a seed, the same bits each time."""
+    """Returns the inputs of a seed, always with the same bits."""
     arena: Arena
     seeds: list[int]
     inputs: list[dict[str, TensorSlot]]
-    """Those of each call by name, the upstream gradient's too."""
+    """The slots of each call's inputs and upstream gradient, by name."""
     results: dict[str, TensorSlot]
-    """The memory that the results of one call at a time are kept in."""
+    """The slots for the results of one call at a time, by name."""
     calls: list[Arguments]
 
     def changed(self, shifts: list[int]) -> str | None:
-        """Describe the first input that is not what was drawn, moved by its call's shift."""
+        """Describe the first input that differs from the drawn one after its call's shift."""
         for seed, slots, call, shift in zip(
             self.seeds, self.inputs, self.calls, shifts, strict=True
         ):
@@ -87,9 +87,9 @@ def stage_calls(
     count: int,
     results: Mapping[str, torch.Tensor] | None = None,
 ) -> StagedCalls:
-    """Draw and stage so many calls, a seed each, with memory for these results."""
+    """Draw and stage `count` calls with a seed each, and memory for results like `results`."""
 
-    def drawn(seed: int) -> Drawn:
+    def draw_call(seed: int) -> Drawn:
         return draw(op, case, seed, device)
 
     def stage(call: Drawn, slots: dict[str, TensorSlot]) -> Arguments:
@@ -98,31 +98,35 @@ def stage_calls(
         return call_of(op, call[0], slots)
 
     seeds = [entropy() for _ in range(count)]
-    first = drawn(seeds[0])
-    several = [results or {}, *[{}] * (count - 1)]
-    arena, slots = reserve(worker, [call_tensors(*first)] * count, several)
+    first = draw_call(seeds[0])
+    results_by_call = [results or {}, *[{}] * (count - 1)]
+    arena, slots = reserve(worker, [call_tensors(*first)] * count, results_by_call)
     inputs = [slot.inputs for slot in slots]
     calls = [stage(first, inputs[0])]
-    del first  # one call's inputs are alive at a time
-    calls += [stage(drawn(seed), each) for seed, each in zip(seeds[1:], inputs[1:], strict=True)]
-    return StagedCalls(drawn, arena, seeds, inputs, slots[0].results, calls)
+    del first  # the inputs of only one call are alive at a time
+    calls += [
+        stage(draw_call(seed), call_slots)
+        for seed, call_slots in zip(seeds[1:], inputs[1:], strict=True)
+    ]
+    return StagedCalls(draw_call, arena, seeds, inputs, slots[0].results, calls)
 
 
 @dataclass(frozen=True)
 class KeptResults:
-    """The results of one timed call, and the inputs that it had."""
+    """The results of one timed call, and the values that reproduce its inputs."""
 
     seed: int
-    """That of the call's inputs."""
+    """The seed of the call's inputs."""
     changing: dict[str, int]
-    """The inputs that were shifted, and the elements of each that move together."""
+    """By name of each shifted input, the number of elements that move as a unit."""
     shift: int
+    """The number of units by which the inputs were shifted."""
     results: dict[str, torch.Tensor]
-    """By name; the harness's own copies, on the CPU where the GPU's memory is scarce."""
+    """The harness's copies by name, on the CPU if the GPU's memory is scarce."""
 
 
 class TimedProcess:
-    """One solution on one case and direction, ready to be timed."""
+    """The process of one solution, ready to time its calls on one case and direction."""
 
     def __init__(
         self,
@@ -134,30 +138,30 @@ class TimedProcess:
         low_memory: bool = False,
         keep_other: bool = False,
     ) -> None:
-        """Have the process warm up.
+        """Make the process warm up.
 
         Args:
             worker: The worker of the solution, or of eager.
-            staged: The calls that it makes in turn.
-            direction: `forward`, or `backward` for both.
+            staged: The calls that it makes in turns.
+            direction: `forward`, or `backward` for forward with backward.
             limits: See `sandbox.timed.begin_timing`.
             choices: See `sandbox.tunables.force`.
-            low_memory: The GPU's memory is scarce: between its rounds the process holds inputs
-                alone.
-            keep_other: The process stays ready for the other direction too.
+            low_memory: The GPU's memory is scarce: between its rounds the process holds only the
+                inputs.
+            keep_other: The process also stays ready for the other direction.
 
         Raises:
-            Failed: The solution failed meanwhile.
+            Failed: The solution failed during the warm-up.
         """
         self._worker, self._staged, self.low_memory = worker, staged, low_memory
         self.kept: dict[str, list[KeptResults]] = {}
-        """By kind of call, the results of a few calls of those so far, drawn at random."""
-        self._chances: dict[str, int] = {}
+        """The results of a few random calls so far, by kind of call."""
+        self._rounds_seen: dict[str, int] = {}
         self._backward = direction == "backward"
-        self._at: str | None = None
-        """The timed callable that is warm, beside which no work is left."""
+        self._warm: str | None = None
+        """The warm timed callable; None at first and if earlier work may still run on the GPU."""
         if low_memory and torch.cuda.is_available():
-            torch.cuda.empty_cache()  # of what the draws took here
+            torch.cuda.empty_cache()  # the harness drew the inputs on this GPU
         reply = self._ask(
             wire.BeginTiming(
                 calls=staged.calls,
@@ -169,12 +173,11 @@ class TimedProcess:
             )
         )
         reported = reply.get("peak_memory")
-        self.peak_memory = _read(reported, Size, "what it reports is no size of memory")
-        """The bytes that a call takes beyond inputs and results, as the process says; None on a
-        CPU."""
+        self.peak_memory = _read(reported, Size, "its reported peak memory is no number of bytes")
+        """The reported bytes that a call takes beyond inputs and results; None on a CPU."""
         self.slow = reply.get("slow") is True
-        """Whether a call takes so long, as the process says, that launching is nothing beside it:
-        its samples are few, and its parts are not timed."""
+        """Whether, by the process's report, a call is so long that its launch time is negligible:
+        then samples are few, and the parts of a call are not timed."""
         self._give_back()
 
     def sampler(self, name: str, clock: ByClock, burst: int = 1) -> Sampler:
@@ -186,7 +189,7 @@ class TimedProcess:
             )
             samples: Times = _read(reported[name], Times, NO_SAMPLES, rounds)
             self._keep(name if name in FORWARD_ALONE else "sample", reply)
-            self._at = name
+            self._warm = name
             self._give_back()
             return samples
 
@@ -194,18 +197,18 @@ class TimedProcess:
 
     @property
     def inputs(self) -> int:
-        """Return the number of inputs that the calls of a round take in turn."""
+        """Return the number of inputs that the calls of a round use in turns."""
         return len(self._staged.calls)
 
     def capture(self) -> bool:
-        """Return whether the replay of forward's CUDA graphs can be timed, as `graph`."""
+        """Capture forward in a CUDA graph; return whether its replay can be timed, as `graph`."""
         return self._ask(wire.Capture(backward=self._backward)).get("captured") is True
 
     def throughput_run(
         self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
     ) -> Elapsed:
-        """Return a long run's time by the harness's own clocks; see `Clock.throughput_run`."""
-        if name != self._at or name != "solution":  # a limit has no memory outside of its rounds
+        """Return the time of a long run by the harness's clocks; see `Clock.throughput_run`."""
+        if name != self._warm or name != "solution":  # a limit frees its memory after each round
             self._ask(wire.GetReady(name=name, backward=self._backward))
         request = wire.ThroughputRun(
             name=name, rounds=rounds, renew=renew, run=run, wait=wait, low_memory=self.low_memory,
@@ -216,59 +219,60 @@ class TimedProcess:
         elapsed = look(self._worker.pid).since(start)
         if run and wait:
             self._keep("throughput run", reply)
-        self._at = name if wait else None  # a run that does not wait may leave work
+        self._warm = name if wait else None  # without a wait, work may be left
         self._give_back()
         return elapsed
 
     def sustained(self, name: str, expected: float) -> float:
-        """Return the microseconds of a call that runs on and on, with nothing between two calls.
+        """Return the microseconds per call of a long run without pauses between the calls.
 
-        A short run shows how many calls fill the time: they may wait for the host, which the
-        expected microseconds, those of the GPU, do not tell.
+        A short trial run comes first and determines the number of calls: `expected`, in
+        microseconds, may not include the time in which the GPU waits for the host.
         """
-        took = expected
+        microseconds = expected
         for seconds in (TRIAL, SUSTAINED):
-            rounds = max(round(1e6 * seconds / took / self.inputs), 1)
-            took = 1e6 * self.throughput_run(name, rounds).wall / (rounds * self.inputs)
-        return round(took, 2)
+            rounds = max(round(1e6 * seconds / microseconds / self.inputs), 1)
+            microseconds = 1e6 * self.throughput_run(name, rounds).wall / (rounds * self.inputs)
+        return round(microseconds, 2)
 
     def settle(self) -> None:
-        """Wait until the process has answered all: a reply that it wrote itself leaves another."""
+        """Wait until every request is answered; an extra reply was written by the solution."""
         self._ask(wire.Settle())
 
     def changed(self) -> str | None:
-        """Describe the first input that a call has changed; None if none has.
+        """Describe the first input that a call has changed; None if all are unchanged.
 
-        Inputs that nobody moves, those of eager and of a peer's prepared call, are not compared.
+        The inputs of eager and of a peer's prepared call are not compared, because they are never
+        shifted.
         """
         if not self.kept:
             return None
         reported = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
-        none = "it does not say how far its inputs have moved"
-        return self._staged.changed(_read(reported, list[int], none, len(self._staged.calls)))
+        no_shifts = "it does not say how far its inputs have moved"
+        return self._staged.changed(_read(reported, list[int], no_shifts, len(self._staged.calls)))
 
     def _give_back(self) -> None:
         if self.low_memory:
             self._ask(wire.GiveBack(backward=self._backward))
-            self._at = None
+            self._warm = None
 
     def sample_together(
-        self, names: Sequence[str], **how: Any
+        self, names: Sequence[str], **options: Any
     ) -> tuple[dict[str, list[float]], Any]:
-        """Return samples of several timed callables, asked at once, and those of the probe between.
+        """Return samples of several timed callables and of the probe between them, in one request.
 
         Args:
-            names: The timed callables, in their order.
-            how: See `sandbox.timed.take_samples`.
+            names: The timed callables, in the order of their samples.
+            options: See `sandbox.timed.take_samples`.
         """
-        samples, reply = self._take_samples(names, **how)
-        self._at = names[-1]
+        samples, reply = self._take_samples(names, **options)
+        self._warm = names[-1]
         self._give_back()
         return samples, reply["probes"]
 
-    def _take_samples(self, names: Sequence[str], **how: Any) -> tuple[dict[str, Any], Reply]:
-        """Return what the process says of each timed callable's samples, and its whole reply."""
-        reply = self._ask(wire.TakeSamples(names=list(names), **how, backward=self._backward))
+    def _take_samples(self, names: Sequence[str], **options: Any) -> tuple[dict[str, Any], Reply]:
+        """Return the unchecked samples by timed callable, and the process's reply."""
+        reply = self._ask(wire.TakeSamples(names=list(names), **options, backward=self._backward))
         samples: dict[str, Any] = _read(reply.get("samples"), dict[str, Any], NO_SAMPLES)
         if list(samples) != list(names):
             raise Failed("TAMPERED", NO_SAMPLES)
@@ -281,38 +285,38 @@ class TimedProcess:
         return reply
 
     def _keep(self, kind: str, reply: Reply) -> None:
-        """Copy the kept results out, each round's with the same chance to stay."""
+        """Copy the results of the last round; every round so far is kept with equal probability."""
         staged = self._staged
         if reply.get("kept") is None and (self._worker.solution.peer or not staged.results):
-            return  # the prepared call of a peer sees no other inputs
+            return  # the inputs of a peer's prepared call never change
         no_call = "it names no call whose results it kept"
         kept: dict[str, int] = _read(reply.get("kept"), dict[str, int], no_call)
         if not ({"call", "shift"} <= kept.keys() and 0 <= kept["call"] < len(staged.calls)):
             raise Failed("TAMPERED", no_call)
-        rounds = self._chances[kind] = self._chances.get(kind, 0) + 1
+        rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
         place = rounds - 1 if rounds <= most else below(rounds)
         if place >= most:
             return
         index = kept["call"]
         names = [name for name in staged.results if name == OUTPUT or kind not in FORWARD_ALONE]
-        results = {name: self._copied(staged.arena.tensor(staged.results[name])) for name in names}
+        results = {name: self._copy(staged.arena.tensor(staged.results[name])) for name in names}
         changing = staged.calls[index].changing
-        cache = KeptResults(staged.seeds[index], changing, kept["shift"], results)
-        self.kept.setdefault(kind, [])[place : place + 1] = [cache]
+        kept_results = KeptResults(staged.seeds[index], changing, kept["shift"], results)
+        self.kept.setdefault(kind, [])[place : place + 1] = [kept_results]
 
-    def _copied(self, result: torch.Tensor) -> torch.Tensor:
+    def _copy(self, result: torch.Tensor) -> torch.Tensor:
         return result.to("cpu" if self.low_memory else result.device, copy=True)
 
 
-# --- one request by itself ------------------------------------------------------------------------
+# --- requests outside TimedProcess ----------------------------------------------------------------
 
 
 def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
     """Return samples of a process's probe in microseconds.
 
     Raises:
-        Failed: CRASHED, where there are none.
+        Failed: CRASHED, if the reply has no valid samples.
     """
     reply = worker.ask(wire.Probe(clock=clock, rounds=rounds))
     try:
@@ -329,21 +333,27 @@ def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: 
     return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
 
 
-# --- what a process says --------------------------------------------------------------------------
+# --- the checks of replies ------------------------------------------------------------------------
 
 NO_SAMPLES = "its report is no list of the samples that were asked for"
 
 
-def _read(reported: Any, form: Any, otherwise: str, count: int | None = None) -> Any:
-    """Return what a process says, in a form that msgspec knows; a list has so many items.
+def _read(reported: Any, form: Any, reason: str, count: int | None = None) -> Any:
+    """Return a reported value, converted to the type `form`.
+
+    Args:
+        reported: The value from a process's reply.
+        form: A type that msgspec can check.
+        reason: The reason for the verdict if the value is invalid.
+        count: The required number of items of a list.
 
     Raises:
-        Failed: TAMPERED, where it is something else: the solution wrote it itself.
+        Failed: TAMPERED, if the value is invalid: the solution wrote the reply itself.
     """
     try:
-        found = msgspec.convert(reported, form)
+        value = msgspec.convert(reported, form)
     except msgspec.ValidationError:
-        raise Failed("TAMPERED", otherwise) from None
-    if count is not None and len(found) != count:
-        raise Failed("TAMPERED", otherwise)
-    return found
+        raise Failed("TAMPERED", reason) from None
+    if count is not None and len(value) != count:
+        raise Failed("TAMPERED", reason)
+    return value

@@ -1,9 +1,10 @@
-"""The times of a solution on one case, beside eager's and the limits'.
+"""Time a solution on one case, in turns with eager and the limits.
 
 The solution's process takes the samples of its own calls (`sandbox/clock.py`), and eager's process
-those of eager and the limits; the harness asks them for rounds. No sample is trusted: the results
-of timed calls are compared with the oracle, the median with the device's peak, and the reported
-time with the harness's own stopwatch. RETRIES says what is timed again.
+takes the samples of eager and the limits; the harness requests the rounds. No sample is trusted:
+the results of timed calls are compared with the oracle, the median with the device's peak, and the
+reported time with the harness's stopwatch. RETRIES lists the causes after which a case is timed
+again.
 """
 
 from __future__ import annotations
@@ -51,26 +52,26 @@ from common.wire import Reply
 
 Fault = TypeVar("Fault", bound=Exception)
 CLOCK = 3
-"""The version of the clock. A board ranks no row beside rows of another version."""
+"""The version of the clock. A board never ranks rows of different versions together."""
 ROTATION = {"gpu": 2, "host": 30}
-"""Inputs that the timed calls of a solution take in turn, by the case's `ranked_by`: at least one
-for each call of a burst, so that no call can return an earlier one's results."""
+"""The number of inputs that a solution's timed calls use in turns, by the case's `ranked_by`: at
+least one for each call of a burst, so that no call can return an earlier call's results."""
 BURST = {"gpu": 1, "host": 30}
-"""Calls to a sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
+"""Calls per sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
 SECONDS = {"gpu": {"gpu": 0.4, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.6}}
-"""By the case's `ranked_by`, the longest time for GPU and for host samples of one direction.
+"""The time limits in seconds by the case's `ranked_by`, then by clock, for one direction.
 
-A clock stops sooner where its medians are known, and later where it has too few samples. Host time
-varies more.
+A clock stops sooner if its medians are known, and later if it has too few samples. Host time varies
+more than GPU time.
 """
 REPLAYS = 0.15
-"""The longest time in seconds for the samples of a CUDA graph, which rank no case."""
+"""The time limit in seconds for the samples of a CUDA graph, which are not ranked."""
 PRECISION = {"gpu": 0.01, "host": 0.02}
-"""The widest 95 % interval of a median that is known well enough, as a share of the median."""
+"""The maximum width of a known median's 95 % interval, as a share of the median, by clock."""
 ROUNDS_OF_EAGER = 5
-"""Rounds of eager in the place of a solution whose time seems forged."""
+"""The rounds of eager in place of a solution whose time is suspicious."""
 RECOVERY = 0.2
-"""Seconds in which the GPU ends the work of a process that was ended."""
+"""Seconds after which the GPU has stopped the work of a process that was ended."""
 
 
 def time_case(
@@ -83,20 +84,20 @@ def time_case(
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
     Args:
-        graded: The case, with the solution's worker.
+        graded: The case and the solution's worker.
         baseline: Eager's process for the op.
-        direction: `forward`, or `backward` for both.
+        direction: `forward`, or `backward` for forward with backward.
         memory_budget: The memory of the run.
-        time_scale: The part of SECONDS that the clocks may take; below 1, no calls run on and on.
+        time_scale: The factor on SECONDS; below 1, sustained runs are omitted.
 
     Returns:
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
-        microseconds of calls in a loop, where arithmetic binds or the host's time ranks;
-        `peak_memory` in bytes; `device_state`; and `notes`, lines on what decides nothing. Or a
-        `verdict` with its `reason`; or `unmeasured`, the reason for which eager could not be timed.
+        microseconds per call of a loop, if arithmetic is the limit or host time ranks the case;
+        `peak_memory` in bytes; `device_state`; and `notes`, remarks that do not affect the verdict.
+        Or a `verdict` with its `reason`; or `unmeasured`, the reason why eager could not be timed.
 
     Raises:
-        torch.OutOfMemoryError: The device does not hold the case, whatever the solution takes.
+        torch.OutOfMemoryError: The case does not fit the device, even with eager as the solution.
     """
     with graded.worker.isolated():
         try:
@@ -109,25 +110,25 @@ def time_case(
             graded.worker.release()
 
 
-# --- what is timed again --------------------------------------------------------------------------
+# --- further attempts -----------------------------------------------------------------------------
 
 
 class RetryCause(Enum):
-    """The causes that may end an attempt to time a case, and may be another's doing."""
+    """The causes of a failed attempt that may be outside the solution."""
 
     OUT_OF_MEMORY = "the GPU's memory ran out"
     KILLED = "a SIGKILL of unknown origin ended the solution's process"
-    EAGER = "eager's process did not answer as it must"
-    FORGED = "the reported times are too short for the stopwatch"
-    GOES_ON = "the probe is slow beside the solution's process, and quick without it"
-    ANOTHERS = "the probe is slow without the solution's process too"
+    EAGER = "eager's process failed or sent an invalid reply"
+    FORGED = "the reported times are shorter than the stopwatch allows"
+    LEFTOVER_WORK = "the probe is slow while the solution's process exists, and quick without it"
+    OTHER_LOAD = "the probe is slow even without the solution's process"
 
 
 class Suspected(Failed):
-    """Tampering that chance or others on the machine may have feigned."""
+    """Apparent tampering that chance or other work on the machine may have caused."""
 
     def __init__(self, cause: RetryCause, reason: str) -> None:
-        """Keep the cause, FORGED or GOES_ON, and one line of reason."""
+        """Store the cause, FORGED or LEFTOVER_WORK, and a reason of one line."""
         super().__init__("TAMPERED", reason)
         self.cause = cause
 
@@ -142,88 +143,91 @@ class Attempts:
     memory_budget: MemoryBudget
     time_scale: float
     low_memory: bool = False
-    """Whether the processes hold their inputs alone between their rounds."""
-    at_the_end: ExitStack = field(default_factory=ExitStack)
+    """Whether the processes hold only their inputs between their rounds."""
+    cleanup: ExitStack = field(default_factory=ExitStack)
 
     def run(self) -> Reply:
-        """Return the times, or what RETRIES has for their want; raise a failure that it lacks."""
-        self.baseline.patient, met = True, Counter[RetryCause]()
+        """Return the times; after a cause in RETRIES, try again; raise any other failure."""
+        self.baseline.patient, causes = True, Counter[RetryCause]()
         footprint = Footprint.by(self.graded.problem.op, self.graded.case)
         self.low_memory = not self.memory_budget.make(
             footprint.timed, keep=[self.graded.worker, self.baseline.worker]
         )
         if self.low_memory:
-            self.graded.worker.release()  # grading has left as much in its caches
-        with self.at_the_end:
+            self.graded.worker.release()  # its caches still hold memory from grading
+        with self.cleanup:
             while True:
                 try:
                     return self._attempt()
                 except (Failed, BaselineFailed, Disturbed, RuntimeError) as error:
                     if not (cause := _cause(error)):
                         raise
-                    failed = _bare(error)
-                met[cause] += 1
-                if met[cause] > RETRIES[cause]:
-                    return self._end(cause, failed)
+                    failure = _without_traceback(error)
+                causes[cause] += 1
+                if causes[cause] > RETRIES[cause]:
+                    return self._end(cause, failure)
                 self._remedy(cause)
 
     def _attempt(self) -> Reply:
-        """Time the case once; after a disturbance, without the process, see whose it is."""
+        """Time the case once; if the probe is slow, end the process and probe again.
+
+        Raises:
+            Suspected: The probe is quick without the process.
+            Disturbed: The probe is still slow.
+        """
         try:
             return self._time(self.graded.worker, self.time_scale)
         except Disturbed as error:
-            met = _bare(error)
+            disturbed = _without_traceback(error)
         self.graded.worker.renew()
         time.sleep(RECOVERY)
-        if self.baseline.slow_probe(met.clock):
-            raise met
-        quick = f"{self.baseline.calibrated[met.clock]:.1f} us without"
-        reason = f"its work goes on between its calls: {met} beside it, {quick}"
-        raise Suspected(RetryCause.GOES_ON, reason)
+        if self.baseline.slow_probe(disturbed.clock):
+            raise disturbed
+        quick = f"{self.baseline.calibrated[disturbed.clock]:.1f} us without"
+        both = f"{disturbed} with its process running, {quick}"
+        reason = f"its work goes on between its calls: {both}"
+        raise Suspected(RetryCause.LEFTOVER_WORK, reason)
 
     def _time(self, worker: Worker, time_scale: float) -> Reply:
-        how = self.direction, time_scale, self.low_memory
-        return _time(self.graded.problem, worker, self.baseline, *how)
+        options = self.direction, time_scale, self.low_memory
+        return _time(self.graded.problem, worker, self.baseline, *options)
 
     def _remedy(self, cause: RetryCause) -> None:
-        """Do what helps against a cause; FORGED and GOES_ON may have been chance."""
+        """Prepare the next attempt after a cause; FORGED and LEFTOVER_WORK need no preparation."""
         match cause:
-            case RetryCause.OUT_OF_MEMORY:  # those of the next attempt hold inputs alone
+            case RetryCause.OUT_OF_MEMORY:
                 self.low_memory = True
                 self.baseline.restart()
                 self.memory_budget.make(sys.maxsize, keep=[])
-            case RetryCause.KILLED:  # no other process runs until the end
-                self.at_the_end.enter_context(self.memory_budget.isolated(self.graded.worker))
+            case RetryCause.KILLED:  # no other process runs until the attempts end
+                self.cleanup.enter_context(self.memory_budget.isolated(self.graded.worker))
             case RetryCause.EAGER:
                 self.baseline.restart()
-            case RetryCause.ANOTHERS:  # the row says beside how many rounds the probe was slow
+            case RetryCause.OTHER_LOAD:  # the row states how many rounds had slow probes
                 self.baseline.patient = False
 
     def _end(self, cause: RetryCause, error: Exception) -> Reply:
-        """Return or raise what a case comes to where a cause shows once more than RETRIES has it.
-
-        Eager's own failure is none of the solution's.
-        """
+        """Return or raise the final result after a cause has exceeded its RETRIES."""
         match cause:
             case RetryCause.OUT_OF_MEMORY:
-                return self._who_lacks_memory(error)
-            case RetryCause.KILLED:  # with nothing beside it: its own doing
+                return self._memory_verdict(error)
+            case RetryCause.KILLED:  # no other process ran, so that the solution is at fault
                 raise Failed("CRASHED", f"{error}, {ISOLATED_TOO}")
         raise error
 
-    def _who_lacks_memory(self, error: Exception) -> Reply:
-        """Return that the solution takes too much, if eager in its place has enough.
+    def _memory_verdict(self, error: Exception) -> Reply:
+        """Return RUNTIME_ERROR if eager, timed in place of the solution, has enough memory.
 
         Raises:
-            torch.OutOfMemoryError: Eager has not.
+            torch.OutOfMemoryError: Eager runs out of memory, too.
         """
         self._remedy(RetryCause.OUT_OF_MEMORY)
         self.baseline.patient = False
         reason, fits = out_of_memory(error), True
         try:
             self._time(self.baseline.reference, time_scale=0.0)
-        except (Failed, BaselineFailed, RuntimeError) as found:
-            fits = not is_out_of_memory(found)
+        except (Failed, BaselineFailed, RuntimeError) as eager_error:
+            fits = not is_out_of_memory(eager_error)
         finally:
             self.baseline.reference.close()
         if not fits:
@@ -236,29 +240,28 @@ RETRIES = {
     RetryCause.KILLED: 1,
     RetryCause.EAGER: 2,
     RetryCause.FORGED: 2,
-    RetryCause.GOES_ON: 2,
-    RetryCause.ANOTHERS: 1,
+    RetryCause.LEFTOVER_WORK: 2,
+    RetryCause.OTHER_LOAD: 1,
 }
-"""The further attempts after each cause.
+"""The number of further attempts after each cause.
 
-Within an attempt, a round of eager's beside which the probe is slow is taken again at once
-(`baseline.TRIES`), and the stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds
-and leave the samples so far as they are.
+Within an attempt, a round of eager is repeated if a probe is slow (`baseline.TRIES`), and the
+stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds and keep earlier samples.
 """
 
 
 def _cause(error: Exception) -> RetryCause | None:
-    """Return the cause of a failure that may be another's doing."""
+    """Return the cause of a failure for which a further attempt may help, otherwise None."""
     kinds = {Kind.OUT_OF_MEMORY: RetryCause.OUT_OF_MEMORY, Kind.KILLED: RetryCause.KILLED}
     if cause := kinds.get(kind_of(error)):
         return cause
     if isinstance(error, Suspected):
         return error.cause
-    return {BaselineFailed: RetryCause.EAGER, Disturbed: RetryCause.ANOTHERS}.get(type(error))
+    return {BaselineFailed: RetryCause.EAGER, Disturbed: RetryCause.OTHER_LOAD}.get(type(error))
 
 
-def _bare(error: Fault) -> Fault:
-    """Return the exception without the frames that it came from: they hold a case's results."""
+def _without_traceback(error: Fault) -> Fault:
+    """Return the exception without its traceback, whose frames hold a case's results."""
     error.__context__ = None
     return error.with_traceback(None)
 
@@ -281,15 +284,15 @@ def _time(
         by_host = problem.case.ranked_by == "host"
         with baseline.on_one_core(worker) if by_host else nullcontext():
             times = _times(timed, baseline, problem, direction, time_scale)
-            long = _sustained(timed, baseline, times, time_scale, by_host)
+            sustained = _sustained(timed, baseline, times, time_scale, by_host)
     gpu, notes = times.get("gpu", {}), []
-    if wrong := _check_results(problem, worker, timed):
+    if wrong := _wrong_replay(problem, worker, timed):
         del gpu["graph"]
         notes.append(f"its CUDA graph does not follow its inputs: {wrong}")
     return {
         "gpu": gpu,
         "host": times["host"],
-        "sustained": long,
+        "sustained": sustained,
         "peak_memory": timed.peak_memory,
         "device_state": {**device.summary(readings), **baseline.slow_probes},
         "notes": notes,
@@ -297,7 +300,7 @@ def _time(
 
 
 def _staged(problem: Problem, worker: Worker, direction: Direction) -> StagedCalls:
-    """Stage the calls, with room for the results of each."""
+    """Stage the calls, with memory for the results of one call at a time."""
     op, case, device = problem.op, problem.case, problem.device
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
     slots = result_slots(problem, names)
@@ -311,7 +314,7 @@ def _times(
     direction: Direction,
     time_scale: float,
 ) -> dict[ByClock, Samples]:
-    """Return the samples by clock; the clock that ranks the case has the stopwatch beside it.
+    """Return the samples by clock, and check the ranking clock's by the stopwatch.
 
     Raises:
         Failed: A time is too short for the device, or for the stopwatch.
@@ -325,8 +328,8 @@ def _times(
         samplers, burst = _samplers(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
         if clock == clocks[-1]:
             samplers["solution"] = watch.followed_by_run(samplers["solution"])
-        limits_too = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
-        grouped = baseline.group_sampler(["eager", *limits_too], clock, burst)
+        limit_names = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
+        grouped = baseline.group_sampler(["eager", *limit_names], clock, burst)
         seconds = time_scale * SECONDS[case.ranked_by][clock]
         times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock], grouped, first)
     if gpu := times.get("gpu"):
@@ -342,7 +345,7 @@ def _times(
 
 
 def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction) -> Stopwatch:
-    """Return the stopwatch of eager in the solution's place, in a process of its own."""
+    """Return the stopwatch of eager in place of the solution, in its own process."""
     reference, clock = baseline.reference, problem.case.ranked_by
     try:
         with eagers_own_faults():
@@ -360,7 +363,7 @@ def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction
 def _samplers(
     timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
 ) -> dict[str, Sampler]:
-    """Return the samplers of the solution, and of its parts unless calls are slow, by one clock."""
+    """Return the samplers of the solution and, unless calls are slow, its parts by one clock."""
     part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
     names = ["solution", *([part] if part and not timed.slow else [])]
     return {name: timed.sampler(name, clock, BURST[ranked_by]) for name in names}
@@ -373,7 +376,7 @@ def _sustained(
     time_scale: float,
     by_host: bool,
 ) -> dict[str, float]:
-    """Return the times of calls in a loop, where arithmetic binds or the host's time ranks."""
+    """Return the times of calls in a loop, if arithmetic is the limit or host time ranks."""
     gpu, host = (
         {name: median(samples) for name, samples in times.get(clock, {}).items()}
         for clock in ("gpu", "host")
@@ -381,24 +384,24 @@ def _sustained(
     dense = gpu.get("dense", 0) >= gpu.get("copy", math.inf)
     if time_scale < 1 or "solution" not in gpu or not (dense or by_host):
         return {}
-    # a call in a loop takes the longer of the two, never less
+    # a call in a loop takes at least the longer of its GPU time and its host time
     expected = {name: max(gpu[name], host.get(name, 0)) for name in ("solution", "eager")}
-    own = expected.pop("solution")
-    known = baseline.sustained(expected | ({"dense": gpu["dense"]} if dense else {}))
-    return {"solution": timed.sustained("solution", own), **known}
+    solution_time = expected.pop("solution")
+    others = baseline.sustained(expected | ({"dense": gpu["dense"]} if dense else {}))
+    return {"solution": timed.sustained("solution", solution_time), **others}
 
 
 # --- the results of timed calls -------------------------------------------------------------------
 
 
-def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str | None:
-    """Compare the kept results of timed calls; describe the first wrong one of a graph's replays.
+def _wrong_replay(problem: Problem, worker: Worker, timed: TimedProcess) -> str | None:
+    """Check the kept results of timed calls; describe the first wrong result of a graph's replays.
 
-    A replay is no call of the solution: its graph reads what the solution kept at the capture, such
-    as tables, though the inputs have changed since.
+    A wrong replay is no failure of the solution: the graph may read a tensor that the solution
+    computed from the inputs at the capture, such as a table, and the inputs have changed since.
 
     Raises:
-        Failed: The process has answered out of turn, or a timed call wrongly.
+        Failed: The process sent an extra reply, or a timed call is wrong or changed an input.
     """
     timed.settle()
     if reason := timed.changed():
@@ -413,26 +416,26 @@ def _check_results(problem: Problem, worker: Worker, timed: TimedProcess) -> str
 
 
 def _wrong(problem: Problem, kept: KeptResults) -> str | None:
-    """Describe the first wrong value of a timed call."""
+    """Describe the first wrong value of a timed call, if any."""
     drawn = draw(problem.op, problem.case, kept.seed, problem.device)
-    arguments, grad_output = _as_they_were(kept, *drawn)
+    arguments, grad_output = _shifted_inputs(kept, *drawn)
     del drawn
     gradients = len(kept.results) > 1
     truth = oracle.truth(problem.op, arguments, grad_output, gradients)
     for name, result in kept.results.items():
         if truth[name].numel():
-            found, _ = check_values(
+            wrong, _ = check_values(
                 result, truth[name], problem.budgets[name], problem.slack, problem.device
             )
-            if found:
-                return f"{name} of a timed call at {list(found.index)}: {found.text}"
+            if wrong:
+                return f"{name} of a timed call at {list(wrong.index)}: {wrong.text}"
     return None
 
 
-def _as_they_were(
+def _shifted_inputs(
     kept: KeptResults, arguments: dict[str, Any], grad_output: torch.Tensor
 ) -> tuple[dict[str, Any], torch.Tensor]:
-    """Return the inputs of a timed call, shifted as they were when it was made."""
+    """Return the inputs of a timed call, shifted as at the time of the call."""
     inputs = {**arguments, "upstream": grad_output}
     for name, unit in kept.changing.items():
         tensor = inputs[name]

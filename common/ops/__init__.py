@@ -69,7 +69,7 @@ def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Cas
         op: The op.
         tier: The tier.
         device: `cuda` or `cpu`.
-        alone: The command runs this op only, so that a fault is an error.
+        alone: The command runs only this op, so that a fault is an error.
 
     Raises:
         UserError: The op's cases are faulty, and `alone` is true.

@@ -204,9 +204,8 @@ def _case(tokens: int, *widths: int, **fields: Any) -> MaskedCase:
 def _smoke(tokens: int) -> Iterator[MaskedCase]:
     yield _case(70, 40, 24)
     for dtype in DTYPES:
-        yield _case(
-            34, 1024, 32, dtype=dtype
-        )  # sums long enough to expose a low-precision accumulator
+        # sums long enough to expose a low-precision accumulator
+        yield _case(34, 1024, 32, dtype=dtype)
     yield _case(300, 16, 16, dtype="float16")  # more tokens than any tile
     yield _case(256, 24, 16, mask="random", dtype="bfloat16")  # the last tile is full, too
     # stride 0: all tokens are equal, and all have the same mask value
@@ -271,7 +270,7 @@ def factors(weights: int) -> Factors:
 
 
 def subsets(weights: int) -> tuple[Factors, ...]:
-    """Return the values that many solutions support alone: half types, contiguous inputs."""
+    """Return the values to which many solutions are limited: half types, contiguous inputs."""
     layouts = ("layout", "mask_layout", *(f"w{index}" for index in range(weights)))
     return ({"dtype": ("bfloat16", "float16")}, dict.fromkeys(layouts, ("contiguous",)))
 

@@ -14,7 +14,7 @@ def tokens_axis(arguments: Mapping[str, Any]) -> Axis:
     """Return the token dimension, with the masked and the unmasked tokens as parts."""
     mask = arguments["mask"]
     masked, unmasked = mask.nonzero().flatten().tolist(), (~mask).nonzero().flatten().tolist()
-    return Axis("token", {"those of the mask": masked, "those outside of the mask": unmasked})
+    return Axis("token", {"the masked tokens": masked, "the unmasked tokens": unmasked})
 
 
 def facts(case: MaskedCase, widths: Sequence[str], weights: Sequence[str]) -> dict[str, Fact]:

@@ -47,7 +47,7 @@ class RopeCase(Case):
     * far: as paired, from position 1,000,000 on
     """
     spare: bool = True
-    """freqs has more positions than are used; a kernel that reads past the last position passes."""
+    """freqs has unused positions at its end, so that a read past the last position is no error."""
     rate: float = 1.0
     """A factor of the frequencies, below 1 for longer contexts; not applied to random angles."""
     scale: float = 1.0
@@ -130,7 +130,7 @@ def _paired(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any
 def _smoke() -> Iterator[RopeCase]:
     """Yield the smoke cases; most have paired angles, since most solutions support no others."""
     yield from _smoke_sizes()
-    yield from _smoke_alone()
+    yield from _smoke_single()
     yield from _smoke_values()
     yield from map(case_of, table())
 
@@ -163,7 +163,7 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     yield _case(2, 1, 2, 16, 8)
 
 
-def _smoke_alone() -> Iterator[RopeCase]:
+def _smoke_single() -> Iterator[RopeCase]:
     """Yield cases with a single layout or option, for solutions that support no other."""
     for layout in ("strided", "offset", "transposed", "sparse", "expanded"):
         yield _paired(5, 2, 3, 12, 8, layout=layout)

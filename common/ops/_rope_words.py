@@ -28,12 +28,12 @@ def axes(case: RopeCase, arguments: Mapping[str, Any]) -> Axes:
 def _features(case: RopeCase) -> dict[str, Collection[int]]:
     d, d2, half = case.d, case.d2, case.d2 // 2
     first, second = range(half), range(half, d2)
-    names = "the first half of what is rotated", "the second half of what is rotated"
+    names = "the first half of the rotated features", "the second half of the rotated features"
     if case.interleaved:
         first, second = range(0, d2, 2), range(1, d2, 2)
         names = "the first of each pair", "the second of each pair"
     halves = dict(zip(names, (first, second), strict=True))
-    return {**halves, "what is rotated": range(d2), "what passes through": range(d2, d)}
+    return {**halves, "the rotated features": range(d2), "the unrotated features": range(d2, d)}
 
 
 def _chunks(case: RopeCase) -> dict[str, Collection[int]]:

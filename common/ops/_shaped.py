@@ -1,7 +1,7 @@
 """Ops whose output has the shape of their inputs, `[..., d]`.
 
 For elementwise ops, and for ops along the last dimension, such as a normalization. `shaped` derives
-the cases, inputs, least work and names in messages from the names of the arguments:
+the cases, inputs, minimum work and names in messages from the names of the arguments:
 
     OP = shaped(
         name="scaled",
@@ -269,7 +269,7 @@ def shaped(
         options: The values of each option in smoke cases; the first is the default.
         board: The shapes of the board.
         values: The first argument's special values for which results stay in the dtype's range.
-        slack: How many times eager's own error a solution may err, by dtype.
+        slack: The largest permitted ratio of a solution's error to eager's error, by dtype.
         order: The op's display order.
 
     Raises:

@@ -31,7 +31,7 @@ class Skeleton(Protocol):
 
 
 def reference(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """State how plain torch computes it; solutions may err `slack` times as much as this code."""
+    """Compute the op in plain torch; a solution's error may be `slack` times this code's error."""
     return x * silu(y)
 
 

@@ -86,7 +86,7 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the least work: three products for each token, and the gradients of all factors.
+    """Return the minimum work: three products for each token, and the gradients of all factors.
 
     The bytes assume that intermediate values stay on the chip and that backward gets the needed
     intermediate values for free. Forward reads x, the mask and the weights that some token selects,

@@ -64,7 +64,7 @@ def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the least work: one product for each token, and the gradients of both factors.
+    """Return the minimum work: one product for each token, and the gradients of both factors.
 
     Forward reads x, the mask and the weights that some token selects, and writes the output.
     Backward reads the same tensors and the output's gradient, and writes the gradients of x and of

@@ -144,9 +144,9 @@ def rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Te
     """Rotate the first `angles.shape[-1]` features of t by the angles; copy the others."""
     # TransformerEngine's unfused code computes cos and sin in float32 and rounds them to t's dtype
     cos, sin = angles.cos().to(t.dtype), angles.sin().to(t.dtype)
-    rotated, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
+    rotated, unrotated = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
     rotated = rotated * cos + rotate_half.reference(rotated, interleaved=interleaved) * sin
-    return torch.cat((rotated, passed), dim=-1)
+    return torch.cat((rotated, unrotated), dim=-1)
 
 
 LARGEST_START = 9
@@ -220,7 +220,7 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
 
 
 def work(case: RopeCase, direction: Direction) -> Work:
-    """Return the least work: read and write t or t's gradient once, and read each used angle once.
+    """Return the minimum work: read each used angle once; read and write t or its gradient once.
 
     A rotated element takes two products and a sum; an angle takes a cosine and a sine. Each of
     these counts as one operation. Paired angles are read once for each pair.

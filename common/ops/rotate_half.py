@@ -90,7 +90,7 @@ def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:
 
 
 def work(case: RotateHalfCase, direction: Direction) -> Work:
-    """Return the least work, the same in both directions.
+    """Return the minimum work, the same in both directions.
 
     Read and write every element once; negate half of the elements.
     """
@@ -122,7 +122,7 @@ FACTORS: Factors = {
 SUBSETS: tuple[Factors, ...] = (
     {"dtype": ("bfloat16", "float16")}, {"layout": ("contiguous",)}, {"interleaved": (False,)}
 )  # fmt: skip
-"""The values that a solution may support alone; smoke cases cover every pair within each subset."""
+"""The values to which many solutions are limited; smoke cases cover every pair in each subset."""
 
 
 def _case(*shape: int, **fields: Any) -> RotateHalfCase:

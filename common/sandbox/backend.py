@@ -1,7 +1,7 @@
 """The device of a solution's process.
 
-With a GPU, kernels run on it. Without one, kernels are interpreted, or only compiled for a target
-GPU, or both when work is counted. The process chooses once, when it is forked.
+With a GPU, kernels run on it. Without a GPU, kernels are interpreted, or only compiled for a target
+GPU, or both when work is counted. The process sets this once, right after its fork.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from common.wire import ALL_TARGETS, ForkRequest
 ON_GPU = True
 INTERPRETED = COUNTED = False
 TARGET = ""
-"""The GPU that kernels are compiled for; ALL_TARGETS where a request names it."""
+"""The GPU that kernels are compiled for; ALL_TARGETS if a later request names the GPU."""
 LAG = 10_000_000
-"""The GPU's clock cycles by which its default stream lags behind another: a few milliseconds."""
+"""The GPU clock cycles for which the default stream sleeps: a few milliseconds."""
 
 
 def warm(wanted: ForkRequest) -> None:
-    """Import in the fork server, once, what each process would import at its first kernel."""
+    """Import in the fork server, once, the modules that each process needs for its first kernel."""
     if wanted.target and not wanted.counted:
         target.warm(whole=wanted.target == ALL_TARGETS)
 
@@ -45,14 +45,14 @@ def install(wanted: ForkRequest) -> None:
         _stub_cuda_calls()
     if INTERPRETED:
         patches.install()
-    if TARGET and TARGET != ALL_TARGETS:  # a later request names this worker's
+    if TARGET and TARGET != ALL_TARGETS:  # with ALL_TARGETS, a later request names the target
         target.install(TARGET)
         if not INTERPRETED:
             target.stop_at_llvm()
 
 
 def _stub_cuda_calls() -> None:
-    """Replace the calls of torch.cuda around a launch, which raise without a GPU, by stubs."""
+    """Stub the torch.cuda calls that code around a launch makes, since they raise without a GPU."""
     vars(torch.cuda).update(
         device=contextlib.nullcontext,
         current_device=lambda: 0,
@@ -68,22 +68,22 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
         backwards: Run the programs of a launch from the last to the first.
 
     Returns:
-        The log of the call's accesses, with any access out of bounds.
+        The log of the call's accesses, including an out-of-bounds access.
     """
     return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
 
 
 def find_conflicts() -> conflicts.Conflicts:
-    """Look for programs that conflict in the rest of the call that is watched."""
-    bounds.WATCH.observer = found = conflicts.Conflicts()
-    return found
+    """Return an observer that records conflicting programs in the rest of the watched call."""
+    bounds.WATCH.observer = observer = conflicts.Conflicts()
+    return observer
 
 
 @contextlib.contextmanager
 def another_stream() -> Iterator[None]:
-    """Run the block on a side stream while the default stream lags behind.
+    """Run the block on a side stream while the default stream sleeps.
 
-    Work that a solution puts on the default stream by mistake is then late.
+    Work that a solution launches on the default stream by mistake is then late.
     """
     with torch.cuda.stream(torch.cuda.default_stream()):
         torch.cuda._sleep(LAG)
@@ -93,12 +93,12 @@ def another_stream() -> Iterator[None]:
 
 @functools.cache
 def _side_stream() -> torch.cuda.Stream:
-    """Return one stream for all calls, since torch caches free memory by stream."""
+    """Return the same stream for all calls, since torch caches free memory per stream."""
     return torch.cuda.Stream()
 
 
 def limit(nbytes: int) -> None:
-    """Limit the GPU memory that torch may allocate to this many bytes."""
+    """Limit the GPU memory that torch may allocate to `nbytes`."""
     if ON_GPU:
         total = torch.cuda.get_device_properties().total_memory
         torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))

@@ -1,16 +1,16 @@
-"""GPU time and host time of one process's calls, in turns of a few samples.
+"""Samples of GPU time and of host time of the calls in one process.
 
-GPU time is taken by CUDA events around work that is already queued: the GPU spins until the host
-has queued all of it, so that launching does not count. Where it has not, the sample is taken again
-with a longer spin. Before each sample the L2 cache is flushed and the inputs change. Host time is
-taken until the call returns, autograd included, with the GPU idle before it. A sample is the mean
-of a burst of calls where host time ranks the case, as in a training loop; the results of a burst
-stay alive until its end.
+GPU time is measured by CUDA events around work that is already queued: the GPU spins until the host
+has queued all of it, so that launch overhead does not count. If the spin ends too early, the sample
+is repeated with a longer spin. Before each sample the L2 cache is flushed and the inputs change.
+Host time is measured until the call returns, autograd included; the GPU is idle at the start. If
+host time ranks the case, a sample is the mean of a burst of calls, as in a training loop, and the
+results of the burst stay alive until its end.
 
-A round is a few samples of one timed callable. The harness asks for rounds, those of a solution and
-those of eager and the limits in processes of their own, until every median is known; see
-`measure/sampling.py`. All samples are in microseconds. Where memory is scarce, the harness has each
-process give its memory back after a round; the next one begins with untimed calls then.
+A round is a few samples of one timed callable. The harness requests rounds until every median is
+precise enough; see `measure/sampling.py`. The solution runs in one process; eager and the limits
+run in another. All samples are in microseconds. If memory is scarce, the harness has each process
+release its memory after a round, and the next round begins with untimed calls.
 """
 
 from __future__ import annotations
@@ -29,88 +29,88 @@ from common.spec import ByClock
 from common.stats import median
 
 Limits = Mapping[str, Callable[[], Runnable]]
-"""By name, a function that allocates what a limit reads and writes, and returns its call."""
+"""Maps a limit's name to a function that allocates the limit's tensors and returns its call."""
 
 WARM_UP_CALLS = 5
 COLD_CALLS = 2
-"""Untimed calls of a timed callable whose memory is new."""
+"""The number of untimed calls of a timed callable whose memory is newly allocated."""
 LONGEST_WARM_UP = 0.1
-"""Seconds of each kind of call that warms up, but two calls that live at once are made in any
-case."""
+"""The seconds of warm-up calls per timed callable. Two calls with live results are made even if
+they take longer."""
 CYCLES_PER_MICROSECOND = 2000
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
 WAKING = 1_000_000
-"""Nanoseconds of untimed calls before a round of host time."""
+"""The nanoseconds of untimed calls before a round of host time."""
 
 
 class Clock:
-    """The timed callables of one process: its calls, and the limits where it is asked for them."""
+    """The timed callables of one process: its calls, and the limits in eager's process."""
 
-    def __init__(self, ours: Rotation, backward: bool, limits: Limits) -> None:
+    def __init__(self, rotation: Rotation, backward: bool, limits: Limits) -> None:
         """Warm up.
 
         Args:
-            ours: The calls, on several inputs of one shape that change before each sample.
-            backward: A call is forward with backward instead of forward alone.
-            limits: Further timed callables, which have no inputs of their own. Each has memory for
-                its rounds alone.
+            rotation: The calls, on several inputs of one shape that change before each sample.
+            backward: Time forward with backward instead of only forward.
+            limits: Further timed callables, which take no inputs. The memory of a limit is
+                allocated only during its rounds.
         """
-        self.ours, self._limits = ours, limits
-        around = (ours.renew, ours.keep)
-        self.callables = {"solution": TimedCallable(_at_once(ours.run), *around)}
+        self.ours, self._limits = rotation, limits
+        around = (rotation.renew, rotation.keep)
+        self.callables = {"solution": TimedCallable(_at_once(rotation.run), *around)}
         if backward:
-            self.callables["backward"] = TimedCallable(ours.begin, *around)
+            self.callables["backward"] = TimedCallable(rotation.begin, *around)
         else:
-            self.callables["no_grad"] = TimedCallable(_at_once(ours.run), *around, grad=False)
+            self.callables["no_grad"] = TimedCallable(_at_once(rotation.run), *around, grad=False)
         self._warm: set[str] = set()
         self._flush = memory.twice_the_l2()
         self._warm_up()
 
     def _warm_up(self) -> None:
-        """Run the calls a few times, each by itself too, as a sample of GPU time makes it."""
-        self._most = max(int(LONGEST_WARM_UP / self._cold()), 1)
+        """Make a few calls, first with all results alive, then as in a sample of GPU time."""
+        self._max_calls = max(int(LONGEST_WARM_UP / self._time_cold_call()), 1)
         if self.ours.keeps:
-            run_at_once(self.ours, self._most)
+            run_at_once(self.ours, self._max_calls)
             self.ours.refuse_shared()
             self.ours.forget()
-            memory.give_back()  # as much as several calls take
-        if self.slow:  # the calls so far have warmed up, and launching is nothing beside them
+            memory.give_back()  # torch caches the memory of several calls by now
+        if self.slow:  # these calls were warm-up enough, and launch overhead is small next to them
             self._warm.update(self.callables)
         else:
             for name in self.callables:
-                self._warm_up_alone(name)
+                self._warm_up_callable(name)
         gc.collect()
         memory.synchronize()
 
     @property
     def slow(self) -> bool:
-        """Return whether a call takes most of the seconds of a warm-up."""
-        return self._most == 1
+        """Return whether a call takes more than half of `LONGEST_WARM_UP`."""
+        return self._max_calls == 1
 
-    def _cold(self) -> float:
-        """Make the first calls; return the seconds that the last of them took, the GPU's too."""
+    def _time_cold_call(self) -> float:
+        """Make the first calls; return the seconds of the last one, until the GPU has finished."""
         for _ in range(COLD_CALLS):
             self.ours.forget()
             memory.synchronize()
             start = time.perf_counter_ns()
             self.ours.run()
             memory.synchronize()
-        took = time.perf_counter_ns() - start
+        nanoseconds = time.perf_counter_ns() - start
         self.ours.forget()
-        return took / 1e9
+        return nanoseconds / 1e9
 
-    def _warm_up_alone(self, name: str) -> None:
-        """Make a few calls, and note in how long the host queues one; the first may allocate."""
+    def _warm_up_callable(self, name: str) -> None:
+        """Make a few calls, and set the spin by the median time in which the host queues a call."""
         timed_callable = self.callables[name]
-        took = [_queue(timed_callable) for _ in range(min(WARM_UP_CALLS, self._most))]
-        timed_callable.queued_in(median(took))
+        times = [_queue(timed_callable) for _ in range(min(WARM_UP_CALLS, self._max_calls))]
+        timed_callable.queued_in(median(times))
         self.ours.delivered()
         self._warm.add(name)
 
     def get_ready(self, name: str) -> TimedCallable:
-        """Return a timed callable; allocate what it needs and make untimed calls if that is new."""
-        self._free_limits(but=name)
+        """Return a timed callable, warmed up: allocate its memory and make untimed calls."""
+        self._free_limits(keep=name)
         if name not in self.callables:
             self.callables[name] = TimedCallable(_at_once(self._limits[name]()))
         if name not in self._warm:
@@ -121,24 +121,24 @@ class Clock:
         return self.callables[name]
 
     def give_back(self) -> None:
-        """Free the results and the limits, and what torch keeps of their memory."""
+        """Free the results, the limits and the memory that torch caches of them."""
         self.ours.forget()
         self._free_limits()
         self._warm.clear()
         memory.give_back()
 
-    def _free_limits(self, but: str = "") -> None:
-        for name in self._limits.keys() - {but}:
+    def _free_limits(self, keep: str = "") -> None:
+        for name in self._limits.keys() - {keep}:
             self.callables.pop(name, None)
             self._warm.discard(name)
 
     def capture(self) -> bool:
-        """Make the replay of forward's CUDA graphs a timed callable, if it can be captured."""
+        """Add the replay of forward's CUDA graphs to the timed callables, if capture succeeds."""
         if not torch.cuda.is_available() or not self.ours.capture():
             return False
         replay = _at_once(self.ours.replay)
         self.callables["graph"] = TimedCallable(replay, self.ours.renew, self.ours.keep)
-        self._warm_up_alone("graph")
+        self._warm_up_callable("graph")
         return True
 
     def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
@@ -148,7 +148,7 @@ class Clock:
             name: The timed callable.
             clock: `gpu` or `host`.
             rounds: The number of samples.
-            burst: The most calls in a sample of host time.
+            burst: The maximum number of calls in a sample of host time.
         """
         timed_callable = self.get_ready(name)
         if clock == "host" and not self.slow:
@@ -160,7 +160,7 @@ class Clock:
         return samples
 
     def _wake(self, timed_callable: TimedCallable) -> None:
-        """Make untimed calls, since the processor has slept since the last round."""
+        """Make untimed calls, since the processor slept after the last round."""
         end = time.perf_counter_ns() + WAKING
         while time.perf_counter_ns() < end:
             self._sample(timed_callable, "host", 1)
@@ -169,7 +169,7 @@ class Clock:
         if clock == "gpu":
             return _gpu_time(timed_callable, self._flush)
         timed_callable.before()
-        # so that a solution cannot tell the last call
+        # a random number, so that a solution cannot recognize the last call of a burst
         calls = burst // 2 + 1 + below(burst - burst // 2)
         sample = _host_time(timed_callable.ready(), calls, timed_callable.grad)
         timed_callable.after()
@@ -181,39 +181,39 @@ class Clock:
         """Make the calls of a timed callable round after round.
 
         Args:
-            name: The timed callable; a round of a solution calls it on each of its inputs.
+            name: The timed callable; a round of a solution makes one call on each input.
             rounds: The number of rounds.
             renew: Change the inputs before each round.
-            run: Make the calls; otherwise the inputs change and nothing else happens.
+            run: Make the calls; otherwise only change the inputs.
             wait: Wait for the GPU at the end.
-            low_memory: Memory is scarce: no call's graph is alive beside the next call.
+            low_memory: Memory is scarce: free a call's autograd graph before the next call.
         """
-        timed_callable, ours = self.get_ready(name), self.ours
-        one, prepare = timed_callable.ready(), ours.renew if renew else ours.forget
-        calls = len(ours) if timed_callable.after == ours.keep else 1
+        timed_callable, rotation = self.get_ready(name), self.ours
+        make_call, prepare = timed_callable.ready(), rotation.renew if renew else rotation.forget
+        calls = len(rotation) if timed_callable.after == rotation.keep else 1
         for _ in range(rounds):
             prepare()
             if run:
                 for _ in range(calls):
-                    one()
+                    make_call()
                     if low_memory:
-                        ours.free_graphs()
+                        rotation.free_graphs()
             if run and wait and calls > 1:
-                ours.keep_in_passing()
-        ours.forget()  # so that freeing them is in the time of the calls
+                rotation.keep_in_passing()
+        rotation.forget()  # so that the measured time includes freeing the results
         self._free_limits()
         if wait:
             memory.synchronize()
 
 
 class Probes:
-    """Fixed small work, whose time shows whether the machine is disturbed."""
+    """A copy and a launch of fixed size, whose times show whether the machine is disturbed."""
 
     def __init__(self) -> None:
         """Warm up."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        little = torch.zeros(8, device=device)
-        self._host: Runnable = lambda: little + 1
+        small = torch.zeros(8, device=device)
+        self._host: Runnable = lambda: small + 1
         if device == "cuda":
             self._gpu = TimedCallable(_at_once(timed_callables.copy(PROBE_BYTES)))
             self._flush = memory.twice_the_l2()
@@ -224,7 +224,7 @@ class Probes:
         memory.synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
-        """Return microseconds of a copy by the GPU's clock, or of a launch by the host's."""
+        """Return the microseconds of a copy in GPU time, or of a launch in host time."""
         if clock == "gpu":
             return [_gpu_time(self._gpu, self._flush) for _ in range(rounds)]
         return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
@@ -235,15 +235,15 @@ def _at_once(run: Runnable) -> Prepare:
 
 
 def _queue(timed_callable: TimedCallable) -> float:
-    """Make a call as a sample of GPU time does; return the microseconds until it is queued."""
+    """Make a call as in a sample of GPU time; return the microseconds until it is queued."""
     memory.synchronize()
     start = time.perf_counter_ns()
     timed_callable.before()
     with torch.set_grad_enabled(timed_callable.grad):
         timed_callable.ready()()
-    took = (time.perf_counter_ns() - start) / 1e3
+    microseconds = (time.perf_counter_ns() - start) / 1e3
     timed_callable.after()
-    return took
+    return microseconds
 
 
 def _host_time(run: Runnable, calls: int, grad: bool) -> float:
@@ -256,7 +256,7 @@ def _host_time(run: Runnable, calls: int, grad: bool) -> float:
 
 
 def _gpu_time(timed_callable: TimedCallable, flush: torch.Tensor) -> float:
-    """Take one sample; take it again where the GPU was ready before the host."""
+    """Take one sample; repeat it if the GPU's spin ended before the host had queued the call."""
     while True:
         sample, late = _gpu_sample(timed_callable, flush)
         if not late or not timed_callable.spin_longer():
@@ -264,9 +264,9 @@ def _gpu_time(timed_callable: TimedCallable, flush: torch.Tensor) -> float:
 
 
 def _gpu_sample(timed_callable: TimedCallable, flush: torch.Tensor) -> tuple[float, bool]:
-    """Return the microseconds of one run, and whether the GPU came to it before all was queued.
+    """Return the microseconds of one run, and whether the GPU began it before all was queued.
 
-    The work around it is queued on the timed stream but not timed.
+    The work before and after the run is queued on the timed stream but not timed.
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))

@@ -1,4 +1,4 @@
-"""The contract of a solution: its file imports, defines the op's function and has its signature."""
+"""A solution's contract: its file can be imported and defines the op's function and signature."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
     The file's folder becomes the first on `sys.path`, so that its helpers can be imported.
 
     Raises:
-        Refused: COMPILE_ERROR, where the file does not import, lacks the function, or the function
-            has another signature than the op's interface.
+        Refused: COMPILE_ERROR, if the file cannot be imported or lacks the function, or if the
+            function's signature differs from the op's interface.
     """
     sys.path.insert(0, str(path.parent))
-    loader = None if path.exists() else _Made(_module_name(path), str(path))
+    loader = None if path.exists() else _GeneratedLoader(_module_name(path), str(path))
     spec = importlib.util.spec_from_file_location(_module_name(path), path, loader=loader)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -51,8 +51,8 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
     return by_keyword(function)
 
 
-class _Made(SourceFileLoader):
-    """The loader of a peer's solution that has no file; see `solutions.source`."""
+class _GeneratedLoader(SourceFileLoader):
+    """The loader of a peer's solution whose source is generated; see `solutions.source`."""
 
     def get_data(self, path: str) -> bytes:
         """Return the source."""
@@ -60,7 +60,7 @@ class _Made(SourceFileLoader):
 
 
 def loaded(path: Path) -> ModuleType:
-    """Return the module that `load` made of the file."""
+    """Return the module that `load` has imported from the file."""
     return sys.modules[_module_name(path)]
 
 
@@ -69,19 +69,19 @@ def _module_name(path: Path) -> str:
 
 
 def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:
-    """Raise Refused where the inputs, or an option and its default, differ from the interface's."""
+    """Raise Refused if the inputs, an option or its default differ from the interface's."""
     contract = list(inspect.signature(interface.__call__).parameters.values())[1:]
     inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
-    found = signature(function)
-    theirs = list(found.parameters.values())
-    positional = [p.name for p in theirs if p.kind <= p.POSITIONAL_OR_KEYWORD]
+    solution_signature = signature(function)
+    parameters = list(solution_signature.parameters.values())
+    positional = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
-        reason = f"has another signature: {name}{found} instead of {wanted}"
+        reason = f"has another signature: {name}{solution_signature} instead of {wanted}"
         raise Refused("COMPILE_ERROR", reason)
-    bound = getattr(function, "keywords", {})  # a partial's own, such as a size of blocks
-    for parameter in theirs[len(inputs) :]:
+    bound = getattr(function, "keywords", {})  # of a functools.partial, such as a block size
+    for parameter in parameters[len(inputs) :]:
         if parameter.kind is parameter.VAR_KEYWORD:
             continue
         if parameter.name not in options and parameter.name in bound:
@@ -90,28 +90,28 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
             reason = f"has another signature: {name} has no option {parameter.name!r}"
             raise Refused("COMPILE_ERROR", reason)
         if repr(parameter.default) != repr(options[parameter.name]):
-            reason = f"has another signature: {parameter.name} must be {options[parameter.name]!r}"
-            raise Refused("COMPILE_ERROR", f"{reason} unless given")
+            default = f"the default of {parameter.name} must be {options[parameter.name]!r}"
+            raise Refused("COMPILE_ERROR", f"has another signature: {default}")
 
 
 def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the inputs of a call in their order, and the options that are not at their default."""
+    """Return the inputs of a call in order, and the options whose value is not the default."""
     known = inspect.signature(op.interface.__call__).parameters
-    inputs = [each for name, each in arguments.items() if known[name].default is Parameter.empty]
+    inputs = [value for name, value in arguments.items() if known[name].default is Parameter.empty]
     options = {
-        name: each
-        for name, each in arguments.items()
+        name: value
+        for name, value in arguments.items()
         if known[name].default is not Parameter.empty
-        and (isinstance(each, torch.Tensor) or each != known[name].default)
+        and (isinstance(value, torch.Tensor) or value != known[name].default)
     }
     return inputs, options
 
 
 def named_options(function: Callable[..., Any], options: Reply) -> Reply:
-    """Return the options, each of which the function takes.
+    """Return the options after checking that the function takes all of them.
 
     Raises:
-        Refused: UNSUPPORTED, where the function does not name an option that is given.
+        Refused: UNSUPPORTED, if the function does not take an option.
     """
     parameters = signature(function).parameters
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
@@ -123,11 +123,11 @@ def named_options(function: Callable[..., Any], options: Reply) -> Reply:
 
 
 def preparation(path: Path) -> Callable[..., Any] | None:
-    """Return the function `prepare` of a peer's loaded file; None for a contributor's.
+    """Return the function `prepare` of a peer's loaded file; None for a contributor's file.
 
-    `prepare` takes the op's arguments and returns the call that is timed. It does untimed what the
-    peer's library has its user do once, such as sorting tokens by expert. A contributor's solution
-    has no such part: all that it does is timed.
+    `prepare` takes the op's arguments and returns the call that is timed. It does the work that the
+    peer's library leaves to its user, such as sorting tokens by expert; this work is not timed. All
+    work of a contributor's solution is timed.
     """
     if not path.is_relative_to(PEERS):
         return None
@@ -136,46 +136,48 @@ def preparation(path: Path) -> Callable[..., Any] | None:
 
 # --- signatures -----------------------------------------------------------------------------------
 
-# A module has the signature of its forward, `Function.apply` that of the function's forward without
-# `ctx`; TorchScript and operators have a schema in place of Python's signature.
+# A module's signature is its forward's. The signature of `Function.apply` is that of `forward`
+# without `ctx`. TorchScript functions and operators have a schema instead of a Python signature.
 
 
 def signature(function: Callable[..., Any]) -> Signature:
     """Return the signature of a function, a module, an operator or a TorchScript function.
 
     Raises:
-        Refused: COMPILE_ERROR, where the callable has neither a signature nor a schema.
+        Refused: COMPILE_ERROR, if the callable has neither a signature nor a schema.
     """
     if isinstance(function, torch.nn.Module):
-        return signature(getattr(function, "_orig_mod", function).forward)  # under torch.compile
+        # torch.compile's wrapper holds the module as _orig_mod
+        return signature(getattr(function, "_orig_mod", function).forward)
     if schema := _schema(function):
-        return Signature(list(_parameters(schema)))
-    if applied := _applied(function):
-        return Signature(list(_inputs(applied)))
+        return Signature(list(_schema_parameters(schema)))
+    if autograd_function := _autograd_function(function):
+        return Signature(_apply_parameters(autograd_function))
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
-        reason = f"has no signature that Python can tell: {type(function).__name__}"
+        reason = f"has no signature that Python can inspect: {type(function).__name__}"
         raise Refused("COMPILE_ERROR", reason) from error
 
 
 def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a callable that takes its options by keyword, as `Function.apply` does not."""
-    if not _applied(function):
+    """Return a callable that takes options by keyword; wrap `Function.apply`, which does not."""
+    if not _autograd_function(function):
         return function
-    known = signature(function)
-    defaults = [(parameter.name, parameter.default) for parameter in known.parameters.values()]
+    apply_signature = signature(function)
+    parameters = apply_signature.parameters.values()
+    defaults = [(parameter.name, parameter.default) for parameter in parameters]
 
     def apply(*inputs: Any, **options: Any) -> Any:
-        rest = defaults[len(inputs) :]
-        return function(*inputs, *[options.get(name, default) for name, default in rest])
+        option_defaults = defaults[len(inputs) :]
+        return function(*inputs, *[options.get(name, value) for name, value in option_defaults])
 
-    apply.__signature__ = known  # type: ignore[attr-defined]
+    apply.__signature__ = apply_signature  # type: ignore[attr-defined]
     return apply
 
 
 def _schema(function: Any) -> Any:
-    """Return torch's schema of a TorchScript function or method, or of an operator, if any."""
+    """Return torch's schema of a TorchScript function or method or of an operator, else None."""
     function = getattr(function, "_opoverload", function)  # of torch.library.custom_op
     if isinstance(function, torch._ops.OpOverloadPacket):
         function = getattr(function, function.overloads()[0])
@@ -186,26 +188,26 @@ def _schema(function: Any) -> Any:
     return None
 
 
-def _parameters(schema: Any) -> Iterator[Parameter]:
+def _schema_parameters(schema: Any) -> Iterator[Parameter]:
     for argument in schema.arguments:
         if argument.name == "self":  # of a method
             continue
         kind = Parameter.KEYWORD_ONLY if argument.kwarg_only else Parameter.POSITIONAL_OR_KEYWORD
-        has, default = argument.has_default_value(), argument.default_value
-        yield Parameter(argument.name, kind, default=default if has else Parameter.empty)
+        default = argument.default_value if argument.has_default_value() else Parameter.empty
+        yield Parameter(argument.name, kind, default=default)
 
 
-def _applied(function: Callable[..., Any]) -> type[torch.autograd.Function] | None:
-    """Return the autograd function of which this is `apply`, if it is one's."""
+def _autograd_function(function: Callable[..., Any]) -> type[torch.autograd.Function] | None:
+    """Return the autograd function whose `apply` this is; None for any other callable."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return owner
     return None
 
 
-def _inputs(applied: type[torch.autograd.Function]) -> list[Parameter]:
-    """Return what `apply` takes: by position alone, and without `ctx`."""
-    parameters = list(inspect.signature(applied.forward).parameters.values())
-    alone = applied.setup_context is not _SingleLevelFunction.setup_context
-    given = parameters if alone else parameters[1:]
-    return [each for each in given if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+def _apply_parameters(autograd_function: type[torch.autograd.Function]) -> list[Parameter]:
+    """Return the parameters of `apply`: `forward`'s without `ctx` and without keyword-only ones."""
+    parameters = list(inspect.signature(autograd_function.forward).parameters.values())
+    if autograd_function.setup_context is _SingleLevelFunction.setup_context:
+        parameters = parameters[1:]  # without a setup_context of its own, forward takes ctx first
+    return [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]

@@ -1,4 +1,4 @@
-"""Random draws that a solution can neither foresee nor repeat: the system's, made when needed."""
+"""Random draws of the operating system, which a solution can neither foresee nor repeat."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from os import urandom
 
 
 def below(count: int) -> int:
-    """Return a random number from 0 up to but without `count`, which is far below 2^64."""
+    """Return a random integer in `range(count)`; `count` is far below 2^64."""
     return int.from_bytes(urandom(8), "little") % count

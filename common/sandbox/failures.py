@@ -1,4 +1,4 @@
-"""The verdict and the reason that an exception in a solution's process stands for."""
+"""The verdict and the reason of an exception in a solution's process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from common.verdicts import Failure
 from common.wire import Reply
 
 LONGEST_REASON = 400
-"""Characters of an exception's text that a reason keeps."""
+"""The maximum number of characters that a reason quotes of an exception's text."""
 
 
 class Refused(Failure):
-    """A verdict that the solution's own process reaches, with its reason."""
+    """A verdict that the solution's process itself gives, with its reason."""
 
 
 def judge(error: BaseException) -> Reply:
-    """Return the verdict that an exception stands for, with one line of reason."""
+    """Return the verdict of an exception, with a reason of one line."""
     failure = _failure(list(_causes(error)))
     failure.reason = failure.reason.encode(errors="replace").decode()
     return failure.reply
@@ -36,27 +36,27 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
     for cause in causes:
         if isinstance(cause, Refused):
             return cause
-        # torch raises the same for a dtype that one of its functions does not take
+        # torch raises NotImplementedError too, for a dtype that an operator does not support
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"))
-        if IN_A_GRAPH in _text(cause):  # an exception of torch.compile's, with its words around it
+        if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH)
         if isinstance(cause, CompilationError):
-            return Failure("COMPILE_ERROR", _no_kernel(_front_end(causes)))
+            return Failure("COMPILE_ERROR", _compile_reason(_describe_front_end(causes)))
         if isinstance(cause, OutOfResources | PTXASError):
-            return Failure("COMPILE_ERROR", _no_kernel(describe(cause)))
+            return Failure("COMPILE_ERROR", _compile_reason(describe(cause)))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
             where = f"{cause.strerror}: {cause.filename or 'make room there'}"
             reason = _line(f"a compiled kernel cannot be written to disk: {where}")
             return Failure("RUNTIME_ERROR", reason, Kind.DISK)
         if _in_the_compiler(cause):
-            return Failure("COMPILE_ERROR", _no_kernel(describe(cause)))
+            return Failure("COMPILE_ERROR", _compile_reason(describe(cause)))
         if (kind := kind_of(cause)) is Kind.OUT_OF_MEMORY:
             return Failure("RUNTIME_ERROR", out_of_memory(cause), kind)
     return Failure("RUNTIME_ERROR", describe(causes[-1]), kind_of(causes[-1]))
 
 
-def _no_kernel(reason: str) -> str:
+def _compile_reason(reason: str) -> str:
     target = f" for {backend.TARGET}" if backend.TARGET else ""
     return f"a kernel does not compile{target}: {reason}"
 
@@ -69,7 +69,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def describe(error: BaseException) -> str:
     """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _theirs(frame)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _in_solution(frame)]
     where = f", {source.of_entry(frames[-1])}" if frames else ""
     return _line(f"{type(error).__name__}: {_text(error)}") + where
 
@@ -78,13 +78,13 @@ def _text(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        return "(its text cannot be had)"
+        return "(its message cannot be read)"
 
 
-def _front_end(causes: Sequence[BaseException]) -> str:
-    """Describe what Triton's front end refused, where the innermost kernel has it.
+def _describe_front_end(causes: Sequence[BaseException]) -> str:
+    """Describe the error of Triton's front end, with its line in the innermost kernel.
 
-    The text of such an exception holds the kernel's source up to there, and no line of the file.
+    The exception's text holds the kernel's source up to the error, but no line number of the file.
     """
     index = max(n for n, cause in enumerate(causes) if isinstance(cause, CompilationError))
     error = causes[index]
@@ -95,13 +95,13 @@ def _front_end(causes: Sequence[BaseException]) -> str:
 
 
 def _in_the_compiler(error: BaseException) -> bool:
-    """Return whether Triton raised it while it compiled, as its passes do with a RuntimeError."""
+    """Return whether Triton's compiler raised the error; its passes raise a bare RuntimeError."""
     frames = traceback.extract_tb(error.__traceback__)
     return any((frame.filename, frame.name) == (compiler.__file__, "compile") for frame in frames)
 
 
-def _theirs(frame: traceback.FrameSummary) -> bool:
-    """Return whether the frame is in the solution's folder, the first on the path."""
+def _in_solution(frame: traceback.FrameSummary) -> bool:
+    """Return whether the frame is in the solution's folder, the first on `sys.path`."""
     return frame.filename.startswith(sys.path[0])
 
 

@@ -1,4 +1,4 @@
-"""One graded call, in a solution's process: forward, backward, and their results' delivery."""
+"""One graded call in a solution's process: forward, backward and the delivery of their results."""
 
 from __future__ import annotations
 
@@ -35,53 +35,55 @@ def forward(
     """Call the solution once and copy its output into the slot `result`.
 
     Args:
-        session: The solution's session; keeps the call for `backward`.
+        session: The solution's session, which keeps the call for `backward`.
         call: The arguments; see `wire.Arguments`.
         result: The slot of the output.
-        poison: What fresh memory holds; None stands for NaN, which JSON lacks.
+        poison: The fill value of fresh memory; None stands for NaN, which JSON lacks.
         backwards: Under the interpreter, run the programs of a launch from the last to the first.
-        attempt: The name under which the call is kept.
-        alive: The earlier calls that are kept beside it.
-        setting: Where the call runs; see `grading.plan.Mode`.
+        attempt: The name under which the session keeps the call.
+        alive: The names of the earlier calls that the session still keeps.
+        setting: The call's stream or mode of autograd; see `grading.call_plan.Mode`.
 
     Returns:
         The output's shape and dtype, and whether it is differentiable.
     """
-    session.calls = {each: session.calls[each] for each in alive}
+    session.calls = {name: session.calls[name] for name in alive}
     inputs, options = session.bind(call)
     place = backend.another_stream if setting == "stream" else contextlib.nullcontext
-    made = Call(inputs, POISONS[FIRST_RUN] if poison is None else poison, backwards, place)
-    with checks(session, made), GRAD_MODES.get(setting, contextlib.nullcontext)():
+    fill_value = POISONS[FIRST_RUN] if poison is None else poison
+    graded_call = Call(inputs, fill_value, backwards, place)
+    with checks(session, graded_call), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None
         output: torch.Tensor = session.function(*inputs.values(), **options)
         session.check_output(output)
-    made.results[OUTPUT] = output
-    session.calls[attempt] = made
-    return _deliver(session, made, OUTPUT, result) | {"differentiable": output.requires_grad}
+    graded_call.results[OUTPUT] = output
+    session.calls[attempt] = graded_call
+    reply = _deliver(session, graded_call, OUTPUT, result)
+    return reply | {"differentiable": output.requires_grad}
 
 
 def backward(
     session: Session, grad_output: TensorSlot, results: Mapping[str, TensorSlot], attempt: str = ""
 ) -> Reply:
-    """Copy the gradients of a call into their slots.
+    """Compute the gradients of a call and copy them into their slots.
 
     Args:
-        session: The solution's session, with the call.
+        session: The solution's session, which holds the call.
         grad_output: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
         attempt: The name of the call.
 
     Returns:
-        By input the gradient's shape and dtype, or None where autograd gives no gradient.
+        The gradient's shape and dtype by input, or None for an input without a gradient.
     """
     call = session.calls[attempt]
     wanted = [call.inputs[name] for name in results]
     gradient = session.tensor(grad_output)
     with checks(session, call):
         gradients = torch.autograd.grad(call.results[OUTPUT], wanted, gradient, allow_unused=True)
-        for each in gradients:
-            if each is not None:
-                check_class(each)
+        for grad in gradients:
+            if grad is not None:
+                check_class(grad)
         del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))
     return {
@@ -91,49 +93,50 @@ def backward(
 
 
 def deliver(session: Session, attempt: str, name: str, result: TensorSlot) -> Reply:
-    """Copy a result of an earlier call into its slot once more, as it is by now."""
+    """Copy the current value of an earlier call's result into its slot again."""
     return _deliver(session, session.calls[attempt], name, result)
 
 
 def conflicts(
     session: Session, call: Arguments, grad_output: TensorSlot, names: Sequence[str]
 ) -> Reply:
-    """Call the solution once more, without a GPU, and name two programs that conflict.
+    """Call the solution again, in the interpreter, and look for two programs that conflict.
 
     Args:
         session: The solution's session.
         call: The arguments, as `forward` takes them.
         grad_output: The slot of the upstream gradient.
-        names: The inputs whose gradient is asked for, none for forward alone.
+        names: The inputs whose gradient is computed; empty to run only forward.
 
     Returns:
-        The conflict of each direction by its name, "" where there is none.
+        A description of the conflict, "" for no conflict, by `forward` and `backward`.
     """
     inputs, options = session.bind(call)
-    made, found = Call(inputs, POISONS[FIRST_RUN], backwards=False), {}
-    with checks(session, made):
-        forward = backend.find_conflicts()
+    graded_call, texts = Call(inputs, POISONS[FIRST_RUN], backwards=False), {}
+    with checks(session, graded_call):
+        observer = backend.find_conflicts()
         assert session.function is not None
         output = session.function(*inputs.values(), **options)
-    found["forward"] = forward.text
+    texts["forward"] = observer.text
     if names and output.requires_grad:
-        with checks(session, made):
-            backward = backend.find_conflicts()
+        with checks(session, graded_call):
+            observer = backend.find_conflicts()
             wanted = [inputs[name] for name in names]
             torch.autograd.grad(output, wanted, session.tensor(grad_output), allow_unused=True)
-        found["backward"] = backward.text
-    return found
+        texts["backward"] = observer.text
+    return texts
 
 
 @contextlib.contextmanager
 def checks(session: Session, call: Call) -> Iterator[None]:
-    """Poison fresh memory and check addresses while a solution's code runs inside, in its place.
+    """Poison fresh memory and check addresses while a solution's code runs in the block.
 
-    In the interpreter every address that a kernel touches is held against its launch's arguments;
-    on a GPU the guard bands around fresh memory are compared at the end.
+    In the interpreter, every address that a kernel accesses is checked against the launch's
+    arguments. On a GPU, the guard bands around fresh memory are checked at the end. The block runs
+    on the stream of `call.place`.
 
     Raises:
-        Refused: OUT_OF_BOUNDS, also where the solution swallowed the exception of its own access.
+        Refused: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
     """
     log = backend.begin_watch(call.inputs, call.backwards)
     try:
@@ -152,12 +155,12 @@ def checks(session: Session, call: Call) -> Iterator[None]:
 
 
 def _deliver(session: Session, call: Call, name: str, result: TensorSlot) -> Reply:
-    """Copy a result into its slot if it has the slot's shape and dtype; return both.
+    """Copy a result into its slot if shape and dtype match; return the result's shape and dtype.
 
     Raises:
-        Refused: RUNTIME_ERROR, where the result is on another device; TAMPERED, where it changed
-            after it was returned; NONDETERMINISTIC, where it did so after a call on a stream of its
-            own, since an honest kernel on the default stream does that too.
+        Refused: RUNTIME_ERROR, if the result is on another device; TAMPERED, if it changed after
+            the call returned it. If the call ran on a side stream, NONDETERMINISTIC instead, since
+            an honest kernel that was launched on the default stream also writes late.
     """
     tensor, target = call.results[name], session.tensor(result)
     if tensor.device.type != target.device.type:
@@ -166,7 +169,7 @@ def _deliver(session: Session, call: Call, name: str, result: TensorSlot) -> Rep
     if tensor.shape == target.shape and tensor.dtype == target.dtype:
         with torch.no_grad(), call.place():
             target.copy_(tensor.detach())
-            # work queued on the call's stream is in the copy; work on another may come later
+            # the copy follows work queued on the call's stream, but not work on another stream
             backend.synchronize()
             if not torch.equal(integers(target), integers(tensor.detach().resolve_neg())):
                 raise _late(call)
@@ -174,7 +177,7 @@ def _deliver(session: Session, call: Call, name: str, result: TensorSlot) -> Rep
 
 
 def _late(call: Call) -> Refused:
-    """Return the failure of a call whose work was not done when its stream was."""
+    """Return the failure of a call whose work was not finished when its stream was."""
     if call.place is backend.another_stream:
         reason = "work was left on another stream than the caller's"
         return Refused("NONDETERMINISTIC", reason)

@@ -1,4 +1,4 @@
-"""The confinement of a solution's process by Linux's Landlock, where the kernel has it."""
+"""The confinement of a solution's process by Landlock, on Linux kernels that have it."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _SIGNALS = 1 << 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
-"""The rights to write, to remove, to make anything, to move and to cut short."""
+"""The rights to write, remove, create, move and truncate files."""
 
 
 def landlock_version(libc: ctypes.CDLL) -> int:
-    """Return the version of the kernel's Landlock, below 1 where it has none."""
+    """Return the kernel's Landlock version; below 1 if the kernel has no Landlock."""
     return int(libc.syscall(_CREATE_RULESET, None, 0, 1))
 
 
 def confine(libc: ctypes.CDLL) -> None:
-    """Forbid this process what Landlock can forbid.
+    """Restrict this process as far as the kernel's Landlock can.
 
-    Since Linux 6.2 it writes nowhere in the repository. Since 6.12 it signals only processes that
-    it started itself, and reads no other process's memory and files through /proc.
+    From Linux 6.2, the process cannot write in the repository. From Linux 6.12, it can signal only
+    processes that it started, and cannot read another process's memory or files through /proc.
     """
     version = landlock_version(libc)
     writes, signals = _WRITES * (version >= 3), _SIGNALS * (version >= 6)
@@ -39,21 +39,21 @@ def confine(libc: ctypes.CDLL) -> None:
     for path in writable_paths():
         with contextlib.suppress(OSError):
             _allow(libc, ruleset, path, writes)
-    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, without which the next is refused
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, which landlock_restrict_self requires
     libc.syscall(_RESTRICT_SELF, ruleset, 0)
     os.close(ruleset)
 
 
 def writable_paths() -> Iterator[Path]:
-    """Yield the files and folders that a solution may write to, and to all beneath them.
+    """Yield the files and folders that a solution may write to, subfolders included.
 
-    Landlock cannot forbid one folder, only allow others: everything beside the repository and
-    beside each folder that it lies in, the folder of temporary files, and the caches of compilers.
-    For a repository at `/home/ada/study` these are the other entries of `/home/ada`, of `/home` and
-    of `/`.
+    Landlock cannot forbid a folder, only allow other folders. These are the siblings of the
+    repository and of each of its parent folders, the folder of temporary files, and the compilers'
+    caches. For a repository at `/home/ada/study` the siblings are the other entries of `/home/ada`,
+    of `/home` and of `/`.
     """
     home = Path(os.path.expanduser("~")).resolve()
-    # a cache made later, in a folder that the repository lies in, would be beside nothing
+    # a cache folder created after this, in a parent folder of the repository, would not be allowed
     temporary, *caches = scratch(at_home=home in ROOT.parents or home.is_relative_to(ROOT))
     yield temporary
     for cache in caches:
@@ -66,7 +66,7 @@ def writable_paths() -> Iterator[Path]:
 
 
 def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, writes: int) -> None:
-    """Allow writes to a file, or to all beneath a folder, but not through a link."""
+    """Allow writes to a file, or to a folder and its subfolders, but not through a link."""
     fd = os.open(path, os.O_PATH | os.O_NOFOLLOW)
     try:
         if not os.path.isdir(fd):

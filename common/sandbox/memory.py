@@ -1,6 +1,6 @@
 """GPU memory of one process, as torch's allocator counts it.
 
-Memory that native code takes from CUDA itself, or from Triton's own allocator, is not counted.
+Memory that native code allocates through CUDA, or through Triton's own allocator, is not counted.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from dataclasses import dataclass
 import torch
 
 YOUNG = 1
-"""The generation up to which garbage is collected: the cycles that hold results are young."""
+"""The oldest generation that is garbage-collected: the reference cycles of results are young."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """Bytes that a call took beyond those allocated before it."""
+    """Bytes that a call allocated, beyond the bytes allocated before it."""
 
     peak: int
     kept: int
-    """Those that are still allocated after it."""
+    """The bytes still allocated after the call."""
 
 
 def taken(run: Callable[[], object]) -> Taken | None:
-    """Run a call; return the memory that it took, or None on a CPU.
+    """Run a call; return the memory that it allocated, or None on a CPU.
 
-    Sizes are those that were asked for: the allocator rounds them up by up to a megabyte, more or
-    less of it by chance.
+    Sizes are as requested, before rounding: the allocator rounds a size up by up to a megabyte,
+    and not always by the same amount.
     """
     if not torch.cuda.is_available():
         run()
         return None
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = _requested("current")
+    before = _requested_bytes("current")
     run()
-    return Taken(_requested("peak") - before, _requested("current") - before)
+    return Taken(_requested_bytes("peak") - before, _requested_bytes("current") - before)
 
 
-def _requested(what: str) -> int:
-    return int(torch.cuda.memory_stats()[f"requested_bytes.all.{what}"])
+def _requested_bytes(statistic: str) -> int:
+    return int(torch.cuda.memory_stats()[f"requested_bytes.all.{statistic}"])
 
 
 def available() -> int:
@@ -53,13 +53,13 @@ def available() -> int:
 
 
 def synchronize() -> None:
-    """Wait for the GPU's work, if there is a GPU."""
+    """Wait until the GPU, if there is one, has finished all queued work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def give_back() -> None:
-    """Return the memory that torch keeps for later to the GPU, where other processes need it."""
+    """Release the GPU memory that torch caches, so that other processes can allocate it."""
     gc.collect(YOUNG)
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -67,7 +67,7 @@ def give_back() -> None:
 
 
 def twice_the_l2() -> torch.Tensor:
-    """Return memory to write between two calls, so that the second finds the L2 cache cold."""
+    """Return a buffer to overwrite between two calls, so that the L2 cache is cold for a call."""
     if not torch.cuda.is_available():
         return torch.empty(0)
     size = torch.cuda.get_device_properties().L2_cache_size

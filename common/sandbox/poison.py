@@ -1,4 +1,4 @@
-"""Fresh memory filled with a number that shows, and guard bands around it."""
+"""Fresh memory filled with a value that shows in results, and guard bands around it."""
 
 from __future__ import annotations
 
@@ -23,51 +23,51 @@ _ALLOCATIONS = frozenset(
     )
 )
 MOST_KEPT = 512 << 20
-"""The bytes of fresh memory that are kept until the end of a call, though it frees them."""
+"""The bytes of fresh memory that are kept until the end of a call, even if the call frees them."""
 _WITHOUT_MODES = frozenset({"aten", "higher_order"})
-"""The namespaces of operators that need no mode inside, or, as torch.cond, run with none."""
+"""The namespaces of operators that run without the mode: aten's need no mode inside, and
+higher-order operators such as torch.cond cannot run with a mode."""
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
 class Poison(Mode):
-    """A mode that fills fresh memory, so that an element that nobody wrote shows in the result.
+    """A mode that fills fresh memory, so that elements never written show in the result.
 
-    The fill is NaN in the first run and a number in the second: an element that differs between
-    the two was never written. Memory is filled whichever torch function allocates it.
+    The fill is NaN in the first run and a number in the second run. An element that differs between
+    the runs was never written. The memory of every torch function that allocates is filled.
     """
 
     supports_higher_order_operators = True
-    """Otherwise torch.cond and its like would raise NotImplementedError."""
+    """Otherwise torch.cond and other higher-order operators would raise NotImplementedError."""
 
     def __init__(self, value: float, guarded: str = "cuda") -> None:
         """Fill with `value`, one of `POISONS`.
 
-        On a device of type `guarded` fresh memory also stands between guard bands, which hold the
-        one of `GUARDS` that belongs to the same run. Triton's interpreter needs no bands: there
-        every address is checked.
+        On a device of type `guarded`, fresh memory also lies between guard bands, which hold the
+        run's value of `GUARDS`. Triton's interpreter needs no bands, since it checks every address.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.value, self.guarded = value, guarded
         self._guard = GUARDS[FIRST_RUN] if value != value else GUARDS[SECOND_RUN]
         self._fresh: list[tuple[torch.Tensor, int]] = []
         self._bytes = 0
-        self._written: list[str] = []
+        self._overruns: list[str] = []
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Return True; otherwise torch.compile would step aside and run eager."""
+        """Return True; otherwise torch.compile would not compile but run eagerly."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one of torch's functions, and fill the memory that it allocates."""
         kwargs = kwargs or {}
-        packet = getattr(func, "overloadpacket", None)  # torch.cond and its like have none
+        packet = getattr(func, "overloadpacket", None)  # None for higher-order operators
         if packet not in _ALLOCATIONS:
             return self._run(func, args, kwargs)
         if packet is _RESIZE and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
         if device := self._guarded_device(func, args, kwargs):
-            # the memory itself is allocated once, since a solution may need half of the GPU's
+            # a meta tensor first: allocating twice could fail, as a solution may need half the GPU
             meta = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
             fresh = self._between_bands(meta, device)
         else:
@@ -76,10 +76,10 @@ class Poison(Mode):
         return fresh
 
     def _guarded_device(self, func: Any, args: Any, kwargs: Any) -> torch.device | None:
-        """Return the device of fresh memory that must stand between bands."""
+        """Return the device of fresh memory that needs guard bands; None if it needs none."""
         if not any(argument.name == "device" for argument in func._schema.arguments):
-            return None  # it writes to memory that is there
-        like = next((each for each in args[:1] if isinstance(each, torch.Tensor)), None)
+            return None  # it writes to existing memory
+        like = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if like is not None and type(like) not in _ORDINARY:
             return None
         device = kwargs.get("device") or (like.device if like is not None else "cpu")
@@ -87,45 +87,45 @@ class Poison(Mode):
         return device if device.type == self.guarded else None
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """Run a function, a custom operator with this mode on, so that its memory is filled too.
+        """Run a function; a custom operator runs in this mode, so that its memory is filled too.
 
-        torch takes a mode off while its handler runs. The operator's kernel is called past the key
-        of modes, since the operator would otherwise come back to this handler.
+        torch disables a mode while its handler runs. The call is redispatched below the key of
+        modes, since the operator would otherwise come back to this handler.
         """
         if func.namespace in _WITHOUT_MODES:
             return func(*args, **kwargs)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         if not tensors or not _ORDINARY.issuperset(map(type, tensors)):
             return func(*args, **kwargs)
-        # as torch does: a CPU tensor beside one of a GPU, such as a factor, does not decide
-        devices = [tensor.device.type for tensor in tensors]
-        device = next((each for each in devices if each != "cpu"), "cpu")
+        # as torch does: a GPU tensor among CPU tensors, such as scalars, decides the device
+        device_types = [tensor.device.type for tensor in tensors]
+        device = next((device_type for device_type in device_types if device_type != "cpu"), "cpu")
         name = torch._C._dispatch_key_for_device(device)
         key = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
         with self:
             return func.redispatch(key, *args, **kwargs)
 
     def _resize(self, func: Any, tensor: torch.Tensor, size: Any, **kwargs: Any) -> torch.Tensor:
-        """Resize a tensor in place, and fill the elements that its storage did not have before."""
+        """Resize a tensor in place, and fill the elements that are new in its storage."""
         storage, end = tensor.untyped_storage(), tensor.storage_offset() + math.prod(size)
-        held = storage.nbytes() // tensor.itemsize
-        if held < end and not storage.resizable():  # as memory between bands is not
+        old_end = storage.nbytes() // tensor.itemsize
+        if old_end < end and not storage.resizable():  # memory between bands is not resizable
             meta = tensor.new_empty(end, device="meta")
             grown = self._between_bands(meta, tensor.device)
-            grown[:held].copy_(tensor.as_strided((held,), (1,), 0))
+            grown[:old_end].copy_(tensor.as_strided((old_end,), (1,), 0))
             tensor.set_(
                 grown.untyped_storage(), tensor.storage_offset(), tensor.shape, tensor.stride()
             )
         func(tensor, size, **kwargs)
-        if held < end:
-            fill(tensor.as_strided((end - held,), (1,), held), self.value)
+        if old_end < end:
+            fill(tensor.as_strided((end - old_end,), (1,), old_end), self.value)
         return tensor
 
     def _between_bands(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
-        """Return a tensor like the outline, in memory between bands, at the start of its storage.
+        """Return a tensor like the meta tensor `meta`, whose storage lies between guard bands.
 
-        torch has no storage that is a part of another; what it takes over by DLPack begins where
-        the slice does, and keeps the bands alive.
+        torch cannot make a storage of a part of another storage. A storage imported by DLPack
+        begins at the slice's first byte and keeps the bands alive.
         """
         size = meta.untyped_storage().nbytes()
         if not size:
@@ -140,26 +140,27 @@ class Poison(Mode):
         return target.set_(storage, 0, meta.shape, meta.stride())
 
     def _check_unused(self) -> None:
-        """Check the bands of memory that the solution has freed, and free it.
+        """Check the bands of memory that the solution has freed, then free the memory.
 
-        A solution that makes large tensors one after the other would else hold all at once.
+        Otherwise a solution that allocates large tensors one after the other would hold all of
+        them at once.
         """
         if torch.cuda.is_available():
             if torch.cuda.is_current_stream_capturing():
                 return
             torch.cuda.synchronize()
-        unused = [each for each in self._fresh if _is_unused(each[0])]
-        if written := self._beside(unused):
-            self._written.append(written)
-        freed = {id(each) for each in unused}
-        self._fresh[:] = [each for each in self._fresh if id(each) not in freed]
+        unused = [entry for entry in self._fresh if _is_unused(entry[0])]
+        if overrun := self._overrun_of(unused):
+            self._overruns.append(overrun)
+        freed = {id(entry) for entry in unused}
+        self._fresh[:] = [entry for entry in self._fresh if id(entry) not in freed]
         self._bytes -= sum(size for _, size in unused)
 
     def overrun(self) -> str | None:
-        """Describe the first write beside fresh memory: `wrote 4 bytes after memory of its own`."""
-        return self._written[0] if self._written else self._beside(self._fresh)
+        """Describe the first write to a guard band: `wrote 4 bytes after memory of its own`."""
+        return self._overruns[0] if self._overruns else self._overrun_of(self._fresh)
 
-    def _beside(self, fresh: Sequence[tuple[torch.Tensor, int]]) -> str | None:
+    def _overrun_of(self, fresh: Sequence[tuple[torch.Tensor, int]]) -> str | None:
         bands = [band for raw, size in fresh for band in (raw[:BAND], raw[BAND + size :])]
         if not bands:
             return None
@@ -171,23 +172,24 @@ class Poison(Mode):
 
 
 def _is_unused(raw: torch.Tensor) -> bool:
-    """Return whether nothing but this tensor uses its memory.
+    """Return whether only this tensor uses its memory.
 
-    Its storage then has two uses: by the tensor, and by Python while it is asked.
+    Its storage then has two references: the tensor's, and that of `storage` below.
     """
     storage = raw.untyped_storage()
     return bool(torch._C._storage_Use_Count(storage._cdata) <= 2)
 
 
 def fill(tensor: torch.Tensor, value: float) -> None:
-    """Fill a tensor with the poison, or with what stands for it in another dtype.
+    """Fill a tensor with the poison value, or with the equivalent of its dtype.
 
-    NaN becomes the largest integer and True, a number half of that integer and False.
+    NaN becomes the largest integer or True; a number becomes half of that integer or False.
     """
     if tensor.is_floating_point() or tensor.is_complex():
-        tensor.fill_(min(value, torch.finfo(tensor.dtype).max))  # NaN stays first
+        # value first, since min(NaN, maximum) is NaN
+        tensor.fill_(min(value, torch.finfo(tensor.dtype).max))
     elif tensor.dtype is torch.bool:
         tensor.fill_(value != value)
     else:
-        most = torch.iinfo(tensor.dtype).max
-        tensor.fill_(most if value != value else most // 2)
+        largest = torch.iinfo(tensor.dtype).max
+        tensor.fill_(largest if value != value else largest // 2)

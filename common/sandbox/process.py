@@ -1,7 +1,7 @@
-"""A solution's own process: what a fresh fork sets up, and the requests that it answers.
+"""A solution's process: the setup after its fork, and the dispatch of requests.
 
-The process answers the requests of `common/wire.py`, works in memory of the harness, and never
-holds an expected result.
+The process answers the requests of `common/wire.py`, computes in memory shared with the harness,
+and never holds an expected result.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from common.sandbox.session import Session
 from common.wire import Reply
 
 LARGEST_DATA = 8 << 30
-"""Bytes of memory that one worker without a GPU may write to."""
+"""The bytes of writable memory that a worker without a GPU may allocate."""
 
 
 def settle(session: Session) -> Reply:
-    """Wait for the GPU and answer nothing, in proof that the request before is done with."""
+    """Wait for the GPU; the empty reply shows that the work of the previous request is done."""
     backend.synchronize()
     return {}
 
@@ -65,30 +65,33 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
 )
 """The function that answers each request, called with the session and the request's fields.
 
-Only `Share` is not here: it comes with a file descriptor. `Count` has its own modules, which few
-processes need.
+`Share` is absent, since it comes with a file descriptor. `Count` is added where work is counted,
+since few processes need its modules.
 """
 
 
 def become_worker(connection: socket.socket, server: int, wanted: wire.ForkRequest) -> None:
-    """Set up a fresh fork of the server with this process id, and serve.
+    """Set up this process, a fresh fork of the process `server`, and answer requests.
 
-    The process dies with the server, leaves no core, and is confined where the kernel can do so.
+    The process dies with the server, leaves no core dump, and is confined if the kernel has
+    Landlock.
     """
     os.setsid()
     libc = ctypes.CDLL(None)
     libc.prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-    if os.getppid() != server:  # it died before that
+    if os.getppid() != server:  # the server died before the call of prctl
         return
     with contextlib.suppress(OSError):  # the kernel ends this process first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
-    backend.install(wanted)  # which names the cache that may be written to
+    backend.install(wanted)  # before `confine`, which allows writes to the cache that this names
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not backend.ON_GPU:  # CUDA reserves more than there is
+    if not backend.ON_GPU:  # CUDA reserves more address space than the machine has memory
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    if not backend.ON_GPU and backend.TARGET != wire.ALL_TARGETS:  # no large memory is used
-        libc.mallopt(-6, 0xA5)  # M_PERTURB: what no dispatch mode sees is a number too, 0x5A5A...
+    # M_PERTURB fills memory that no dispatch mode fills, with 0x5A5A...; with ALL_TARGETS, tensors
+    # are large and must stay untouched
+    if not backend.ON_GPU and backend.TARGET != wire.ALL_TARGETS:
+        libc.mallopt(-6, 0xA5)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     requests = REQUESTS
@@ -104,7 +107,7 @@ def serve(
 ) -> None:
     """Answer one request after the other until the harness closes the socket."""
     seal = Seal(parts())
-    session, check = Session(seal), seal.check  # a solution can replace what the session has
+    session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
     decode = msgspec.json.Decoder(wire.AnyRequest).decode
     faulthandler.register(wire.STACK, connection)
     _hide()
@@ -127,7 +130,7 @@ def _answer(
         try:
             given_back = session.share(request.ticket, fds[0] if fds else None)
             answer.reply = {"given_back": given_back}
-        except (OSError, RuntimeError) as error:  # the GPU has no memory left for its context, say
+        except (OSError, RuntimeError) as error:  # for example, no GPU memory for the CUDA context
             answer.reply, answer.ended = judge(error), True
         return msgspec.json.encode(answer)
     fields = msgspec.structs.asdict(request)
@@ -138,13 +141,13 @@ def _answer(
         finally:
             check()
         return msgspec.json.encode(answer)
-    except BaseException as error:  # SystemExit among them: a solution may not end the process
+    except BaseException as error:  # also SystemExit: a solution must not end the process
         answer.reply, answer.ended = judge(error), _context_is_lost()
         return msgspec.json.encode(answer)
 
 
 def _context_is_lost() -> bool:
-    """Return whether an illegal address has made the GPU unusable for this process."""
+    """Return whether this process's CUDA context is unusable, as after an illegal address."""
     try:
         backend.synchronize()
     except RuntimeError:
@@ -153,7 +156,7 @@ def _context_is_lost() -> bool:
 
 
 def _hide() -> None:
-    """Forget the harness's modules: a solution that imports one gets a copy that nobody uses."""
-    for name in [module for module in sys.modules if module.partition(".")[0] == "common"]:
+    """Hide the harness's modules: a solution that imports a module of these gets an unused copy."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "common"]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")

@@ -1,13 +1,13 @@
 """The solution's timed calls on changing inputs, and the results that the harness checks.
 
 Before each sample the inputs change in place, so that a result kept from an earlier call is wrong.
-They change on the timed stream, so that work on another stream reads the old values: each input is
-rotated, so that its elements move to the front, and those that leave the front come in at the end.
-No copy of a large input is kept for that, only a buffer for a piece. A timed call that changes an
-input leaves its trace for all later ones; the harness draws the inputs again and compares them.
+They change on the timed stream, so that work on another stream reads the old values. An input
+changes by a rotation of its elements: `abcdefg` becomes `cdefgab`. A large input is rotated through
+a small buffer, without a copy of the input. If a timed call changes an input, the input stays wrong
+in all later calls; the harness draws the inputs again and compares them.
 
-The results of one call of each round, drawn once the call has returned, go back to the harness,
-which knows the right ones. One set of memory holds them, whichever call is drawn.
+Once the calls of a round have returned, one call is drawn at random, and its results go back to the
+harness, which knows the expected results. The same slots hold the results of any call.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from common.sandbox.dice import below
 from common.sandbox.failures import Refused
 
 Results = tuple[torch.Tensor, ...]
-"""The output, and the gradients where backward is timed."""
+"""The output, followed by the gradients if backward is timed."""
 ALIVE = range(5, 18)
-"""The numbers of calls whose results live at once before the samples: a ring of buffers shows."""
+"""The possible numbers of calls whose results are alive at once before the samples; this detects a
+solution that reuses a ring of output buffers."""
 LARGEST_SHIFT = 1 << 40
 PIECE = 16 << 20
-"""The bytes up to which an input is copied whole in order to move it. A larger one moves by at most
-so many bytes at a time, and by at least half of them, so that its pieces are few."""
+"""The bytes up to which a rotation copies the whole input. A larger input moves by at most `PIECE`
+bytes at a time, and by at least half of that, so that it needs few copies."""
 
 
 # --- inputs that move -----------------------------------------------------------------------------
@@ -43,72 +44,74 @@ class Changing:
     """An input that changes between samples."""
 
     tensor: torch.Tensor
-    """The solution's own view of it, whose version a change increments."""
+    """The tensor that the solution receives; a change increments its version."""
     memory: torch.Tensor
-    """Its storage as bytes, `[elements, bytes of an element]`."""
+    """The tensor's storage as bytes, `[elements, bytes of an element]`."""
     unit: int = 1
-    """The elements that move together: one, or those of a row."""
+    """The elements that move as a unit: 1, or the length of a row."""
 
     @functools.cached_property
     def count(self) -> int:
-        """The number of elements; Tensor.__len__ takes longer than the rest of a shift."""
+        """The number of elements. Cached: Tensor.__len__ takes longer than the rest of a shift."""
         return self.memory.shape[0]
 
     @functools.cached_property
     def large(self) -> bool:
-        """Whether it moves in pieces; a row may be longer than a piece."""
+        """Whether the input moves in pieces; a row may be longer than a piece, so rows do not."""
         return self.unit == 1 and self.memory.numel() > PIECE
 
     def distance(self, shift: int) -> int:
-        """Return the elements by which a shift of its call moves it."""
+        """Return the number of elements by which a shift of the call moves this input."""
         return shift * self.unit % max(self.count, 1)
 
 
 class Shifts:
-    """The inputs of several calls, and how far each call's have moved since they were drawn."""
+    """The inputs of several calls, and how far each call's inputs have moved so far."""
 
     def __init__(self, calls: Sequence[Sequence[Changing]]) -> None:
         """Allocate the buffers; `calls` holds the inputs of each call."""
         self._calls = calls
         self.totals = [0] * len(calls)
-        """The shift of each call's inputs so far."""
-        several = [(index, each) for index, call in enumerate(calls) for each in call]
-        self._large = [(index, each) for index, each in several if each.large]
-        self._small = [(index, each) for index, each in several if not each.large]
-        self._memories = [each.memory for _, each in self._small]
-        copies = [memory.repeat(2, 1, 1) for memory in self._memories]
-        self._twice = [each.flatten(0, 1) for each in copies]
-        self._halves = [half for each in copies for half in each.unbind()]
+        """The total shift of each call's inputs, since the inputs were drawn."""
+        inputs = [(index, changing) for index, call in enumerate(calls) for changing in call]
+        self._large = [(index, changing) for index, changing in inputs if changing.large]
+        self._small = [(index, changing) for index, changing in inputs if not changing.large]
+        self._memories = [changing.memory for _, changing in self._small]
+        doubled = [memory.repeat(2, 1, 1) for memory in self._memories]
+        self._doubled = [copies.flatten(0, 1) for copies in doubled]
+        self._halves = [half for copies in doubled for half in copies.unbind()]
         self._piece = torch.empty(0, dtype=torch.uint8)
         if self._large:
             self._piece = self._large[0][1].memory.new_empty(PIECE)
 
     def shift(self) -> None:
-        """Move all inputs by distances that nobody can foresee, queued on the current stream."""
-        shifts = [_drawn(call) if call else 0 for call in self._calls]
+        """Move all inputs by unpredictable distances, on the current stream."""
+        shifts = [_draw_shift(call) if call else 0 for call in self._calls]
         self.totals = [total + shift for total, shift in zip(self.totals, shifts, strict=True)]
         self._move_small(shifts)
-        for index, each in self._large:
-            rotate(each.memory, each.distance(shifts[index]), self._piece)
-        increment_version([call.tensor for call in itertools.chain.from_iterable(self._calls)])
+        for index, changing in self._large:
+            rotate(changing.memory, changing.distance(shifts[index]), self._piece)
+        inputs = itertools.chain.from_iterable(self._calls)
+        increment_version([changing.tensor for changing in inputs])
 
     def _move_small(self, shifts: Sequence[int]) -> None:
-        """Copy each input out, twice in a row, and back from its new start.
+        """Copy each small input twice into a buffer, and copy it back from its new start.
 
-        All are copied at once, since many small copies one by one would take longer.
+        For example, `abc` becomes `bca` by the buffer `abcabc`. All inputs are copied by one call,
+        since many small copies would take longer.
         """
         if not self._small:
             return
         torch._foreach_copy_(self._halves, [memory for memory in self._memories for _ in range(2)])
-        moved = [
-            twice.narrow(0, each.distance(shifts[index]), each.count)
-            for (index, each), twice in zip(self._small, self._twice, strict=True)
+        rotated = [
+            doubled.narrow(0, changing.distance(shifts[index]), changing.count)
+            for (index, changing), doubled in zip(self._small, self._doubled, strict=True)
         ]
-        torch._foreach_copy_(self._memories, moved)
+        torch._foreach_copy_(self._memories, rotated)
 
 
-def _drawn(call: Sequence[Changing]) -> int:
-    """Return a random shift; large inputs can move by a piece at most."""
+def _draw_shift(call: Sequence[Changing]) -> int:
+    """Return a random shift; a large input can move by a piece at most."""
     widest = max([changing.memory.shape[1] for changing in call if changing.large], default=0)
     if not widest:
         return below(LARGEST_SHIFT)
@@ -117,15 +120,15 @@ def _drawn(call: Sequence[Changing]) -> int:
 
 
 def rotate(memory: torch.Tensor, distance: int, buffer: torch.Tensor) -> None:
-    """Move the elements `distance` places to the front, and the first ones to the end.
+    """Move the elements `distance` places to the front, and the first elements to the end.
 
-    No piece that is copied overlaps the place that it is copied to. For example, with a distance
-    of 2, `abcdefg` becomes `cdefgab` by the buffer `ab` and the pieces `cd`, `ef` and `g`.
+    The source and the target of a copy never overlap. For example, with a distance of 2, `abcdefg`
+    becomes `cdefgab` by the buffer `ab` and the pieces `cd`, `ef` and `g`.
 
     Args:
         memory: Bytes, `[elements, bytes of an element]`.
         distance: At least 1, and at most the number of elements.
-        buffer: Memory for so many elements, as bytes.
+        buffer: Memory for at least `distance` elements, as bytes.
     """
     first = memory[:distance]
     saved = buffer[: first.numel()].view_as(first).copy_(first)
@@ -141,17 +144,17 @@ def rotate(memory: torch.Tensor, distance: int, buffer: torch.Tensor) -> None:
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One input of the rotation, with the call that takes it."""
+    """A call of the rotation, with its inputs."""
 
     forward: Callable[[], torch.Tensor]
     wanted: list[torch.Tensor]
-    """The inputs that take a gradient."""
+    """The inputs whose gradient is computed."""
     grad_output: torch.Tensor
     changing: Sequence[Changing] = ()
 
 
-class Made(NamedTuple):
-    """A call that was made, and its results."""
+class FinishedCall(NamedTuple):
+    """The results of a call that has returned."""
 
     call: int
     """The index of the call in the rotation."""
@@ -159,7 +162,7 @@ class Made(NamedTuple):
 
 
 class Rotation:
-    """Several inputs of one shape, taken in turn."""
+    """Calls on several inputs of one shape, made in turn."""
 
     def __init__(
         self,
@@ -168,20 +171,21 @@ class Rotation:
         check: Callable[[torch.Tensor], None] = lambda output: None,
         slots: Results = (),
     ) -> None:
-        """Begin with the inputs as they are drawn.
+        """Allocate the buffers; the inputs have not moved yet.
 
         Args:
             calls: One call for each input.
-            backward: A run takes the gradients too.
+            backward: A run also computes the gradients.
             check: Raises if an output is not acceptable.
-            slots: The memory to keep the results of one call in, the output's first; empty if none
-                are to be kept.
+            slots: The memory for the kept results of one call, the output's first; empty to keep
+                no results.
         """
         self._calls, self._backward, self._check, self._slots = calls, backward, check, slots
-        self._inputs = tuple(_span(each.memory) for call in calls for each in call.changing)
+        inputs = itertools.chain.from_iterable(call.changing for call in calls)
+        self._inputs = tuple(_span(changing.memory) for changing in inputs)
         self.shifts = Shifts([call.changing for call in calls])
         self._next = 0
-        self._alive: list[Made] = []
+        self._alive: list[FinishedCall] = []
         self._graphs: list[timed_callables.Captured] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
@@ -198,31 +202,31 @@ class Rotation:
     # --- calls ------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Make the next call, with its backward where that is timed."""
+        """Make the next call, with its backward if backward is timed."""
         index = self._take_turn()
         call = self._calls[index]
         output = call.forward()
         results = _with_gradients(call, output) if self._backward else (output,)
-        self._alive.append(Made(index, results))
+        self._alive.append(FinishedCall(index, results))
 
     def begin(self) -> Callable[[], None]:
         """Run forward of the next call and return its backward."""
         index = self._take_turn()
         call = self._calls[index]
         output = call.forward()
-        return lambda: self._alive.append(Made(index, _with_gradients(call, output)))
+        return lambda: self._alive.append(FinishedCall(index, _with_gradients(call, output)))
 
     def capture(self) -> bool:
-        """Capture forward of two calls as CUDA graphs; return whether that is possible."""
+        """Capture forward of two calls as CUDA graphs; return whether this succeeds."""
         self._graphs = timed_callables.captured([call.forward for call in self._calls[:2]])
         return bool(self._graphs)
 
     def replay(self) -> None:
-        """Replay the graph of the next call that has one."""
+        """Replay the next graph in turn."""
         index = self._take_turn() % len(self._graphs)
         graph = self._graphs[index]
         graph.replay()
-        self._alive.append(Made(index, (graph.output,)))
+        self._alive.append(FinishedCall(index, (graph.output,)))
 
     def _take_turn(self) -> int:
         index = self._next
@@ -232,112 +236,118 @@ class Rotation:
     # --- inputs -----------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Free the results, and shift all inputs by distances that nobody can foresee."""
+        """Free the results, and shift all inputs by unpredictable distances."""
         self._alive.clear()
         self.shifts.shift()
 
     # --- results ----------------------------------------------------------------------------------
 
     def keep(self) -> None:
-        """Check one of the calls since the inputs changed, and keep its results with some chance.
+        """Check a random call since the inputs changed, and perhaps keep its results.
 
-        Each sample of a round has the same chance to be the one whose results are kept in the end.
+        All samples of a round have the same probability that their results are kept in the end.
 
         Raises:
             Refused: The output is not acceptable, or results of several calls lie in the same
                 memory.
         """
-        made = self._drawn_of()
-        self._check(made.results[0])
+        finished_call = self._draw_call()
+        self._check(finished_call.results[0])
         if self.keeps:
             self.refuse_shared()
-            self._keep_perhaps(made)
+            self._keep_perhaps(finished_call)
 
     def keep_in_passing(self) -> None:
-        """Keep the results of one of the calls with the same chance; check their class alone."""
+        """Perhaps keep the results of a random call, as `keep` does; check only their class."""
         if self.keeps:
             self._refuse_lazy()
-            self._keep_perhaps(self._drawn_of())
+            self._keep_perhaps(self._draw_call())
 
-    def _keep_perhaps(self, made: Made) -> None:
-        """Write a call's results to the slots now; the next replay overwrites its own."""
+    def _keep_perhaps(self, finished_call: FinishedCall) -> None:
+        """Copy a call's results to the slots with probability 1/n at the n-th sample.
+
+        They are copied now, since the next replay of a graph overwrites the graph's results.
+        """
         self._chances += 1
         if below(self._chances):
             return
-        for slot, result in zip(self._slots, made.results, strict=False):
+        for slot, result in zip(self._slots, finished_call.results, strict=False):
             slot.copy_(result.detach())
-        self._kept = {"call": made.call, "shift": self.shifts.totals[made.call]}
+        index = finished_call.call
+        self._kept = {"call": index, "shift": self.shifts.totals[index]}
 
-    def _drawn_of(self) -> Made:
-        """Return one of the calls since the inputs changed, drawn at random."""
+    def _draw_call(self) -> FinishedCall:
+        """Return a random call among the calls since the inputs changed."""
         return self._alive[below(len(self._alive))]
 
     def delivered(self) -> dict[str, int] | None:
-        """Return the call whose results were kept since the last time, and its inputs' shift.
+        """Return the call whose results were kept, and its inputs' shift, and begin a new round.
 
-        None where no result was to be kept.
+        None if no results were kept.
         """
         kept, self._kept, self._chances = self._kept, None, 0
         return kept
 
     def forget(self) -> None:
-        """Free the results of all calls; those that were kept are written already."""
+        """Free the results of all calls; kept results are already copied to the slots."""
         self._alive.clear()
 
     def free_graphs(self) -> None:
-        """Keep the values of the results, and free all that a backward of them would need."""
+        """Free the autograd graphs of the results, but not their values."""
         self._refuse_lazy()
         self._alive = [
-            Made(made.call, tuple(result.detach() for result in made.results))
-            for made in self._alive
+            FinishedCall(index, tuple(result.detach() for result in results))
+            for index, results in self._alive
         ]
 
     def refuse_shared(self) -> None:
-        """Raise Refused, TAMPERED, where kept results of several calls lie in the same memory."""
+        """Raise Refused, TAMPERED, if live results of several calls lie in the same memory."""
         if not self.keeps:
             return
         self._refuse_lazy()
-        if overlap([list(filter(self._is_fresh, made.results)) for made in self._alive]):
+        if overlap([list(filter(self._is_fresh, results)) for _, results in self._alive]):
             raise Refused("TAMPERED", "the results of several calls lie in the same memory")
 
     def _refuse_lazy(self) -> None:
-        """Raise Refused, TAMPERED, where a result is of a class that could compute it later."""
-        for made in self._alive:
-            for result in made.results:
+        """Raise Refused, TAMPERED, if a result's class could compute the values later."""
+        for _, results in self._alive:
+            for result in results:
                 if type(result) is not torch.Tensor:
                     reason = f"a result is a {type(result).__name__}, which may not hold its values"
                     raise Refused("TAMPERED", reason)
 
     def _is_fresh(self, result: torch.Tensor) -> bool:
-        """Return whether a result is not in an input; a gradient may be the upstream one."""
-        place = result.data_ptr()
-        return not any(first <= place < end for first, end in self._inputs)
+        """Return whether a result lies outside the inputs; a gradient may be the upstream one."""
+        address = result.data_ptr()
+        return not any(start <= address < end for start, end in self._inputs)
 
 
-def run_at_once(ours: Rotation, most: int) -> None:
-    """Make calls whose results live at once, at most so many.
+def run_at_once(rotation: Rotation, max_calls: int) -> None:
+    """Make at most `max_calls` calls, or two if it is less, whose results are alive at once.
 
-    The first shows their size: together they take half of the free memory at most. Where that does
-    not hold a second one, there is none.
+    The first call shows the size of the results. The results of the other calls take at most half
+    of the memory that is then free; there may be no second call.
     """
-    calls = min(ALIVE.start + below(len(ALIVE)), max(most, 2))
-    if first := memory.taken(ours.run):
-        room = memory.available() - first.peak
-        calls = min(calls, 1 + max(room, 0) // (2 * max(first.kept, 1)))
+    calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
+    if first := memory.taken(rotation.run):
+        free = memory.available() - first.peak
+        calls = min(calls, 1 + max(free, 0) // (2 * max(first.kept, 1)))
     for _ in range(calls - 1):
-        ours.run()
+        rotation.run()
 
 
-def peak_memory(ours: Rotation) -> int | None:
-    """Return the bytes that a call takes beyond inputs and results; None on a CPU.
+def peak_memory(rotation: Rotation) -> int | None:
+    """Return the bytes that a call allocates beyond its results; None on a CPU.
 
-    What the solution has held since an earlier call, such as a workspace, does not count.
+    Memory that the solution keeps from an earlier call, such as a workspace, does not count.
     """
-    ours.forget()
-    taken = memory.taken(ours.run)
-    results = [result for made in ours._alive for result in made.results if ours._is_fresh(result)]
-    ours.forget()
-    size = sum(end - start for start, end in _merged(results))
+    rotation.forget()
+    taken = memory.taken(rotation.run)
+    fresh = [
+        result for _, results in rotation._alive for result in results if rotation._is_fresh(result)
+    ]
+    rotation.forget()
+    size = sum(end - start for start, end in _merged(fresh))
     return None if taken is None else max(taken.peak - size, 0)
 
 
@@ -346,13 +356,13 @@ def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
-    """Return whether results of two calls have bytes in common; those of one call may have."""
+    """Return whether results of different calls overlap; results of the same call may overlap."""
     spans = sorted(span for call in calls for span in _merged(call))
     return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def _merged(results: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """Return the spans of one call's results, those with bytes in common as one."""
+    """Return the spans of one call's results, with overlapping spans merged."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(_span(result) for result in results if result.numel()):
         if merged and start < merged[-1][1]:
@@ -362,7 +372,7 @@ def _merged(results: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return the addresses from a tensor's first element up to the end of its last one."""
+    """Return a tensor's first address and the address after its last element."""
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     extent = sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0
     return tensor.data_ptr(), tensor.data_ptr() + extent * tensor.element_size()

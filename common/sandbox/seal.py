@@ -1,8 +1,9 @@
-"""The tamper check: what a solution replaced in its own process, or left behind to run later.
+"""The tamper check: objects that a solution replaced in its process, or left behind to run later.
 
-What decides a verdict stands outside of that process. Inside are the functions that call a
-solution, time it, and fill and copy memory; they are compared by identity. Work that waits until a
-call has been timed is looked for too. `docs/grading.md` says what gets past this.
+The harness decides verdicts in another process. This process holds the functions that call a
+solution, time it, and fill and copy memory; the check compares them by identity. It also looks for
+work that is deferred until a call has been timed. `docs/grading.md` lists the attacks that this
+check misses.
 """
 
 from __future__ import annotations
@@ -33,43 +34,44 @@ from common.sandbox import backend
 from common.sandbox.failures import Refused
 
 Part = tuple[str, Callable[[Any], object], tuple[Any, ...], tuple[object, ...]]
-"""A name, and a function with the keys that it takes and the values that it returned for them."""
+"""An owner's name, a lookup function, its keys, and the values that it returned for the keys."""
 CALLED = (builtins, time, torch.autograd, torch.cuda, sys.modules[DeviceContext.__module__])
 CLASSES = (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream, DeviceContext)
 ALLOCATES = ("empty", "empty_like", "empty_strided", "full", "zeros", "set_grad_enabled", "no_grad")
-"""What of Python's and torch's calls a solution, times it, and fills and copies memory."""
+"""The functions of Python and torch that call a solution, time it, and fill and copy memory: those
+of the modules CALLED and of the CLASSES, and torch's functions ALLOCATES."""
 OURS = ("common.sandbox", "common.arena")
 LIBRARIES = tuple(str(Path(str(module.__file__)).parent) for module in (torch, triton))
 POOLS = (
-    *(str(Path(each.__code__.co_filename).parent) for each in (_pool_worker, _worker)),
+    *(str(Path(function.__code__.co_filename).parent) for function in (_pool_worker, _worker)),
     *(selectors.__file__, threading.__file__, selectors.SelectorKey.__new__.__code__.co_filename),
 )
-"""Where the threads of Python's own pools wait."""
+"""The files and folders of the frames of an idle thread of Python's own pools."""
 HOOK = "__torch_function__"
 WAITS, PAUSE = 100, 0.01
-"""Looks at the threads of a call that raised, and the seconds between two."""
+"""The number of checks for working threads after a call raised, and the seconds between checks."""
 
 
 class Seal:
-    """A process as it was before its solution was loaded."""
+    """The state of a process before its solution is loaded."""
 
     def __init__(self, parts: Iterable[Part]) -> None:
-        """Remember what may not be replaced, and what is there already that could run later."""
+        """Record the parts that must not be replaced, and the handlers, callbacks and threads."""
         self.parts = tuple(parts)
-        self.handlers = {each: signal.getsignal(each) for each in signal.valid_signals()}
+        self.handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
         self.callbacks = {*map(id, gc.callbacks)}
         self.threads = {*sys._current_frames()}
 
     def check(self) -> None:
-        """Raise Refused, TAMPERED, where something was replaced or left behind."""
-        for owner, part, keys, values in self.parts:
-            for key in compress(keys, map(operator.is_not, map(part, keys), values)):
+        """Raise Refused, TAMPERED, if a part was replaced or deferred work was left behind."""
+        for owner, look_up, keys, values in self.parts:
+            for key in compress(keys, map(operator.is_not, map(look_up, keys), values)):
                 name = getattr(key, "__name__", key)
                 raise Refused("TAMPERED", f"{owner}.{name} was replaced")
-        if what := next(self._left_behind(), None):
-            raise Refused("TAMPERED", f"{what} was left behind")
+        if leftover := next(self._leftovers(), None):
+            raise Refused("TAMPERED", f"{leftover} was left behind")
 
-    def _left_behind(self) -> Iterator[str]:
+    def _leftovers(self) -> Iterator[str]:
         if sys.gettrace() or sys.getprofile():
             yield "a trace function"
         if _modes():
@@ -78,66 +80,73 @@ class Seal:
             if signal.getsignal(number) is not handler:
                 yield f"a handler of {getattr(number, 'name', f'signal {number}')}"
         if not all(
-            id(callback) in self.callbacks or _is_a_librarys(callback) for callback in gc.callbacks
+            id(callback) in self.callbacks or _is_of_library(callback) for callback in gc.callbacks
         ):
             yield "a callback of the garbage collector"
-        for frame in self._at_work():
+        for frame in self._working_frames():
             where = f"{frame.f_code.co_name} of {Path(frame.f_code.co_filename).name}"
             yield f"a thread that neither ended nor waits in a pool, in {where},"
 
-    def _at_work(self) -> list[FrameType]:
-        """Return the frames of a solution's threads; a name for all would hold this one too."""
+    def _working_frames(self) -> list[FrameType]:
+        """Return the frames of the solution's working threads.
+
+        A variable for `sys._current_frames()` would be a reference cycle with this frame.
+        """
         return [
             f for t, f in sys._current_frames().items() if t not in self.threads and _at_work(f)
         ]
 
     def await_threads(self) -> None:
-        """Wait a moment for threads at work: where one of a pool raises, the others go on."""
+        """Wait a moment for working threads: if a pool's thread raises, the others continue."""
         for _ in range(WAITS):
-            if not self._at_work():
+            if not self._working_frames():
                 return
             time.sleep(PAUSE)
 
 
 def parts() -> Iterator[Part]:
-    """Yield what calls a solution and times it here: all of ours, and the functions of others."""
+    """Yield the parts that call and time a solution: the harness's, Python's and torch's."""
     yield part_of(torch, ALLOCATES)
     for module in CALLED:
-        yield part_of(module, (name for name, each in vars(module).items() if callable(each)))
-    yield from (part_of(each, dir(each)) for each in CLASSES)
-    unused = () if backend.INTERPRETED else ("common.sandbox.interpreter",)  # a look takes time
-    names = (each for each in sys.modules if each.startswith(OURS) and not each.startswith(unused))
+        yield part_of(module, (name for name, value in vars(module).items() if callable(value)))
+    yield from (part_of(owner, dir(owner)) for owner in CLASSES)
+    # skipped where unused, since each part makes the check slower
+    unused = () if backend.INTERPRETED else ("common.sandbox.interpreter",)
+    names = (name for name in sys.modules if name.startswith(OURS) and not name.startswith(unused))
     modules: list[Any] = [sys.modules[name] for name in names]
     if backend.INTERPRETED:
         modules.append(interpreter)
         builder = interpreter.interpreter_builder
         yield part_of(builder, set(dir(type(builder))) - set(vars(builder)))
     for module in modules:
-        several = (each for each in vars(module).values() if isinstance(each, type))
-        for owner in (module, *(each for each in several if each.__module__ == module.__name__)):
-            functions = [each for each in vars(owner).values() if isinstance(each, FunctionType)]
+        classes = (value for value in vars(module).values() if isinstance(value, type))
+        for owner in (module, *(cls for cls in classes if cls.__module__ == module.__name__)):
+            functions = [value for value in vars(owner).values() if isinstance(value, FunctionType)]
             codes = tuple(function.__code__ for function in functions)
             yield owner.__name__, operator.attrgetter("__code__"), tuple(functions), codes
             yield part_of(owner, vars(owner))
 
 
 def part_of(owner: Any, names: Iterable[str]) -> Part:
-    """Return what names of a module, a class (past its slow proxy) or an instance stand for."""
-    known = gc.get_referents(vars(owner))[0] if isinstance(owner, type) else vars(owner)
+    """Return the part of a module's, a class's or an instance's attributes that have these names.
+
+    A class's dict is read without its mappingproxy, which is slow.
+    """
+    namespace = gc.get_referents(vars(owner))[0] if isinstance(owner, type) else vars(owner)
     keys, name = tuple(names), getattr(owner, "__name__", type(owner).__name__)
-    return name, known.get, keys, tuple(map(known.get, keys))
+    return name, namespace.get, keys, tuple(map(namespace.get, keys))
 
 
 def _modes() -> list[Any]:
-    """Return the active modes but the one that `torch.set_default_device` leaves."""
+    """Return the active modes except the mode that `torch.set_default_device` leaves."""
     C = torch._C
     modes = [C._get_function_stack_at(i) for i in range(C._len_torch_function_stack())]
     modes += [C._get_dispatch_stack_at(i) for i in range(C._len_torch_dispatch_stack())]
     return [mode for mode in modes if type(mode) is not DeviceContext or HOOK in vars(mode)]
 
 
-def _is_a_librarys(callback: Any) -> bool:
-    """Return whether a callback is a plain function of a file elsewhere, as JAX leaves one."""
+def _is_of_library(callback: Any) -> bool:
+    """Return whether a callback is a plain function of a library's file, such as JAX's callback."""
     if not isinstance(callback, FunctionType) or callback.__closure__ or callback.__defaults__:
         return False
     file = Path(callback.__code__.co_filename)
@@ -145,21 +154,21 @@ def _is_a_librarys(callback: Any) -> bool:
 
 
 def _at_work(frame: FrameType) -> bool:
-    """Return whether a thread is a solution's: no idle pool, no thread of torch's or Triton's."""
-    stack = [each for each, _ in walk_stack(frame)]
-    files = [each.f_code.co_filename for each in stack]
+    """Return whether a thread runs a solution's work: not an idle pool's, torch's or Triton's."""
+    stack = [outer for outer, _ in walk_stack(frame)]
+    files = [outer.f_code.co_filename for outer in stack]
     if any(file.startswith(LIBRARIES) or file.endswith("tqdm/_monitor.py") for file in files):
-        return False  # torch.compile draws bars of progress
+        return False  # tqdm draws torch.compile's progress bars
     return not (all(file.startswith(POOLS) for file in files) and any(map(_is_idle, stack)))
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Return whether a frame of a pool's has no task: it waits, or tells the result of the last."""
+    """Return whether a frame of a pool's thread has no task, or only reports a task's result."""
     code, names = frame.f_code, frame.f_locals
     if code is _worker.__code__:
         task = names.get("work_item")
         return task is None or (type(task) is _WorkItem and task.future.done())
     if code is _pool_worker.__code__:
         finished = names.get("func") is None or names.get("result") is not None
-        return "completed" in names and finished  # else it runs its initializer
+        return "completed" in names and finished  # without `completed`, it runs its initializer
     return code.co_name.startswith("_handle_")

@@ -1,4 +1,4 @@
-"""The fork server: it has imported torch and triton, and forks a process for each solution.
+"""The fork server: it imports torch and Triton once, and forks a process for each solution.
 
 `python -m common.sandbox.server FD` serves the socket of that file descriptor.
 """
@@ -21,22 +21,23 @@ from common.processes import parents
 from common.wire import Forked, ForkRequest, Order, Reap, Reaped, receive, send
 
 GENERATIONS = 100
-"""Of processes that a solution leaves behind, each started by the one before."""
+"""The maximum length of a chain of stray processes, each started by its predecessor."""
 
 
 def run(control: socket.socket) -> None:
-    """Carry out orders until the harness closes the socket, then end every process left."""
+    """Carry out orders until the harness closes the socket, then kill all remaining processes."""
     import_torch()
     from common.sandbox import backend, process
 
     server, workers = os.getpid(), set[int]()
-    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: what workers leave behind comes here
+    ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of workers become children
     while (received := receive(control))[0]:
         line, fds = received
         match msgspec.json.decode(line, type=Order):
             case ForkRequest() as wanted:
                 backend.warm(wanted)
-                # what is imported stays; each of a worker's collections would take 0.1 s to walk it
+                # imported objects stay alive; each collection of a worker would traverse them for
+                # 0.1 s
                 gc.freeze()
                 if not (pid := os.fork()):
                     control.close()
@@ -48,7 +49,7 @@ def run(control: socket.socket) -> None:
                     except BaseException:
                         traceback.print_exc()
                     finally:
-                        os._exit(code)  # as a fork it must not go on as the server
+                        os._exit(code)  # the fork must not continue this loop as a second server
                 workers.add(pid)
                 os.close(fds[0])
                 send(control, Forked(pid))
@@ -60,7 +61,7 @@ def run(control: socket.socket) -> None:
 
 
 def _reap(pid: int, workers: set[int]) -> int:
-    """End a worker and the processes that workers left behind; return its wait status."""
+    """Kill a worker and the stray processes of all workers; return the worker's wait status."""
     _kill(pid)
     status = os.waitpid(pid, 0)[1]
     workers.discard(pid)
@@ -69,13 +70,13 @@ def _reap(pid: int, workers: set[int]) -> int:
 
 
 def _kill(pid: int) -> None:
-    for kill in (os.killpg, os.kill):  # it may not lead a group of its own yet
+    for kill in (os.killpg, os.kill):  # a fresh fork has no process group of its own yet
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
 
 
 def _end_strays(workers: set[int]) -> None:
-    """End every child of this process that is no worker: its parent died and left it here."""
+    """Kill every child of this process that is not a worker: an orphan of a worker."""
     for _ in range(GENERATIONS):
         children = {child for child, parent in parents() if parent == os.getpid()}
         if not (strays := children - workers):
@@ -88,6 +89,6 @@ def _end_strays(workers: set[int]) -> None:
 if __name__ == "__main__":
     from common.sandbox import server
 
-    # the module under its own name, so that a worker has one copy of it
+    # imported under its own name, so that a worker has only one copy of the module
     server.run(socket.socket(fileno=int(sys.argv[1])))
-    os._exit(0)  # Python would take a third of a second to let go of torch
+    os._exit(0)  # Python would take a third of a second to unload torch

@@ -1,4 +1,4 @@
-"""The session of one solution: its function, the memory shared with the harness, its tensors."""
+"""The session of one solution: its function, the shared memory, and tensors in that memory."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from common.spec import Op
 from common.wire import Arguments, Reply, TensorSlot, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
-"""Every op whose file is whole, imported before any solution, which could replace a later one."""
+"""Every op that can be imported, loaded before any solution, which could replace an op's module."""
 
 RENEWALS = 1 << 20
-"""The versions left to a timed input, which changes in place between calls."""
+"""The versions reserved for a timed input, whose version increases with each change in place."""
 
 
 @dataclass
 class Call:
-    """One graded call, with what it holds until the harness has compared it."""
+    """One graded call, with the tensors that it holds until the harness has compared them."""
 
     inputs: dict[str, torch.Tensor]
     poison: float
-    """What fresh memory holds."""
+    """The fill value of fresh memory."""
     backwards: bool
     """Whether the interpreter runs the programs of a launch from the last to the first."""
     place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-    """The stream that forward, backward and the delivery of their results run on."""
+    """Enters the stream of forward, backward and the delivery of their results."""
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
 
 
 class Session:
-    """One solution in its process, and the call under way."""
+    """One solution in its process, and its calls whose results are alive."""
 
     def __init__(self, seal: Seal) -> None:
-        """Begin without a solution, with the tamper check as made before it is loaded."""
+        """Begin without a solution; `seal` is the tamper check, made before the solution loads."""
         self.seal = seal
         self.op: Op[Any] | None = None
         self.function: Callable[..., Any] | None = None
@@ -58,7 +58,7 @@ class Session:
         self.calls: dict[str, Call] = {}
         """The calls whose results are alive, by attempt."""
         self.clocks: dict[bool, Clock] = {}
-        """The clocks of the calls that are timed, by whether backward is too."""
+        """The clock of forward under False, and of forward with backward under True."""
         self.probes: Probes | None = None
         self._version = 0
         self._versions: dict[str, int] = {}
@@ -67,7 +67,7 @@ class Session:
     def load(self, path: str, op: str, memory: int | None = None) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises.
 
-        With `memory`, torch takes no more than so many bytes of the GPU's from then on.
+        From then on, torch allocates at most `memory` bytes of GPU memory, if given.
         """
         if memory:
             backend.limit(memory)
@@ -78,9 +78,9 @@ class Session:
         return {}
 
     def share(self, ticket: Ticket | None, fd: int | None) -> bool:
-        """Map memory of the harness in place of the memory mapped before; none without a ticket.
+        """Unmap the shared memory, and map the memory of the ticket, if given.
 
-        Return whether the memory mapped before is given back: a solution may have kept an argument.
+        Return whether the previous memory is unmapped; a solution that keeps an argument keeps it.
         """
         given_back = self.release()
         if ticket:
@@ -88,29 +88,32 @@ class Session:
         return given_back
 
     def release(self) -> bool:
-        """Release the shared memory, and the GPU memory that torch keeps for later."""
+        """Release the shared memory and the GPU memory that torch caches.
+
+        Return whether the shared memory is unmapped.
+        """
         self.calls, self.clocks = {}, {}
-        mapped = None
+        is_mapped = None
         if self.arena:
-            mapped = self.arena.mapping()
+            is_mapped = self.arena.mapping()
             self.arena.close()
             self.arena = None
         if backend.ON_GPU:
             gc.collect()
             torch.cuda.empty_cache()
-        return not (mapped and mapped())
+        return not (is_mapped and is_mapped())
 
     def tensor(self, slot: TensorSlot, version: int | None = None) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor, by default with a version that none had.
+        """Return the slot of shared memory as a tensor, by default with a new version.
 
-        The harness may have changed the memory. A solution that keeps what it derived from an
-        argument under `(data_ptr(), _version)` must not find it for another content.
+        The harness may have changed the memory. A solution that caches values derived from an
+        argument under `(data_ptr(), _version)` must not find values of an earlier content.
         """
         assert self.arena is not None
         tensor = self.arena.tensor(slot)
         self._version += 1
-        now = self._version if version is None else version
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (now,))
+        version = self._version if version is None else version
+        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
         return tensor
 
     def elements(self, slot: TensorSlot) -> torch.Tensor:
@@ -121,11 +124,11 @@ class Session:
     def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
         """Return a call's tensors by name, and its options.
 
-        An argument that takes a gradient is a leaf that requires one. An option may be a tensor.
-        Those that are `kept` have their version of the call before.
+        A differentiable argument is a leaf that requires a gradient. An option may be a tensor. A
+        tensor that the call lists as `kept` has the same version as in the previous call.
 
         Raises:
-            Refused: UNSUPPORTED, where the function does not name an option of the call.
+            Refused: UNSUPPORTED, if the function does not take an option of the call.
         """
         assert self.function is not None
         kept = {name: self._versions.get(name) for name in call.kept}
@@ -142,10 +145,10 @@ class Session:
         function: Callable[..., Any] | None,
         prepare: Callable[..., Any] | None = None,
     ) -> tuple[Any, Any, Any]:
-        """Return a call to be timed: forward, the inputs that take a gradient, the upstream one.
+        """Return a call to time: forward, the differentiable inputs and the upstream gradient.
 
-        Forward is the bare function with its arguments, since anything around it would be timed
-        too, or what a peer's `prepare` returns for these arguments.
+        Forward is the solution's function with its arguments bound and nothing around it, since a
+        wrapper would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
         """
         self.calls = {}
         inputs, options = self.bind(call)
@@ -158,10 +161,11 @@ class Session:
         return functools.partial(function, *inputs.values(), **options), wanted, grad_output
 
     def check_output(self, output: Any) -> None:
-        """Check that an output is a tensor of torch's own class, in memory of its own.
+        """Check that an output is a plain torch.Tensor, outside the memory of the arguments.
 
         Raises:
-            Refused: INCORRECT_SHAPE, TAMPERED or MUTATED_INPUT, in this order.
+            Refused: INCORRECT_SHAPE, if it is no tensor; TAMPERED, if it is of a subclass;
+                MUTATED_INPUT, if it lies in an argument's memory.
         """
         assert self.arena is not None
         if not isinstance(output, torch.Tensor):
@@ -172,11 +176,11 @@ class Session:
 
 
 def check_class(result: torch.Tensor) -> None:
-    """Check that a result is of torch's own class; any other may compute it when it is read.
+    """Check that a result is a plain torch.Tensor; a subclass could compute values when read.
 
     Raises:
-        Refused: TAMPERED.
+        Refused: TAMPERED, if the result is of a subclass.
     """
     if type(result) is not torch.Tensor:
-        reason = f"returned {type(result).__name__}, which may not hold what it shows"
+        reason = f"returned {type(result).__name__}, which may not hold its values"
         raise Refused("TAMPERED", reason)

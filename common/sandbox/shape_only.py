@@ -1,9 +1,9 @@
-"""Calls at a case's true shape without the memory and the arithmetic of its floating tensors.
+"""Calls at a case's true shape without the memory and arithmetic of large floating-point tensors.
 
-What a call launches and moves depends on shapes, strides, alignment, integers, such as the count
-that a mask gives, and small tensors, such as angles that a solution compares. So integers, booleans
-and small results are computed; a large floating result is memory that nothing has touched, which an
-operating system does not provide before that.
+The kernels that a call launches and the bytes that it moves depend on shapes, strides, alignment,
+integers (such as the number of a mask's true elements) and small tensors (such as angles that a
+solution compares). So integers, booleans and small results are computed. A large floating-point
+result is untouched memory, to which the operating system has not assigned pages.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from common.spec import Case, Op
 
 aten = torch.ops.aten
 SMALL = 1 << 20
-"""Elements of a tensor that is small enough to compute with in any call."""
+"""The most elements of a tensor that is small enough to be computed in any call."""
 NOTHING = {
     aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided,
     aten.detach, aten.lift_fresh, aten.alias, aten._local_scalar_dense, aten.is_same_size,
     aten.set_, aten.resize_,
 }  # fmt: skip
-"""Operators that move nothing."""
+"""The operators that move no data."""
 
 
 def _grouped_product(a: Any, b: Any, *rest: Any, **named: Any) -> int:
-    """Return the FLOPs of `_grouped_mm`, each group of whose rows has a factor of its own."""
+    """Return the FLOPs of `_grouped_mm`, where each group of rows of `a` has its own matrix."""
     return 2 * int(a.numel()) * int(b.shape[-1])
 
 
 PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
-"""The FLOPs of operators that multiply, which are never computed."""
+"""The FLOPs of matrix products, attention and convolutions, whose results are never computed."""
 
 
 class ShapeOnlyMode(Mode):
-    """Return untouched memory in place of large floating results."""
+    """A mode that returns untouched memory instead of large floating-point results."""
 
     def __init__(self, small: int = SMALL) -> None:
-        """Compute with tensors of at most so many elements."""
+        """Compute with tensors of at most `small` elements."""
         super().__init__()  # type: ignore[no-untyped-call]
         self._small = small
 
@@ -65,18 +65,18 @@ class ShapeOnlyMode(Mode):
     def ran(
         self, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], result: Any
     ) -> None:
-        """Take note of an operator that moves or computes something."""
+        """Record an operator that moves data or computes; subclasses override this method."""
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:
-    """Return the tensors of nested arguments or results."""
-    yield from (each for each in tree_flatten(values)[0] if isinstance(each, torch.Tensor))
+    """Yield the tensors of nested arguments or results."""
+    yield from (value for value in tree_flatten(values)[0] if isinstance(value, torch.Tensor))
 
 
 def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small: int) -> Any:
-    """Return the operator's result, computed or as memory of its shape."""
+    """Return the operator's result, either computed or as untouched memory of its shape."""
     if func._overloadpacket not in PRODUCTS and _all_within(small, inputs):
-        like = _shapes(func, args, kwargs)
+        like = _meta_result(func, args, kwargs)
         if like is not None and _all_within(small, tensors_of(like)):
             return func(*args, **kwargs)
     written = written_by(func, args, kwargs)
@@ -84,12 +84,12 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
         if not all(tensor.is_floating_point() for tensor in tensors_of(written)):
             return func(*args, **kwargs)
         return written[0] if len(written) == 1 else tuple(written)
-    like = _shapes(func, args, kwargs)
+    like = _meta_result(func, args, kwargs)
     if like is None and func._overloadpacket in PRODUCTS:
-        raise NotImplementedError(f"the shape of {func} cannot be told without a GPU")
+        raise NotImplementedError(f"the shape of {func} cannot be determined without a GPU")
     if like is None or not any(tensor.is_floating_point() for tensor in tensors_of(like)):
-        return func(*args, **kwargs)  # its sizes or its integers depend on values
-    return tree_map(_memory, like)
+        return func(*args, **kwargs)  # its shape or its integers depend on values
+    return tree_map(_untouched, like)
 
 
 def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
@@ -98,14 +98,15 @@ def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     """Return the arguments that the operator changes."""
-    known = func._schema.arguments
-    given = {**dict(zip((each.name for each in known), args, strict=False)), **kwargs}
-    changed = (each.name for each in known if each.alias_info and each.alias_info.is_write)
-    return [given[name] for name in changed if given.get(name) is not None]
+    parameters = func._schema.arguments
+    names = [parameter.name for parameter in parameters]
+    arguments = {**dict(zip(names, args, strict=False)), **kwargs}
+    changed = (p.name for p in parameters if p.alias_info and p.alias_info.is_write)
+    return [arguments[name] for name in changed if arguments.get(name) is not None]
 
 
-def _shapes(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result without memory; None where its shape depends on values."""
+def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
+    """Return the result as meta tensors; None if its shape depends on values."""
     args, kwargs = tree_map(_as_meta, (args, kwargs))
     if "device" in kwargs:
         kwargs["device"] = torch.device("meta")
@@ -123,8 +124,8 @@ def _as_meta(value: Any) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
-def _memory(value: Any) -> Any:
-    """Return memory of the shape, which nothing touches."""
+def _untouched(value: Any) -> Any:
+    """Return untouched memory of a meta tensor's shape; return any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
@@ -135,33 +136,33 @@ def _memory(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class TrueCall:
-    """A solution's call on a case's inputs, of which the large ones hold nothing."""
+    """A solution's call on a case's inputs; large inputs are untouched memory."""
 
     forward: Callable[[], torch.Tensor]
     wanted: list[torch.Tensor]
     grad_output: torch.Tensor
     small: int
-    """The elements up to which a tensor has its true values; see `ShapeOnlyMode`."""
+    """The most elements of a tensor that has its true values; see `ShapeOnlyMode`."""
 
     def backward(self, output: torch.Tensor) -> None:
-        """Take the gradients of the inputs that take one."""
+        """Compute the gradients of the differentiable inputs."""
         torch.autograd.grad(output, self.wanted, self.grad_output, allow_unused=True)
 
 
 def board_case(session: Session, name: str) -> Case:
-    """Return the board case of this name, of the op that the solution is for."""
+    """Return the board case of this name, of the solution's op."""
     assert session.op is not None
-    case: Case = next(each for each in session.op.cases("board") if each.name == name)
+    case: Case = next(case for case in session.op.cases("board") if case.name == name)
     return case
 
 
 def true_call(session: Session, case: Case, seed: int) -> TrueCall:
     """Draw a case's inputs at its true shape, and bind them to the call that is timed on a GPU.
 
-    Options that have their default are not given.
+    Options whose value is the default are omitted.
 
     Raises:
-        Refused: UNSUPPORTED, where the function does not name an option of the call.
+        Refused: UNSUPPORTED, if the function does not take an option of the call.
     """
     op = session.op
     assert op is not None and session.function is not None
@@ -179,11 +180,12 @@ def true_call(session: Session, case: Case, seed: int) -> TrueCall:
 
 
 def _small(op: Op[Any], case: Case, seed: int) -> int:
-    """Return the elements of the largest argument without a gradient, such as angles; or SMALL.
+    """Return the elements of the largest argument without a gradient, but at least SMALL.
 
-    A solution may look at its values to tell whether it supports the case.
+    A solution may read the values of such an argument, for example angles, to decide whether it
+    supports the case.
     """
     with ShapeOnlyMode():
         arguments, _ = draw(op, case, seed, "cpu")
-    others = (each for name, each in arguments.items() if name not in op.differentiable)
+    others = (value for name, value in arguments.items() if name not in op.differentiable)
     return max([SMALL, *(other.numel() for other in others if isinstance(other, torch.Tensor))])

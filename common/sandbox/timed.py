@@ -1,4 +1,4 @@
-"""Timed calls, in a solution's process or in eager's: rounds of samples, long runs, and a trace."""
+"""Timed calls in a solution's or in eager's process: rounds of samples, long runs and a trace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from common.spec import ByClock
 from common.wire import Arguments, Reply, TensorSlot
 
 WAKING = 4
-"""Samples of the probe that do not count, half a millisecond of launches or a copy each."""
+"""The number of discarded probe samples, whose launches take half a millisecond in all."""
 
 
 def begin_timing(
@@ -37,50 +37,50 @@ def begin_timing(
     Args:
         session: The session.
         calls: The inputs of the rotation, all of one shape.
-        results: The slots that the results of a call may be kept in, the output's first; empty if
-            none are to be kept.
-        backward: Time forward with backward instead of forward alone.
-        limits: `copy_bytes`, `products` and `dtype` of the limits to time beside the calls.
+        results: The slots for the kept results of a call, the output's first; empty to keep none.
+        backward: Time forward with backward instead of only forward.
+        limits: `copy_bytes`, `products` and `dtype` of the limits to time besides the calls.
         choices: Configurations to force on the solution's kernels; see `tunables.force`.
         keep_other: Keep the clock of the other direction.
 
     Returns:
-        As `slow` whether a call takes most of the seconds of a warm-up; as `peak_memory` the bytes
-        that a call takes beyond inputs and results, forward's or those of forward with backward;
-        None on a CPU. Both are this process's own word, as times are, and nothing holds them
-        against another measurement. Memory that native code takes from CUDA itself, and what the
-        solution has held since an earlier call, are not in it.
+        As `slow`, whether a call takes more than half of the seconds of a warm-up. As
+        `peak_memory`, the bytes that a call allocates beyond inputs and results; None on a CPU.
+        Memory that native code allocates through CUDA, and memory that the solution keeps from an
+        earlier call, are excluded. This process could forge both values, as it could its times;
+        the harness does not measure them again.
 
     Raises:
-        Refused: TAMPERED, where results that live at the same time lie in the same memory.
+        Refused: TAMPERED, if results that are alive at once lie in the same memory.
     """
-    backend.begin_watch({}, backwards=False)  # inputs now lie where a graded call's lay
+    backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
     if choices is not None:
         force(session, choices)
-    if not keep_other:  # its copies of the inputs would lie beside those of the next one
+    if not keep_other:  # otherwise both clocks' copies of the inputs would take memory
         session.clocks = {}
     kept = [] if session.prepare else results
-    rotated = [_timed_call(session, call, changes=bool(kept)) for call in calls]
+    timed_calls = [_timed_call(session, call, changes=bool(kept)) for call in calls]
     slots = tuple(session.tensor(slot) for slot in kept)
-    # eager's process, which alone has limits, runs no solution's code
+    # only eager's process has limits, and it runs no solution's code
     check = session.check_output if limits else functools.partial(check_sample, session)
-    ours = Rotation(rotated, backward, check, slots)
-    clock = session.clocks[backward] = Clock(ours, backward, _limits(**limits) if limits else {})
-    return {"peak_memory": peak_memory(ours), "slow": clock.slow}
+    rotation = Rotation(timed_calls, backward, check, slots)
+    clock = Clock(rotation, backward, _limits(**limits) if limits else {})
+    session.clocks[backward] = clock
+    return {"peak_memory": peak_memory(rotation), "slow": clock.slow}
 
 
 def _timed_call(session: Session, call: Arguments, changes: bool) -> TimedCall:
-    """Return one input of the rotation.
+    """Return one call of the rotation.
 
-    The inputs of a prepared call never change and its results are not kept: the result of a peer's
-    preparation would not follow the change, and the call may write over the preparation's.
+    The inputs of a prepared call never change and its results are not kept, since the result of a
+    peer's `prepare` would not follow the change, and the call may overwrite that result.
     """
     forward, wanted, grad_output = session.prepared(call, session.function, session.prepare)
     if not changes:
         return TimedCall(forward, wanted, grad_output)
     inputs = [name for name in call.tensors if name not in call.optional]
-    by_name = dict(zip(inputs, forward.args, strict=True))
-    tensors = {**by_name, **forward.keywords, "upstream": grad_output}
+    inputs_by_name = dict(zip(inputs, forward.args, strict=True))
+    tensors = {**inputs_by_name, **forward.keywords, "upstream": grad_output}
     slots = {**call.tensors, "upstream": call.grad_output}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)
@@ -102,31 +102,30 @@ def _limits(copy_bytes: int, products: list[Any], dtype: str) -> Limits:
 def check_sample(session: Session, output: torch.Tensor) -> None:
     """Check for tampering and check the output after one sample.
 
-    Both happen at every sample: a function that was replaced may be back in place at the end.
+    Every sample is checked, since a solution may restore a replaced function before the end.
     """
     session.seal.check()
     session.check_output(output)
 
 
 def get_ready(session: Session, name: str, backward: bool) -> Reply:
-    """Wait for the GPU and warm up, so that the next request is the timed callable's alone.
+    """Warm up and wait for the GPU, so that the next request runs only the timed callable.
 
     See `Clock.get_ready`.
     """
-    timed = session.clocks[backward]
-    timed.get_ready(name)
+    session.clocks[backward].get_ready(name)
     backend.synchronize()
     return {}
 
 
 def give_back(session: Session, backward: bool) -> Reply:
-    """Free results, limits and caches; the next calls find none. See `Clock.give_back`."""
+    """Free results, limits and cached memory; see `Clock.give_back`."""
     session.clocks[backward].give_back()
     return {}
 
 
 def shifts(session: Session, backward: bool) -> Reply:
-    """Return as `shifts` how far the inputs of each call have moved; see `rotation.Shifts`."""
+    """Return as `shifts` the total shift of each call's inputs; see `rotation.Shifts`."""
     return {"shifts": session.clocks[backward].ours.shifts.totals}
 
 
@@ -139,27 +138,28 @@ def take_samples(
     look: int,
     backward: bool,
 ) -> Reply:
-    """Take samples of timed callables, in their order, with the probe between their rounds.
+    """Take samples of timed callables in the given order, with samples of the probe in between.
 
     See `Clock.take_samples`.
 
     Returns:
-        `samples` in microseconds by name; as `probes`, `look` samples of the probe before the first
-        round and after each, none where `look` is 0; and as `kept` the call of the last round whose
-        results lie in the slots and the shift of its inputs, None where no results are kept.
+        As `samples`, microseconds by name. As `probes`, `look` samples of the probe before the
+        first round and after each round; empty if `look` is 0. As `kept`, the call of the last
+        round whose results lie in the slots, with the shift of its inputs; None if no results are
+        kept.
     """
-    timed, kept = session.clocks[backward], None
-    samples, probes = {}, [_probe(session, clock, look)] if look else []
+    session_clock, kept = session.clocks[backward], None
+    samples, probes = {}, [_take_probe(session, clock, look)] if look else []
     for name in names:
-        samples[name] = timed.take_samples(name, clock, rounds, burst)
-        kept = timed.ours.delivered()
+        samples[name] = session_clock.take_samples(name, clock, rounds, burst)
+        kept = session_clock.ours.delivered()
         if look:
             probes.append(_probes(session).take(clock, look))
     return {"samples": samples, "probes": probes, "kept": kept}
 
 
 def capture(session: Session, backward: bool) -> Reply:
-    """Return as `captured` whether the replay of forward's CUDA graph is a timed callable now."""
+    """Capture forward as CUDA graphs for replay; return as `captured` whether this succeeds."""
     return {"captured": session.clocks[backward].capture()}
 
 
@@ -174,18 +174,18 @@ def throughput_run(
     backward: bool,
 ) -> Reply:
     """Make calls round after round; see `Clock.throughput_run`, and `take_samples` for `kept`."""
-    timed = session.clocks[backward]
-    timed.throughput_run(name, rounds, renew, run, wait, low_memory)
-    return {"kept": timed.ours.delivered()}
+    clock = session.clocks[backward]
+    clock.throughput_run(name, rounds, renew, run, wait, low_memory)
+    return {"kept": clock.ours.delivered()}
 
 
 def probe(session: Session, clock: ByClock, rounds: int) -> Reply:
-    """Return `samples` in microseconds of the probe; see `Probes`."""
-    return {"samples": _probe(session, clock, rounds)}
+    """Return as `samples` the probe's microseconds; see `Probes`."""
+    return {"samples": _take_probe(session, clock, rounds)}
 
 
-def _probe(session: Session, clock: ByClock, rounds: int) -> list[float]:
-    """Return samples of the probe after some that do not count: the processor may have slept."""
+def _take_probe(session: Session, clock: ByClock, rounds: int) -> list[float]:
+    """Return samples of the probe; discard the first ones, since the processor may have slept."""
     return _probes(session).take(clock, WAKING + rounds)[WAKING:]
 
 
@@ -205,7 +205,7 @@ def trace_calls(session: Session, call: Arguments, backward: bool) -> Reply:
 # --- a trace --------------------------------------------------------------------------------------
 
 TRACED = 3
-"""Calls in the trace. One more runs before them, since a first call may compile."""
+"""The number of calls in the trace. Another call runs before it, since the first may compile."""
 
 
 def chrome_trace(run: Callable[[], object]) -> str:

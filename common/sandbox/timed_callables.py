@@ -1,4 +1,4 @@
-"""The calls that the clock times beside a solution's: the limits, probes, the replay of a graph."""
+"""The calls that the clock times, such as the limits, the probes and the replay of a CUDA graph."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from common.spec import Product
 
 Runnable = Callable[[], object]
 Prepare = Callable[[], Runnable]
-"""Does the untimed part of a call and returns the timed part."""
+"""A function that does the untimed part of a call and returns the timed part."""
 LONGEST_SPIN = 5000.0
 QUEUING = 300.0
-"""Microseconds in which the host queues a copy or nine products, and the least spin."""
+"""The microseconds in which the host queues a copy or nine products; also the shortest spin."""
 MARGIN = 1.5
-"""The ratio of the first spin to the time in which the host queued a call before."""
+"""The ratio of the first spin to the time in which the host queued an earlier call."""
 
 
 def _nothing() -> None:
@@ -26,31 +26,31 @@ def _nothing() -> None:
 
 @dataclass
 class TimedCallable:
-    """A kind of call that is timed, and the untimed work around each sample."""
+    """A call to time, and the untimed work before and after each sample."""
 
     ready: Prepare
     before: Callable[[], None] = field(default_factory=lambda: _nothing)
     after: Callable[[], None] = field(default_factory=lambda: _nothing)
     grad: bool = True
     spin: float = QUEUING
-    """The microseconds for which the GPU spins, while the host queues a call and its `before`."""
+    """The microseconds for which the GPU spins while the host queues `before` and the call."""
 
     def queued_in(self, microseconds: float) -> None:
-        """Spin for longer than the host has taken to queue a call."""
+        """Set a spin longer than the `microseconds` that the host took to queue a call."""
         self.spin = min(max(MARGIN * microseconds, self.spin), LONGEST_SPIN)
 
     def spin_longer(self) -> bool:
         """Spin for twice as long from now on; return whether that is possible."""
-        shorter, self.spin = self.spin, min(2 * self.spin, LONGEST_SPIN)
-        return shorter < self.spin
+        previous, self.spin = self.spin, min(2 * self.spin, LONGEST_SPIN)
+        return previous < self.spin
 
 
 def as_run(call: Any, backward: bool) -> Runnable:
     """Return a call that runs forward, or forward and backward.
 
     Args:
-        call: `(forward, gradient inputs, upstream gradient)`.
-        backward: Also take the gradients of the output.
+        call: `(forward, differentiable inputs, upstream gradient)`.
+        backward: Also compute the gradients.
     """
     forward, wanted, grad_output = call
     if not backward:
@@ -59,7 +59,7 @@ def as_run(call: Any, backward: bool) -> Runnable:
 
 
 def copy(nbytes: int) -> Runnable:
-    """Return a copy that reads and writes `nbytes` together: the limit of memory."""
+    """Return a copy whose bytes read and written add up to `nbytes`: the limit of memory."""
     source, target = (
         torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
     )
@@ -68,10 +68,10 @@ def copy(nbytes: int) -> Runnable:
 
 
 def dense(products: Sequence[Product], dtype: torch.dtype) -> Runnable:
-    """Return dense products of these shapes, one after the other: the limit of arithmetic.
+    """Return dense products of these shapes, run one after the other: the limit of arithmetic.
 
-    torch runs them by the vendor's library. The values are random, since zeros would draw less
-    power and run faster. No product is alive beside the next.
+    torch runs them with the vendor's library. The values are random, since zeros would draw less
+    power and run faster. Each product is freed before the next one.
     """
     generator = torch.Generator("cuda")
 
@@ -93,14 +93,14 @@ class Captured:
 
     replay: Runnable
     output: torch.Tensor
-    """The memory that each replay writes its output to."""
+    """The tensor that every replay writes its output to."""
 
 
 def captured(forwards: Sequence[Runnable]) -> list[Captured]:
-    """Capture each call as a CUDA graph; return none where this fails.
+    """Capture each call as a CUDA graph; return an empty list if a capture fails.
 
-    A call that waits for the GPU is found before the capture, since a capture that fails leaves
-    torch's own random generator unusable in this process. The limits draw from their own.
+    A call that waits for the GPU is detected before the capture, since a failed capture leaves
+    torch's default random generator unusable in this process. The limits use their own generators.
     """
     try:
         torch.cuda.set_sync_debug_mode("error")
@@ -108,7 +108,7 @@ def captured(forwards: Sequence[Runnable]) -> list[Captured]:
             forward()
         torch.cuda.set_sync_debug_mode("default")
         return [_capture(forward) for forward in forwards]
-    except Exception:  # the solution or torch may raise anything; there is no replay to time then
+    except Exception:  # the solution or torch may raise anything; no replay is timed in that case
         return []
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -117,7 +117,7 @@ def captured(forwards: Sequence[Runnable]) -> list[Captured]:
 
 def _capture(forward: Runnable) -> Captured:
     graph = torch.cuda.CUDAGraph()
-    # a capture that fails does not leave its stream again by itself
+    # a failed capture does not restore the current stream by itself
     with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
         output = forward()
     assert isinstance(output, torch.Tensor)

@@ -1,4 +1,4 @@
-"""The configurations that a solution leaves to the harness's search; see docs/tuning.md."""
+"""The kernel configurations that the harness tunes for a solution; see docs/tuning.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from common.wire import Arguments, Reply
 
 
 def tunable(session: Session) -> Reply:
-    """Return the kernels whose configuration can be chosen: name, default and the space of each."""
+    """Return the kernels whose configuration can be chosen, with name, default and search space."""
     force(session, [])
     kernels = [
         {"name": tuned.name, "default": tuned.default, "space": list(tuned.space)}
@@ -26,11 +26,11 @@ def tunable(session: Session) -> Reply:
 
 
 def force(session: Session, choices: list[Any]) -> Reply:
-    """Make each kernel take the configuration chosen for a shape, and its default for any other.
+    """Force the chosen configurations; a kernel uses its default for any other shape.
 
     Args:
         session: The solution's session.
-        choices: `[kernel, tokens, widths, dtype, configuration]` each, such as
+        choices: Items `[kernel, tokens, widths, dtype, configuration]`, for example
             `["linear", 4096, [1024, 4096], "bfloat16", {"block": 64}]`.
     """
     for tuned in _tuned(session):
@@ -44,34 +44,34 @@ def force(session: Session, choices: list[Any]) -> Reply:
 
 
 def lookups(session: Session, call: Arguments, choices: list[Any]) -> Reply:
-    """Return the shapes for which one call asks its kernels' configurations, by direction.
+    """Return the shapes for which one call looks up its kernels' configurations.
 
     Returns:
-        `asked`, which maps `forward` and `backward` to `[kernel, tokens, widths, dtype]` each; with
-        a verdict and a reason where the call fails.
+        As `asked`, lists of `[kernel, tokens, widths, dtype]` under `forward` and `backward`. If
+        the call fails, also a verdict and a reason.
     """
-    asked: Reply = {}
+    shapes: Reply = {}
     try:
-        run, wanted, grad_output = session.prepared(call, session.function)
-        output = _lookups(session, "forward", run, choices, asked)
+        forward, wanted, grad_output = session.prepared(call, session.function)
+        output = _record_lookups(session, "forward", forward, choices, shapes)
         if output.requires_grad:
-            gradients = functools.partial(torch.autograd.grad, output, wanted, grad_output)
-            _lookups(session, "backward", gradients, choices, asked)
+            backward = functools.partial(torch.autograd.grad, output, wanted, grad_output)
+            _record_lookups(session, "backward", backward, choices, shapes)
     except Exception as error:
-        return {"asked": asked} | judge(error)
-    return {"asked": asked}
+        return {"asked": shapes} | judge(error)
+    return {"asked": shapes}
 
 
-def _lookups(
-    session: Session, direction: str, run: Callable[[], Any], choices: list[Any], asked: Reply
+def _record_lookups(
+    session: Session, direction: str, run: Callable[[], Any], choices: list[Any], shapes: Reply
 ) -> Any:
-    """Run one direction and note its lookups in `asked`, also where it fails."""
+    """Run one direction and record its lookups in `shapes`, even if it fails."""
     force(session, choices)
     try:
         with graded.checks(session, Call({}, poison=0.0, backwards=False)):
             return run()
     finally:
-        asked[direction] = [
+        shapes[direction] = [
             [tuned.name, int(tokens), [int(width) for width in widths], dtype_name(dtype)]
             for tuned in _tuned(session)
             for tokens, widths, dtype, *_ in tuned.asked

@@ -10,12 +10,12 @@ from common.solutions import Solution
 
 
 def command(module: str, solution: Solution, *arguments: str) -> list[str]:
-    """Return the command of one of `sandbox/standalone` on the solution, without the tool."""
+    """Return the command that runs a module of `sandbox/standalone` without a tool."""
     return [sys.executable, "-m", module, str(solution.path), solution.op, *arguments]
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Return this process's environment with the settings, in which `common` can be imported."""
+    """Return this process's environment plus the settings; `common` is importable in it."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | settings
 

@@ -1,4 +1,4 @@
-"""Every solution's kernels of the board's cases, compiled for every target; kept in `.cache/`."""
+"""Compile the solutions' kernels of the board's cases for every target; cached in `.cache/`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from common.verdicts import ENDED
 from common.wire import ALL_TARGETS, Reply
 
 Fields = Mapping[str, Any]
-"""Of a line `Compiled`: the kernel's name, files, direction and figures, or verdict and reason."""
+"""Fields of a `Compiled`: a kernel's name, files, direction and figures, or verdict and reason."""
 
 
 class Compilation:
-    """A fork server, and a process for each solution, case and target; a context manager."""
+    """Runs a process for each solution, case and target; a context manager."""
 
     def __init__(self, quiet: bool = True) -> None:
         """Start nothing yet; with `quiet`, drop the output of the processes."""
@@ -40,7 +40,7 @@ class Compilation:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the processes, in whatever state they are."""
+        """End the processes, whatever their state."""
         if self._server:
             self._server.interrupt()
         self._pool.shutdown(cancel_futures=True)
@@ -54,23 +54,24 @@ class Compilation:
         targets: Sequence[str],
         shown: bool = False,
     ) -> Iterator[list[Compiled]]:
-        """Yield the kernels of each solution and target, case by case; several at once, in order.
+        """Yield the kernels of each solution and target in order; pairs compile concurrently.
 
-        A solution's cases follow one another, so that none compiles what another one just does,
-        and one process of the disassembler reads all their kernels.
+        A solution's cases run one after the other, so that no two compile the same kernel, and one
+        process of the disassembler reads all their kernels.
 
         Args:
             todo: The cases of each solution.
-            targets: The targets of all of them.
-            shown: Compile again what left the cache, so that each kernel's files are there.
+            targets: The targets to compile all solutions for.
+            shown: Recompile kernels whose files have left the cache, so that all files exist.
         """
         parts = []
         for solution, target in itertools.product(todo, targets):
             name = f"{solution.name}-{target}"
-            kept = DiskCache("figures", name, functools.partial(getattr, solution, "digest"))
-            known = {case for case, found in kept.found.items() if not shown or _are_there(found)}
+            cache = DiskCache("figures", name, functools.partial(getattr, solution, "digest"))
+            cached = cache.found.items()
+            known = {case for case, fields in cached if not shown or _files_exist(fields)}
             missing = [case for case in todo[solution] if case.name not in known]
-            parts.append((solution, todo[solution], target, kept, missing))
+            parts.append((solution, todo[solution], target, cache, missing))
         if any(missing for *_, missing in parts) and not self._server:
             self._server = ForkServer("cpu", self._quiet, target=ALL_TARGETS)
         yield from self._pool.map(lambda part: self._lines(*part), parts)
@@ -80,13 +81,13 @@ class Compilation:
         solution: Solution,
         cases: Sequence[Case],
         target: str,
-        kept: DiskCache,
+        cache: DiskCache,
         missing: Sequence[Case],
     ) -> list[Compiled]:
-        """Return a line for each kernel, and one for a call that ended before its last.
+        """Return a line for each kernel, and a line for each call that ended early.
 
-        Figures are taken of each kernel once. What a process did not come to the end of is not
-        kept.
+        The figures of each kernel are read once. The results of a process that became unusable are
+        not cached.
         """
         replies = {case.name: self._ask(solution, case.name, target) for case in missing}
         kernels = {
@@ -94,15 +95,15 @@ class Compilation:
             for reply in replies.values()
             for kernel in reply.get("kernels", [])
         }
-        taken = figures.figures(list(kernels.values()), target)
-        figures_of = dict(zip(kernels, taken, strict=True))
-        found = dict(kept.found)
+        kernel_figures = figures.figures(list(kernels.values()), target)
+        figures_of = dict(zip(kernels, kernel_figures, strict=True))
+        fields_of = dict(cache.found)
         for case, reply in replies.items():
-            found[case] = list(_fields(reply, figures_of))
+            fields_of[case] = list(_fields(reply, figures_of))
             if reply.get("verdict") not in ENDED:
-                kept.found[case] = found[case]
+                cache.found[case] = fields_of[case]
         if replies:
-            kept.save()
+            cache.save()
         sources = solution.digest
         return [
             Compiled(
@@ -110,7 +111,7 @@ class Compilation:
                 target=target, sources=sources, **fields,
             )
             for case in cases
-            for fields in found[case.name]
+            for fields in fields_of[case.name]
         ]  # fmt: skip
 
     def _ask(self, solution: Solution, case: str, target: str) -> Reply:
@@ -125,15 +126,15 @@ class Compilation:
             worker.close()
 
 
-def _are_there(found: Iterable[Fields]) -> bool:
+def _files_exist(kernels: Iterable[Fields]) -> bool:
     """Return whether the files of these kernels are in the cache."""
     return all(
-        Path(file).is_file() for fields in found for file in fields.get("files", {}).values()
+        Path(file).is_file() for fields in kernels for file in fields.get("files", {}).values()
     )
 
 
 def _fields(reply: Reply, figures_of: Mapping[str, Mapping[str, float | None]]) -> Iterator[Fields]:
-    """Yield each kernel with its figures, then the reason for which the call ended, if any."""
+    """Yield each kernel with its figures, then the reason why the call ended, if any."""
     for kernel in reply.get("kernels", []):
         yield {
             "kernel": kernel["name"], "figures": figures_of[kernel["hash"]],

@@ -1,4 +1,4 @@
-"""What a target's compiler made of a kernel, read from its binary or its assembly."""
+"""Figures of a compiled kernel, read from its binary or its assembly."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ GLOBAL = (
     r"|\b(?:global|buffer|flat)_(?:load|store|atomic)"
 )
 WIDE = r"\.128\b|UTMALDG|UTMASTG|UBLKCP|_dwordx4|_b128"
-"""Accesses of 16 bytes a lane, and those of the tensor memory accelerator."""
+"""Accesses of 16 bytes per lane, and accesses by the tensor memory accelerator."""
 
 
 BIN = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 BYTES = 16
-"""Of an instruction, on every GPU since Volta."""
+"""The size of an instruction on every GPU since Volta."""
 INSTRUCTION = re.compile(r"^\s+/\*([0-9a-f]{4,})\*/\s+(.+?)(?:\s+[&?][^\s;]+)*\s*;", re.MULTILINE)
-"""The address of an instruction, and the instruction without what CUDA 12.8's disassembler, which
-Triton 3.6 brings, adds for `sm_120`: what it waits for, and how it is scheduled."""
+"""Matches an instruction's address, and the instruction without the annotations of its waits and
+scheduling that CUDA 12.8's disassembler, which is part of Triton 3.6, adds for `sm_120`."""
 
 
 @dataclass(frozen=True)
 class Processor:
-    """The limits of one streaming multiprocessor, or compute unit, and how it hands out registers.
+    """The limits and the register allocation of one streaming multiprocessor or compute unit.
 
     CUDA's: programming guide, table "Technical Specifications per Compute Capability". AMD's: CDNA3
     ISA, and LLVM's "User Guide for AMDGPU Backend", for which a compute unit is four SIMD units of
@@ -43,13 +43,13 @@ class Processor:
     warps: int
     blocks: int
     registers: int
-    """Registers of 32 bits for all lanes together."""
+    """The number of 32-bit registers, over all lanes."""
     shared: int
     lanes: int = 32
     step: int = 8
-    """Registers of a lane are handed out in this number."""
+    """Registers of a lane are allocated in multiples of this number."""
     reserved: int = 1024
-    """Bytes of shared memory that each block takes beside its own."""
+    """Bytes of shared memory that are reserved per block, in addition to its own."""
 
 
 PROCESSORS = {
@@ -74,24 +74,25 @@ def figures(kernels: Sequence[Mapping[str, str]], target: str) -> list[dict[str,
     - `occupancy`, the share of a processor's warps that fit at once
 
     Args:
-        kernels: The files of each kernel in Triton's cache, by ending: `json`, `ptx` and `cubin`,
+        kernels: The files of each kernel in Triton's cache, by suffix: `json`, `ptx` and `cubin`,
             or `amdgcn`.
-        target: The target of all of them.
+        target: The target of all kernels.
     """
     if not kernels:
         return []
     if "cubin" in kernels[0]:
-        several = instructions([Path(files["cubin"]) for files in kernels], target)
+        listings = instructions([Path(files["cubin"]) for files in kernels], target)
     else:  # without labels and padding
         codes = (assembly(files).partition(".section")[0] for files in kernels)
-        several = [re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE) for code in codes]
-    return [_figures(*each, target) for each in zip(kernels, several, strict=True)]
+        listings = [re.findall(r"^\t([a-z]\w+.*)$", code, re.MULTILINE) for code in codes]
+    pairs = zip(kernels, listings, strict=True)
+    return [_figures(files, listing, target) for files, listing in pairs]
 
 
 def _figures(
     files: Mapping[str, str], instructions: Sequence[str], target: str
 ) -> dict[str, float | None]:
-    """Return the figures of the kernel, which has these instructions; see `figures`."""
+    """Return the figures of the kernel with these instructions; see `figures`."""
     registers, local = _usage(files)
     metadata = json.loads(Path(files["json"]).read_text())
     shared, warps = metadata["shared"], metadata["num_warps"]
@@ -126,14 +127,14 @@ def _matching(pattern: str, lines: Iterable[str]) -> list[str]:
 
 
 def assembly(files: Mapping[str, str]) -> str:
-    """Return a kernel's whole assembly, with labels in place of addresses."""
+    """Return a kernel's full assembly, with labels in place of addresses."""
     if "amdgcn" in files:
         return Path(files["amdgcn"]).read_text()
     return run("nvdisasm", "-c", files["cubin"])
 
 
 def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> float:
-    """Return the share of a processor's warps that blocks of this kind fill.
+    """Return the share of a processor's warps that concurrent blocks use.
 
     Args:
         processor: The processor.
@@ -141,11 +142,11 @@ def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> 
         shared: Bytes of shared memory of a block.
         warps: Warps of a block.
     """
-    each = -(-max(registers, 1) // processor.step) * processor.step * processor.lanes
+    allocated = -(-max(registers, 1) // processor.step) * processor.step * processor.lanes  # a warp
     blocks = min(
         processor.blocks,
         processor.warps // warps,
-        processor.registers // each // warps,
+        processor.registers // allocated // warps,
         processor.shared // max(shared + processor.reserved, 1),
     )
     return blocks * warps / processor.warps
@@ -158,7 +159,7 @@ def instructions(cubins: Sequence[Path], target: str) -> list[list[str]]:
     """Return the instructions of each kernel, without labels, directives and padding.
 
     The disassembler takes 0.4 s to start and a few milliseconds for a kernel, so the code of all
-    kernels is laid into one file for it.
+    kernels is written to one file.
 
     Args:
         cubins: The binaries, one kernel each.
@@ -191,10 +192,10 @@ def _code(cubin: Path) -> bytes:
 
 
 def run(tool: str, *arguments: str) -> str:
-    """Return the output of one of CUDA's tools, which Triton's wheel brings.
+    """Return the output of a CUDA tool of Triton's wheel.
 
     Raises:
         subprocess.CalledProcessError: The tool refuses the file.
     """
-    done = subprocess.run([BIN / tool, *arguments], capture_output=True, text=True, check=True)
-    return done.stdout
+    completed = subprocess.run([BIN / tool, *arguments], capture_output=True, text=True, check=True)
+    return completed.stdout

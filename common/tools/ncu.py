@@ -24,12 +24,12 @@ COUNTERS = {
 """Nsight Compute's counters, and their names here: nanoseconds, then percentages."""
 OPTIONS = (
     "--csv", "--print-units", "base",
-    "--clock-control", "none",  # the GPU's clocks are not ours to set
+    "--clock-control", "none",  # leave the GPU's clocks as they are
     "--profile-from-start", "off",  # the program says which call is counted
     "--metrics", ",".join(COUNTERS),
 )  # fmt: skip
 SHOWN = 4
-"""Kernels shown of one call."""
+"""The most kernels that are shown for one call."""
 SECONDS = 300
 Counts = dict[str, float]
 
@@ -40,11 +40,11 @@ def installed() -> bool:
 
 
 def lines(solution: Solution, case: Case, direction: str) -> list[str]:
-    """Return a line for each kernel of one call, the longest first, or the reason for none."""
+    """Return a line for each kernel of one call, slowest first, or the reason why there is none."""
     module = "common.sandbox.standalone.solo"
     program = child.command(module, solution, case.name, direction)
     try:
-        ran = subprocess.run(
+        completed = subprocess.run(
             [EXECUTABLE, *OPTIONS, *program],
             cwd=ROOT,
             env=child.environment(TRITON_INTERPRET="0"),
@@ -54,13 +54,13 @@ def lines(solution: Solution, case: Case, direction: str) -> list[str]:
         )
     except subprocess.TimeoutExpired:
         return [f"no answer within {SECONDS} s"]
-    kernels = sorted(read(ran.stdout), key=lambda kernel: -kernel[1]["ns"])
+    kernels = sorted(read(completed.stdout), key=lambda kernel: -kernel[1]["ns"])
     shown = [_line(*kernel) for kernel in kernels[:SHOWN]]
-    return shown or [child.last_line(ran.stdout + ran.stderr)]
+    return shown or [child.last_line(completed.stdout + completed.stderr)]
 
 
 def read(output: str) -> Iterator[tuple[str, Counts]]:
-    """Yield name and counters of each launch in ncu's CSV, which may stand below other output."""
+    """Yield name and counters of each launch in ncu's CSV, which may follow other output."""
     lines = output.splitlines()
     start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
     launches: dict[str, tuple[str, Counts]] = {}

@@ -1,8 +1,8 @@
-"""The libraries that the board compares with, installed beside torch: a line for each.
+"""Install the libraries that the board compares with, next to torch; print a line for each.
 
-`nox -s peers` runs `python -m common.tools.peers [NAME...]` in the Python that it keeps. Each
-library has a dependency group in pyproject.toml, `peers-<name>`. One that pip has to compile
-against this very torch has a second group, `build-<name>`: the tools to compile it with.
+`nox -s peers` runs `python -m common.tools.peers [NAME...]` in its persistent environment. Each
+library has a dependency group in pyproject.toml, `peers-<name>`. A library that pip has to compile
+against the installed torch has a second group, `build-<name>`, with the build tools.
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from common.paths import PEERS, ROOT
 from common.solutions import package_of
 
 KEPT = ("torch", "triton", "numpy")
-"""Packages that stay as they are, whatever a library asks for: a run is one of their versions."""
+"""Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
 LONGEST_REASON = 160
-"""Characters of pip's reason that a line shows."""
-MEND = "look at the network and at pip's index, then run the same command again"
+"""The most characters of pip's reason in a line."""
+MEND = "check the network and pip's index, then run the same command again"
 MENDS = {
     "transformer_engine": "it is compiled against torch's CUDA build, with g++ and the headers of"
-    " CUDA and cuDNN: take these, or start from NVIDIA's image (Dockerfile), which contains it"
+    " CUDA and cuDNN: install these, or start from NVIDIA's image (Dockerfile), which contains it"
 }
 """What to do about a library that cannot be installed, where MEND is not enough."""
 
-TRITON_ALONE = {
+TRITON_ONLY = {
     "flash_attention": {
         "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
         "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
     }
 }
-"""What a library's build reads from its environment to leave out what it compiles with CUDA."""
+"""The environment variables with which a library's build leaves out its CUDA kernels."""
 FOLDERS = ("*/include", "*/include/cccl")
-"""The folders of headers in the wheels of CUDA's libraries, below `nvidia`."""
+"""The header folders in the wheels of CUDA's libraries, relative to `nvidia`."""
 
 Groups = dict[str, list[str]]
 """The requirements of each dependency group."""
 
 
 class NotInstalled(Exception):
-    """A library cannot be installed here, and the reason."""
+    """A library cannot be installed here; the message is the reason."""
 
 
 def main(names: Sequence[str]) -> int:
-    """Install the libraries with these names, all without names, and print a line for each.
+    """Install the named libraries, or all if there are no names; print a line for each.
 
     Returns:
-        The exit code: 1 if a named library cannot be installed, 2 if there is none of that name.
+        The exit code: 1 if a named library cannot be installed, 2 if a name is unknown.
     """
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     known = [name.removeprefix("peers-").replace("-", "_") for name in groups if "peers-" in name]
@@ -65,7 +65,7 @@ def main(names: Sequence[str]) -> int:
         return 2
     failed = False
     for library in wanted or known:
-        print(f"{library}: ", end="", flush=True)  # first: compiling takes minutes
+        print(f"{library}: ", end="", flush=True)  # before it is installed: compiling takes minutes
         try:
             print(install(library, groups))
         except NotInstalled as error:
@@ -75,9 +75,9 @@ def main(names: Sequence[str]) -> int:
 
 
 def install(library: str, groups: Groups) -> str:
-    """Install a library unless it is there, and return in words what was done.
+    """Install a library unless it is installed; return a phrase such as `installed, 0.8.4`.
 
-    What is there stays as it is, in whatever version: a vendor's image brings builds of its own.
+    An installed library of any version is left unchanged: a vendor's image has its own builds.
 
     Args:
         library: The name of its folder in `common/peers`.
@@ -87,24 +87,24 @@ def install(library: str, groups: Groups) -> str:
         NotInstalled: pip cannot install it, or it does not fit this torch.
     """
     package, group = package_of(library), library.replace("_", "-")
-    wanted, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
+    requirements, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
     if importlib.util.find_spec(package):
-        return f"already there{_version(package, wanted[0])}{_unusable(library)}"
-    settings = TRITON_ALONE.get(library, {})
+        return f"already there{_version(package, requirements[0])}{_unusable(library)}"
+    settings = TRITON_ONLY.get(library, {})
     if tools and not settings and not _torchs_cuda():
         raise NotInstalled("torch here is built without CUDA")
     log = Path(tempfile.mkdtemp(prefix="study-peers-"), f"{library}.log")
     if tools:
         _pip(log, *tools)
-    _pip(log, *["--no-build-isolation"] * bool(tools), *wanted, settings=settings)
-    return f"installed{_version(package, wanted[0])}{_unusable(library)}"
+    _pip(log, *["--no-build-isolation"] * bool(tools), *requirements, settings=settings)
+    return f"installed{_version(package, requirements[0])}{_unusable(library)}"
 
 
 def constraints() -> list[str]:
     """Return pip's constraints: the installed versions of KEPT, and the CUDA of torch's build.
 
     For example `torch==2.13.0`, `triton==3.7.1`, `numpy==2.4.6` and `cuda-toolkit==13.0.*`: headers
-    of another version than torch's would not fit it.
+    of another CUDA version would not fit torch.
     """
     cuda = _torchs_cuda()
     lines = [f"cuda-toolkit=={cuda}.*"] if cuda else []
@@ -117,8 +117,8 @@ def constraints() -> list[str]:
 def reason(output: str) -> str:
     """Return the line of pip's output that says why it failed, shortened.
 
-    The compiler's first error goes before the last line of a build, and that before pip's own. Of a
-    conflict both sides are named: `x 1 depends on torch==2.5 and The user requested (constraint)
+    A compiler's first error is preferred to a build's last line, and this to pip's own error. For a
+    conflict, both sides are named: `x 1 depends on torch==2.5 and The user requested (constraint)
     torch==2.13.0`.
     """
     lines = [line.strip() for line in output.splitlines() if line.strip()]
@@ -130,75 +130,76 @@ def reason(output: str) -> str:
         for at, line in enumerate(lines)
         if line == "The conflict is caused by:"
     ]
-    found = [*compiler[:1], *build[-1:], *conflict, *pip[-1:], *lines[-1:], "pip says nothing"]
-    line = found[0].removeprefix("ERROR: ").rstrip(".")
+    candidates = [*compiler[:1], *build[-1:], *conflict, *pip[-1:], *lines[-1:], "pip says nothing"]
+    line = candidates[0].removeprefix("ERROR: ").rstrip(".")
     return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
 
 
 def _pip(log: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
-    """Run `pip install` with these settings in its environment, and all of its output in a file.
+    """Run `pip install` with these environment variables; if it fails, write its output to `log`.
 
     Raises:
-        NotInstalled: It failed.
+        NotInstalled: pip failed.
     """
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(constraints()))
         file.flush()
-        ran = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--constraint", file.name, *arguments],
             env=os.environ | _header_path() | (settings or {}),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-    if ran.returncode:
-        log.write_text(ran.stdout)
-        raise NotInstalled(f"{reason(ran.stdout)} (pip's output: {log})")
+    if completed.returncode:
+        log.write_text(completed.stdout)
+        raise NotInstalled(f"{reason(completed.stdout)} (pip's output: {log})")
 
 
 def _header_path() -> dict[str, str]:
-    """Return where g++ finds the headers that came with torch's CUDA build, as an environment.
+    """Return the environment variable by which g++ finds the headers in the wheels of torch's CUDA.
 
-    It is empty where torch did not bring them, as in a vendor's image, whose toolkit has them.
+    It is empty without such wheels, as in a vendor's image, whose CUDA toolkit has the headers.
     """
     nvidia = importlib.util.find_spec("nvidia")
     homes = [Path(home) for home in (nvidia and nvidia.submodule_search_locations) or ()]
-    # CUDA 13's wheels keep those of libcu++ a folder deeper than TransformerEngine looks for them
-    found = [path for home in homes for folder in FOLDERS for path in home.glob(folder)]
+    # CUDA 13's wheels have libcu++'s headers a folder deeper than TransformerEngine expects them
+    headers = [path for home in homes for folder in FOLDERS for path in home.glob(folder)]
     before = os.environ.get("CPLUS_INCLUDE_PATH")
-    paths = [*map(str, found), *([before] if before else [])]
-    return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if found else {}
+    paths = [*map(str, headers), *([before] if before else [])]
+    return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if headers else {}
 
 
 def _version(package: str, requirement: str) -> str:
-    """Return the version in words, "" if unknown: `, 0.8.4 (pyproject.toml names 0.8.5)`."""
+    """Return the version as a phrase, or "" if unknown: `, 0.8.4 (pyproject.toml names 0.8.5)`."""
     importlib.invalidate_caches()  # pip may have installed it since
-    owners = metadata.packages_distributions().get(package)
-    if not owners:
+    distributions = metadata.packages_distributions().get(package)
+    if not distributions:
         return ""
-    version, named = metadata.version(owners[0]), requirement.rpartition("==")[2]
+    version, named = metadata.version(distributions[0]), requirement.rpartition("==")[2]
     return f", {version}" + (f" (pyproject.toml names {named})" if version != named else "")
 
 
 def _torchs_cuda() -> str | None:
-    """Return the version of CUDA that torch is built with, None if it is built without."""
+    """Return the version of CUDA that torch is built with, or None for a build without CUDA."""
     import torch
 
     return torch.version.cuda
 
 
 def _unusable(library: str) -> str:
-    """Return words on a library that a fresh Python's peers cannot import, "" if they can."""
+    """Return a phrase on the import error of a library's peers in a new process, or ""."""
     files = sorted((PEERS / library).glob("*.py"))
     modules = ", ".join(f"common.peers.{library}.{path.stem}" for path in files)
     command = [sys.executable, "-c", f"import {modules}"]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    lines = re.findall(r"\S.*", ran.stderr) or [f"exit code {ran.returncode}"]
-    return f", but does not import here: {lines[-1][:LONGEST_REASON]}" if ran.returncode else ""
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    lines = re.findall(r"\S.*", completed.stderr) or [f"exit code {completed.returncode}"]
+    error = lines[-1][:LONGEST_REASON]
+    return f", but does not import here: {error}" if completed.returncode else ""
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
-    except KeyboardInterrupt:  # pip has got it too, and installs a library whole or not at all
+    except KeyboardInterrupt:  # pip gets it too, and installs a library completely or not at all
         sys.exit(130)

@@ -1,10 +1,10 @@
 """NVIDIA's compute-sanitizer and triton-viz, which look for faults in a solution's kernels.
 
 compute-sanitizer checks every access on a GPU. It runs `sandbox/standalone/smoke.py`, a process
-that grades nothing and ends by itself: the tool reports when its process ends, and a worker is
-killed.
+that grades nothing and ends by itself: the tool reports only when its process ends, and the harness
+kills its workers.
 
-triton-viz needs no GPU: can the formulas of a kernel's addresses leave a tensor?
+triton-viz needs no GPU: it checks whether the formulas of a kernel's addresses can leave a tensor.
 `sandbox/standalone/symbolic.py` runs it on one solution.
 """
 
@@ -34,7 +34,7 @@ NOTHING = "nothing found"
 EXECUTABLE = "compute-sanitizer"
 OPTIONS = (
     "--target-processes", "application-only",  # not ptxas and the like
-    "--launch-timeout", "120",  # until CUDA is up: torch is imported first
+    "--launch-timeout", "120",  # until CUDA is initialized: torch is imported first
     "--destroy-on-device-error", "kernel",  # so that the cases after a fault are called too
     "--show-backtrace", "device",
 )  # fmt: skip
@@ -42,7 +42,7 @@ TOOL_OPTIONS = {
     "memcheck": (
         "--print-limit", "1000",
         "--report-api-errors", "no",  # torch makes CUDA calls that may fail
-        "--padding", "4096",  # an overrun shall not land in the next allocation
+        "--padding", "4096",  # keeps an overrun out of the next allocation
     ),
     "racecheck": ("--print-limit", "1000"),
     # no print limit: reports on libraries would use up any limit
@@ -50,13 +50,13 @@ TOOL_OPTIONS = {
 }  # fmt: skip
 SETTINGS = {
     "TRITON_INTERPRET": "0",
-    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is an allocation with an end of its own
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is a separate allocation
     "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
 }
 SECONDS = 900
-"""The longest that one tool may take for one solution."""
+"""The time limit of one tool for one solution."""
 MAX_REPORTS = 3
-"""The reports of one tool on one solution that are printed without `--verbose`."""
+"""The most reports of a tool on a solution that are printed without `--verbose`."""
 
 
 def sanitize(tool: str, solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
@@ -99,7 +99,7 @@ def executable() -> str:
 
 
 def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[str, int | None]:
-    """Return the output and the exit status, which is None if the time ran out."""
+    """Return the output and the exit status, which is None if the time limit expired."""
     with subprocess.Popen(
         command,
         cwd=ROOT,
@@ -107,7 +107,7 @@ def _run(command: Sequence[str], environment: dict[str, str]) -> tuple[str, int 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        start_new_session=True,  # so that the processes that it starts can be ended with it
+        start_new_session=True,  # so that its child processes can be killed with it
     ) as process:
         try:
             return process.communicate(timeout=SECONDS)[0], process.returncode
@@ -130,8 +130,8 @@ def _end(session: int) -> None:
 class SanitizerReport:
     """A tool's counts, and its reports on the solution's own kernels.
 
-    A report on one of Triton's kernels names a line of Python. Any other is on a library's kernel:
-    libraries read and copy uninitialized memory on purpose, so that those reports decide nothing.
+    A report on a Triton kernel names a line of Python. Any other report is on a library's kernel.
+    Libraries read and copy uninitialized memory on purpose, so these reports are not faults.
     """
 
     found: int
@@ -140,8 +140,8 @@ class SanitizerReport:
 
     def __str__(self) -> str:
         """Return the counts as one phrase: `2 found, 1 in libraries`."""
-        what = f"{self.found} found" if self.found else NOTHING
-        return f"{what}, {self.libraries} in libraries" if self.libraries else what
+        count = f"{self.found} found" if self.found else NOTHING
+        return f"{count}, {self.libraries} in libraries" if self.libraries else count
 
 
 CALLED = re.compile(r": called$", re.MULTILINE)
@@ -161,16 +161,16 @@ def read(output: str) -> SanitizerReport | None:
     if not counted:
         return None
     blocks = [block for block in BLOCK.findall(output) if not FRAME.search(block)]
-    ours = [b for b in blocks if PYTHON_LINE.search(b) or not IN_A_LIBRARY.search(b)]
-    libraries = len(blocks) - len(ours)
-    return SanitizerReport(sum(counted) - libraries, libraries, ours)
+    own = [block for block in blocks if PYTHON_LINE.search(block) or not IN_A_LIBRARY.search(block)]
+    libraries = len(blocks) - len(own)
+    return SanitizerReport(sum(counted) - libraries, libraries, own)
 
 
 # --- triton-viz -----------------------------------------------------------------------------------
 
 
 def _sanitize_symbolically(solution: Solution, cases: Sequence[Case], verbose: bool) -> bool:
-    """Print a line for each case as its answer comes; return whether nothing was found.
+    """Print a line for each case as its answer arrives; return whether nothing was found.
 
     A kernel that triton-viz cannot follow is no failure.
     """
@@ -180,23 +180,23 @@ def _sanitize_symbolically(solution: Solution, cases: Sequence[Case], verbose: b
         )
     clean, names = True, (case.name for case in cases)
     with (
-        tempfile.TemporaryFile("w+") as printed,
+        tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(
             child.command("common.sandbox.standalone.symbolic", solution, *names),
             cwd=ROOT,
             env=child.environment(TRITON_INTERPRET="1"),
             stdout=subprocess.PIPE,
-            stderr=None if verbose else printed,
+            stderr=None if verbose else errors,
             text=True,
         ) as process,
     ):
         for line in process.stdout or ():
             answer = json.loads(line)
             stopped = [f"cannot follow: {answer['stopped']}"] * bool(answer["stopped"])
-            words = "; ".join([*answer["found"], *stopped]) or NOTHING
-            print(f"{SYMBOLIC} {solution.name} {answer['case']}: {words}", flush=True)
+            findings = "; ".join([*answer["found"], *stopped]) or NOTHING
+            print(f"{SYMBOLIC} {solution.name} {answer['case']}: {findings}", flush=True)
             clean = clean and not answer["found"]
         if process.wait():
-            printed.seek(0)
-            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(printed.read())}")
+            errors.seek(0)
+            raise UserError(f"{SYMBOLIC} does not run here: {child.last_line(errors.read())}")
     return clean

@@ -1,7 +1,8 @@
-"""The trials of `tune`, one line of JSON each, and the configurations drawn from them; no torch.
+"""The trials of `tune`, one per line of JSON, and the configurations chosen from them; no torch.
 
-`contributors/<handle>/configs/<device>.jsonl` keeps every trial. `<device>.json` beside it, which
-the solution reads, follows from the trials alone: the same trials make the same bytes.
+`contributors/<handle>/configs/<device>.jsonl` stores every trial. The solution reads
+`<device>.json` in the same folder, which depends only on the trials: the same trials produce the
+same bytes.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Kind = Literal["timed", "graded"]
 
 @dataclass(frozen=True, order=True)
 class Shape:
-    """The size of a kernel's call; each shape has a best configuration."""
+    """The sizes and dtype of a kernel's call, for which the best configuration is searched."""
 
     kernel: str
     widths: tuple[int, ...]
@@ -33,14 +34,14 @@ class Shape:
     tokens: int
 
     def __str__(self) -> str:
-        """Return a phrase: `up, 2048 tokens of 1024 x 2048 bfloat16`."""
+        """Return a description such as `up, 2048 tokens of 1024 x 2048 bfloat16`."""
         widths = " x ".join(map(str, self.widths))
         return f"{self.kernel}, {self.tokens} tokens of {widths} {self.dtype}"
 
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A shape, and the call that is timed for it: a case, forward or forward with backward."""
+    """A shape, and the call that is timed for it: a solution on one case and direction."""
 
     solution: str
     shape: Shape
@@ -49,21 +50,21 @@ class TuningTask:
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One configuration of one task, timed, or graded once it was the fastest: a line of the file.
+    """The result of timing or grading one configuration on one task: a line of the file.
 
-    The fields stand in the order in which they are written.
+    Only the fastest configurations are graded. The fields are in the order of the line.
     """
 
     schema: Literal[1]
     kind: Kind
     config: Config
     sources: str
-    """Digest of the solution with its helpers, without configurations."""
+    """The digest of the solution and its helpers, without configurations."""
     versions: dict[str, str]
     verdict: str = "PASSED"
     reason: str = ""
     microseconds: float | None = None
-    """GPU time of the whole call, if the trial was timed and did not fail."""
+    """The GPU time of the whole call, if the trial was timed and passed."""
     solution: str
     case: str
     direction: Direction
@@ -73,19 +74,19 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tokens: int
 
     def __post_init__(self) -> None:
-        """Raise ValueError unless exactly the timed trials that passed have a time."""
+        """Raise ValueError if a timed, passed trial has no time, or another trial has one."""
         timed = self.kind == "timed" and self.verdict == "PASSED"
         if timed != (self.microseconds is not None):
             raise ValueError(f"kind {self.kind!r} with {self.microseconds!r} microseconds")
 
     @property
     def shape(self) -> Shape:
-        """The shape that the configuration is for."""
+        """The shape for which the configuration was tried."""
         return Shape(self.kernel, self.widths, self.dtype, self.tokens)
 
     @property
     def task(self) -> TuningTask:
-        """The task that the configuration was tried for."""
+        """The task on which the configuration was tried."""
         return TuningTask(self.solution, self.shape, self.case, self.direction)
 
 
@@ -98,7 +99,7 @@ def _key(kind: Kind, task: TuningTask, config: Config) -> Key:
 
 
 class Trials:
-    """The trials of one folder on one device that still hold, and the file that keeps them."""
+    """The valid trials of one folder on one device, and the file that stores them."""
 
     def __init__(
         self,
@@ -109,48 +110,48 @@ class Trials:
     ) -> None:
         """Read the file, and open it for writing.
 
-        Trials of other sources or versions stay in the file and count no more.
+        Trials with other digests or versions stay in the file but are ignored.
 
         Args:
-            path: The file of lines.
-            device: The fields that tell the device: its name as `device`, as torch has it, and on a
-                GPU `compute_capability` and `multiprocessors`, such as "9.0" and 132.
-            sources: The present digest of each solution of the folder.
-            versions: The present versions of Python and the libraries.
+            path: The file of trials.
+            device: The fields that identify the device: torch's name for it as `device` and, on a
+                GPU, `compute_capability` and `multiprocessors`, such as "9.0" and 132.
+            sources: The current digest of each solution of the folder.
+            versions: The current versions of Python and the libraries.
 
         Raises:
-            UserError: A line is no trial, or another search is writing to the file.
+            UserError: A line is no valid trial, or another search is writing to the file.
         """
         self.path, self.device = path, dict(device)
         self.sources, self.versions = sources, dict(versions)
         self.stale: set[str] = set()
-        """Solutions that have been tuned and have no trial left that counts."""
+        """The solutions that have only ignored trials."""
         self._trials: dict[Key, Trial] = {}
         for trial in read(path, FORMAT):
-            self._take(trial)
+            self._include(trial)
         self.stale -= {trial.solution for trial in self._trials.values()}
         self._writer = Writer(path)
 
-    def _take(self, trial: Trial) -> None:
-        now = self.sources.get(trial.solution), self.versions
-        if (trial.sources, trial.versions) == now:
+    def _include(self, trial: Trial) -> None:
+        current = self.sources.get(trial.solution), self.versions
+        if (trial.sources, trial.versions) == current:
             self._trials.setdefault(_key(trial.kind, trial.task, trial.config), trial)
         elif trial.solution in self.sources:
             self.stale.add(trial.solution)
 
     def find(self, kind: Kind, task: TuningTask, config: Config) -> Trial | None:
-        """Return the trial of that configuration, if it was made."""
+        """Return the trial of a configuration on a task, or None if there is none."""
         return self._trials.get(_key(kind, task, config))
 
-    def add(self, kind: Kind, task: TuningTask, config: Config, **found: Any) -> Trial:
-        """Keep a trial; it is on disk before this returns."""
+    def add(self, kind: Kind, task: TuningTask, config: Config, **result: Any) -> Trial:
+        """Store a trial, also on disk, and return it."""
         trial = Trial(
             schema=SCHEMA,
             kind=kind,
             config=config,
             sources=self.sources[task.solution],
             versions=self.versions,
-            **found,
+            **result,
             solution=task.solution,
             case=task.case,
             direction=task.direction,
@@ -161,7 +162,7 @@ class Trials:
         return trial
 
     def winners(self) -> dict[Shape, Trial]:
-        """Return the timed trial of each shape's configuration: the fastest that passed."""
+        """Return, by shape, the timed trial of the configuration that passed the grader."""
         winners: dict[Shape, Trial] = {}
         for trial in self._trials.values():
             timed = self.find("timed", trial.task, trial.config)
@@ -170,20 +171,20 @@ class Trials:
         return winners
 
     def write(self) -> None:
-        """Write the configurations, whole or not at all."""
+        """Replace the file of configurations atomically."""
         text = render(self.device, self.versions, self.winners())
         files.replace(self.path.with_suffix(".json"), text.encode())
 
     def close(self) -> None:
-        """Close the file of lines."""
+        """Close the file of trials."""
         self._writer.close()
 
 
 def fastest(trials: Iterable[Trial]) -> Trial | None:
-    """Return the first trial within a hundredth of the fastest, or None if none has a time.
+    """Return the first trial within 1 % of the fastest, or None if no trial has a time.
 
-    The clock cannot tell such trials apart, and the choice should not change from run to run: of
-    100.0, 99.5 and 98.0 us the third is taken, of 100.0, 99.5 and 99.2 us the first.
+    The clock cannot distinguish times within 1 %, and the choice should be the same in every run:
+    of 100.0, 99.5 and 98.0 us it is the third, of 100.0, 99.5 and 99.2 us the first.
     """
     timed = [(trial.microseconds, trial) for trial in trials if trial.microseconds is not None]
     least = min((microseconds for microseconds, _ in timed), default=0.0)
@@ -193,7 +194,7 @@ def fastest(trials: Iterable[Trial]) -> Trial | None:
 def render(
     device: Mapping[str, Any], versions: Mapping[str, str], winners: Mapping[Shape, Trial]
 ) -> str:
-    """Return the text of the file that a solution reads: one line an entry, sorted."""
+    """Return the text of the file that a solution reads: one entry per line, sorted."""
     kernels: dict[str, list[str]] = {}
     for shape, trial in sorted(winners.items()):
         entry = {

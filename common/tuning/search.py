@@ -1,8 +1,8 @@
-"""The search of a folder's declared configurations, shape by shape, over the board's calls.
+"""Search a folder's declared configurations for the fastest, for each shape of the board's calls.
 
-A solution declares its choices (`TUNED`, see docs/tuning.md); `points.py` keeps the trials. Each
-trial times the whole call in the solution's own process, so that a configuration that does not
-compile, crashes or hangs costs one line, and the fastest has to pass the grader.
+A solution declares its configurations (`TUNED`, see docs/tuning.md); `points.py` stores the trials.
+Each trial times the whole call in the solution's process, so that a configuration that does not
+compile, crashes or hangs only adds a failed trial. The fastest has to pass the grader.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ from common.verdicts import BEFORE_LAUNCH, FINE
 from common.wire import Reply
 
 INPUTS = 2
-"""Inputs that the timed calls take in turn."""
+"""The number of inputs that the timed calls use in turns."""
 SECONDS = 0.1
-"""The time for the samples of one configuration; it is exceeded for the least number of samples."""
+"""Seconds for the samples of one configuration, exceeded only to reach the minimum number."""
 Choices = list[list[Any]]
-"""Kernel, tokens, widths, dtype and configuration, as the solution's process takes them."""
+"""Lists of kernel, tokens, widths, dtype and configuration, as in requests to a process."""
 Kernels = dict[str, list[Config]]
-"""The configurations of each kernel by its name: the default, then the others in the order of
-declaration, each once."""
+"""The distinct configurations by kernel name: the default, then the others in declared order."""
 
 
 @dataclass(frozen=True)
 class CaseStarted:
-    """The search begins with case `number` of `total`."""
+    """The search of case `number` of `total` starts."""
 
     solution: Solution
     case: Case
@@ -59,7 +58,7 @@ class CaseStarted:
 
 @dataclass(frozen=True)
 class ConfigTimed:
-    """`done` of a task's `total` configurations have been timed, now or earlier."""
+    """`done` of a task's `total` configurations have been timed, in this search or earlier."""
 
     task: TuningTask
     done: int
@@ -68,24 +67,24 @@ class ConfigTimed:
 
 @dataclass(frozen=True)
 class Found:
-    """The result for one shape: each configuration's trial, the default's first, and the winner."""
+    """The result for one shape: the trials, with the default's first, and the winner."""
 
     task: TuningTask
     trials: list[Trial]
     winner: Trial | None
 
     def lines(self) -> Iterator[str]:
-        """Yield lines that state the default's time, the winner's, and the failures."""
+        """Yield lines with the default's time, the winner's time, and the failures."""
         default, failed = self.trials[0], [t for t in self.trials if t.microseconds is None]
         yield f"{self.task.solution} {self.task.shape} ({self.task.direction})"
-        before = default.verdict if default in failed else f"{default.microseconds:.2f} us"
+        default_result = default.verdict if default in failed else f"{default.microseconds:.2f} us"
         if not (best := self.winner):
-            yield f"    default {before}; no configuration passed, so that none was taken"
+            yield f"    default {default_result}; no configuration passed, so that none was taken"
         elif best is default:
-            yield f"    default {before}, and nothing is faster by more than a hundredth"
+            yield f"    default {default_result}, and nothing is faster by more than a hundredth"
         else:
             config = json.dumps(best.config)
-            yield f"    default {before}, best {best.microseconds:.2f} us: {config}"
+            yield f"    default {default_result}, best {best.microseconds:.2f} us: {config}"
         yield f"    {len(self.trials) - len(failed)} measured, {len(failed)} skipped"
         for verdict, count in Counter(trial.verdict for trial in failed).items():
             reason = next(trial.reason for trial in failed if trial.verdict == verdict)
@@ -93,13 +92,13 @@ class Found:
 
 
 Event = str | CaseStarted | ConfigTimed | Found
-"""A text is a line for the user."""
+"""An event of the search; a string is a line for the user."""
 
 
 def time_forced(
     worker: Worker, staged: StagedCalls, direction: Direction, choices: Choices
 ) -> Reply:
-    """Return the GPU times of the calls under these configurations."""
+    """Return the GPU times of the calls with forced configurations, or a verdict."""
     try:
         timed = TimedProcess(worker, staged, direction, choices=choices)
         return sample_in_rounds(
@@ -121,19 +120,19 @@ def tune(
     """Search the configurations that the solutions of one folder declare, and yield the events.
 
     Each trial is on disk before the next event, and the file that the solution reads is written
-    after each shape, so that an interruption loses nothing. Close the generator if you leave it
-    early.
+    after each shape, so that an interruption loses nothing. Close the generator if you do not
+    exhaust it.
 
     Args:
-        chosen: Solutions of one folder; those that declare nothing get a line.
+        chosen: Solutions of one folder; a solution without TUNED yields a line that states this.
         device: `cuda`; tests search on `cpu`.
-        deadline: Seconds for one answer of a solution's process.
+        deadline: The time limit in seconds for one reply of a solution's process.
         quiet: Hide the solutions' output.
         server: A fork server to share.
-        memory: The bytes that the search may take of the GPU, by default all that is free.
+        memory: The bytes of GPU memory that the search may use, by default all free memory.
 
     Raises:
-        UserError: A solution does not import or declares its kernels wrongly, or the file of trials
+        UserError: A solution cannot be imported or its TUNED is invalid, or the file of trials
             cannot be read or written.
     """
     budget = DeviceMemory.of(device, memory)
@@ -145,7 +144,7 @@ def tune(
         try:
             for name in sorted(trials.stale):
                 changed = f"{name} or its versions changed since it was tuned"
-                yield f"{changed}: those trials count no more"
+                yield f"{changed}: the earlier trials are ignored"
             yield from _search(sweep, declared, trials)
             trials.write()
         finally:
@@ -155,14 +154,14 @@ def tune(
 def _declared(
     sweep: Sweep, chosen: Sequence[Solution]
 ) -> Generator[str, None, dict[Solution, Kernels]]:
-    """Return the kernels of each solution that declares any.
+    """Return the kernels of each solution that declares kernels.
 
     Raises:
-        UserError: A solution fails, its TUNED is not as docs/tuning.md describes it, or two kernels
-            of the folder have one name.
+        UserError: A solution fails, its TUNED is not as docs/tuning.md describes it, or two
+            different kernels of the folder have the same name.
     """
     declared: dict[Solution, Kernels] = {}
-    known: Kernels = {}
+    folder_kernels: Kernels = {}
     for solution in chosen:
         reply = sweep.worker(solution).ask(wire.Tunable())
         if reply.get("verdict"):
@@ -174,7 +173,7 @@ def _declared(
                 f"{solution.name}: TUNED is not as docs/tuning.md describes it: {error}"
             ) from None
         for name, configs in kernels:
-            if known.setdefault(name, configs) != configs:
+            if folder_kernels.setdefault(name, configs) != configs:
                 raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
         if kernels:
             declared[solution] = dict(kernels)
@@ -184,22 +183,22 @@ def _declared(
 
 
 def _configs(name: str, default: Config, space: Iterable[Config]) -> list[Config]:
-    """Return a kernel's configurations.
+    """Return a kernel's distinct configurations, the default first.
 
     Raises:
-        ValueError: One has other names than the default.
+        ValueError: A configuration has other parameter names than the default.
     """
     configs: list[Config] = []
     for config in [default, *space]:
         if not isinstance(config, dict) or config.keys() != default.keys():
-            raise ValueError(f"{config} of {name!r} has other names than its default")
+            raise ValueError(f"{config} of {name!r} has other parameter names than its default")
         if config not in configs:
             configs.append(config)
     return configs
 
 
 def _trials(solution: Solution, device: str) -> Trials:
-    """Return the trials of the solution's folder."""
+    """Return the trials of the solution's folder on the device."""
     folder = solution.path.parent
     siblings = [other for other in discover(folder.parent) if other.handle == solution.handle]
     sources = {other.name: other.source_digest for other in siblings}
@@ -227,55 +226,57 @@ def _search(sweep: Sweep, declared: dict[Solution, Kernels], trials: Trials) -> 
 
 
 class _Search:
-    """The search of one solution: its kernels, its process, and the shapes that are settled."""
+    """The search of one solution: its kernels, its process, and the shapes already searched."""
 
     def __init__(
         self, worker: Worker, device: str, kernels: Kernels, trials: Trials, budget: int
     ) -> None:
         self._worker, self._device, self._kernels = worker, device, kernels
         self._trials, self._budget = trials, budget
-        self._settled: set[Shape] = set()
+        self._searched: set[Shape] = set()
 
     def case(self, op: Op[Any], case: Case) -> Iterator[Event]:
-        """Settle each shape that the case's call asks for and that is not settled yet."""
+        """Search each shape that the case's call looks up and that is not searched yet."""
         while True:
-            asked, failure = self._asked(op, case)
-            due = [shape for shape in asked if shape not in self._settled]
-            for shape in due:
-                self._settled.add(shape)
-                yield from self._settle(op, case, shape, asked[shape])
-            # a call whose default failed may, with a better choice, go on and ask for more
-            if not (failure and due):
+            directions, failure = self._looked_up_shapes(op, case)
+            new_shapes = [shape for shape in directions if shape not in self._searched]
+            for shape in new_shapes:
+                self._searched.add(shape)
+                yield from self._search_shape(op, case, shape, directions[shape])
+            # a call that failed with a default may look up more shapes with a better configuration
+            if not (failure and new_shapes):
                 break
         if failure and failure["verdict"] != "UNSUPPORTED":
             name = self._worker.solution.name
             yield f"{name} {case.name}: {failure['verdict']}: {failure['reason']}"
 
-    def _asked(self, op: Op[Any], case: Case) -> tuple[dict[Shape, list[Direction]], Reply | None]:
-        """Return the shapes that one call asks for, each with its directions, and the failure."""
+    def _looked_up_shapes(
+        self, op: Op[Any], case: Case
+    ) -> tuple[dict[Shape, list[Direction]], Reply | None]:
+        """Return the directions of one call by the shapes that it looks up, and its failure."""
         (call,) = stage_calls(op, case, self._device, self._worker, 1).calls
         reply = self._worker.ask(wire.Lookups(call=call, choices=self._choices()))
         self._recover(reply.get("verdict"))
-        asked: dict[Shape, list[Direction]] = {}
+        directions: dict[Shape, list[Direction]] = {}
         for direction in DIRECTIONS:
             for kernel, tokens, widths, dtype in reply.get("asked", {}).get(direction, []):
                 if kernel in self._kernels and tokens > 0:
                     shape = Shape(kernel, tuple(widths), dtype, tokens)
-                    asked.setdefault(shape, []).append(direction)
-        return asked, reply if reply.get("verdict") else None
+                    directions.setdefault(shape, []).append(direction)
+        return directions, reply if reply.get("verdict") else None
 
-    def _settle(
+    def _search_shape(
         self, op: Op[Any], case: Case, shape: Shape, directions: list[Direction]
     ) -> Iterator[Event]:
         """Time the configurations that are not timed yet, and grade the fastest.
 
-        A shape that another solution of the folder has settled is left alone.
+        Do nothing if the shape has a winner of another solution of the folder.
         """
         task = TuningTask(self._worker.solution.name, shape, case.name, directions[0])
-        known = self._trials.winners().get(shape)
-        if known and known.solution != task.solution:
+        previous = self._trials.winners().get(shape)
+        if previous and previous.solution != task.solution:
             return
-        timed = yield from self._time(op, case, known.task if known else task)
+        timed = yield from self._time(op, case, previous.task if previous else task)
         winner = yield from self._winner(op, case, timed, directions)
         self._trials.write()
         yield Found(task, timed, winner)
@@ -301,22 +302,22 @@ class _Search:
         reply = time_forced(self._worker, staged, task.direction, choices)
         self._recover(reply.get("verdict"))
         if reply.get("verdict"):
-            found = {"verdict": reply["verdict"], "reason": reply["reason"]}
-            return self._trials.add("timed", task, config, **found)
+            failure = {"verdict": reply["verdict"], "reason": reply["reason"]}
+            return self._trials.add("timed", task, config, **failure)
         microseconds = round(float(median(reply["gpu"])), 2)
         return self._trials.add("timed", task, config, microseconds=microseconds)
 
     def _winner(
         self, op: Op[Any], case: Case, timed: list[Trial], directions: list[Direction]
     ) -> Generator[str, None, Trial | None]:
-        """Return the fastest that passes the grader in each direction that asks for the shape."""
-        left = list(timed)
-        while best := fastest(left):
+        """Return the fastest trial that passes the grader in each direction that uses the shape."""
+        candidates = list(timed)
+        while best := fastest(candidates):
             graded = self._trials.find("graded", best.task, best.config)
             graded = graded or self._grade(op, case, best, directions)
             if graded.verdict == "PASSED":
                 return best
-            left.remove(best)
+            candidates.remove(best)
             yield (
                 f"{best.solution} {best.shape}: dropped {best.config}, which is"
                 f" {graded.verdict}: {graded.reason}"
@@ -334,17 +335,17 @@ class _Search:
             failed = (verdicts[d] for d in directions if verdicts[d].verdict != "PASSED")
             first = next(failed, verdicts[directions[0]])
             reply = {"verdict": first.verdict, "reason": first.reason}
-        found = {name: reply[name] for name in ("verdict", "reason")}
-        return self._trials.add("graded", trial.task, trial.config, **found)
+        result = {name: reply[name] for name in ("verdict", "reason")}
+        return self._trials.add("graded", trial.task, trial.config, **result)
 
     def _choices(self, shape: Shape | None = None, config: Config | None = None) -> Choices:
-        """Return the best known choice of each shape, and the given one for the given shape."""
-        best = {known: trial.config for known, trial in self._trials.winners().items()}
+        """Return the winner's configuration of each shape, with `config` for `shape` if given."""
+        best = {winner.shape: winner.config for winner in self._trials.winners().values()}
         if shape and config is not None:
             best[shape] = config
         return [[s.kernel, s.tokens, list(s.widths), s.dtype, c] for s, c in best.items()]
 
     def _recover(self, *verdicts: str | None) -> None:
-        """Start another process where a kernel has failed: it may have broken the CUDA context."""
+        """Restart the process if a kernel failed, because the CUDA context may be broken."""
         if not {None, *FINE, *BEFORE_LAUNCH}.issuperset(verdicts):
             self._worker.renew()

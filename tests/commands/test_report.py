@@ -227,7 +227,7 @@ def test_what_is_left_out_is_named_with_the_cases_that_have_it(fork_server, caps
     assert re.search(
         r"rope forward: INCORRECT_NUMERICAL in \d+ of \d+ cases\n"
         r"    fails where d ≠ d2 \((\d+) of \1\), passes where d = d2 \((\d+) of \2\)\n"
-        r"    \S+: output wrong: features .* \(what passes through\)",
+        r"    \S+: output wrong: features .* \(the unrotated features\)",
         out,
     )
     assert "position 0 " + 12 * "·" + 7 * "█" in out, "and the picture shows it"

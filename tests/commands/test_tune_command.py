@@ -111,7 +111,7 @@ def test_an_interrupted_tune_says_how_to_go_on(on_a_gpu, alice, capsys):
     assert on_a_gpu("alice", stop=2) == 130
     (line,) = capsys.readouterr().err.splitlines()
     assert "kept" in line
-    assert "the same command goes on from it" in line
+    assert "run the same command to continue" in line
     assert on_a_gpu("alice") == 0
 
 

@@ -54,7 +54,7 @@ def test_other_versions_of_a_kind_begin_anew(target):
 def test_a_case_without_all_its_rows_is_done_again():
     whole = [row(case="whole", direction=direction) for direction in DIRECTIONS]
     rows = [*whole, row(case="half")]
-    assert benching._whole(rows) == whole
+    assert benching._complete(rows) == whole
 
 
 def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):

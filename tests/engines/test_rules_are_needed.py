@@ -26,7 +26,7 @@ from tests.engines import (
 FUTURE = "from __future__ import annotations"
 FAULTS = {
     "a lost case goes elsewhere": (
-        RayEngine, "_free", "key=lambda each: each is lost_on", "key=lambda each: each.name",
+        RayEngine, "_free", "candidate is lost_on", "candidate.name",
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "once all others are done": (
@@ -35,7 +35,7 @@ FAULTS = {
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "each solution alone": (
-        RayEngine, "_again", "in solutions:", "in [*solutions][:1]:",
+        RayEngine, "_retry", "in solutions:", "in [*solutions][:1]:",
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "what only waited behind it is not suspected": (
@@ -47,7 +47,7 @@ FAULTS = {
         test_several_devices.test_a_lost_case_is_done_once_more_elsewhere_and_alone,
     ),
     "a case that is lost twice is crashed": (
-        RayEngine, "_again", "if self._lost:", "if False:",
+        RayEngine, "_retry", "if self._lost:", "if False:",
         lambda: test_several_devices.test_a_case_that_is_lost_again_is_crashed(1),
     ),
     "the answers to a case come together": (
@@ -56,19 +56,19 @@ FAULTS = {
         test_the_answers_to_a_case_come_together_and_those_of_one_that_did_not_fit_at_the_end,
     ),
     "a loss behind the last answer costs nothing": (
-        RayEngine, "_answered", "if executor.task and executor.left:", "if executor.task:",
+        RayEngine, "_receive_answers", "if executor.task and executor.left:", "if executor.task:",
         test_several_devices.test_a_station_that_is_lost_after_its_answers_costs_no_verdict,
     ),
     "where no executor is left the command ends": (
-        RayEngine, "_hear", "raise UserError(", "raise RuntimeError(",
+        RayEngine, "_receive", "raise UserError(", "raise RuntimeError(",
         test_several_devices.test_where_no_station_is_left_the_same_command_goes_on,
     ),
     "a lost executor is not waited for for ever": (
-        RayEngine, "_silent", "not busy and", "False and",
+        RayEngine, "_check_silence", "not busy and", "False and",
         test_several_devices.test_a_lost_station_that_does_not_come_back_is_waited_for_no_longer,
     ),
     "an executor at work that says nothing is killed": (
-        RayEngine, "_silent", "executor.interrupt()", "raise ValueError",
+        RayEngine, "_check_silence", "executor.interrupt()", "raise ValueError",
         test_several_devices.
         test_a_station_at_work_that_says_nothing_is_killed_and_starts_again,
     ),
@@ -77,7 +77,7 @@ FAULTS = {
         test_several_devices.test_a_failure_of_the_harness_ends_the_sweep,
     ),
     "an executor has the room that its kind had": (
-        RayEngine, "_admit", "if begun:", "if False:",
+        RayEngine, "_admit", "if restarted:", "if False:",
         test_several_devices.test_a_device_with_less_room_than_before_does_not_start_again,
     ),
     "a case is for all devices of a kind": (
@@ -113,7 +113,8 @@ FAULTS = {
         ),
     ),
     "a case without all its rows is done again": (
-        benching, "_whole", "all((*case, direction) in known for direction in DIRECTIONS)", "True",
+        benching, "_complete",
+        "all((*case, direction) in known for direction in DIRECTIONS)", "True",
         test_resuming.test_a_case_without_all_its_rows_is_done_again,
     ),
     "a missing package is one line": (
@@ -138,11 +139,11 @@ HONEST = {
         ),
     ),
     "executors have at least two cores": (
-        ray_engine, "share_cores", "each < 2", "each < 1",
+        ray_engine, "share_cores", "size < 2", "size < 1",
         test_nodes.test_stations_have_cores_of_their_own,
     ),
     "executors share no core": (
-        ray_engine, "share_cores", "cores[i * each : (i + 1) * each]", "cores",
+        ray_engine, "share_cores", "cores[i * size : (i + 1) * size]", "cores",
         test_nodes.test_stations_have_cores_of_their_own,
     ),
     "a row tells node and device": (

@@ -166,7 +166,7 @@ def test_a_station_that_is_lost_in_every_case_costs_no_verdict():
 def test_where_no_station_is_left_the_same_command_goes_on():
     executor = FakeExecutor("a", lambda _, solution, case: case == "c9")
     executor.starts_again = False
-    with pytest.raises(UserError, match=r"no device is left .*; the same command goes on"):
+    with pytest.raises(UserError, match=r"no device is left .*; repeat the command to continue"):
         swept([executor])
 
 

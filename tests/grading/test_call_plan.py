@@ -67,7 +67,9 @@ def masked_linear(x, w_v, w_t, mask):
 def test_a_stack_of_saved_tensors_serves_one_order_alone(verdicts, monkeypatch, order):
     """The first backward is of either call; a stack is right for the latest, as in a model."""
     dice = SimpleNamespace(shuffle=list.reverse if order else lambda ready: None)
-    monkeypatch.setattr("common.grading.problem._some_of", lambda arguments, dice: frozenset())
+    monkeypatch.setattr(
+        "common.grading.problem._unchanged_inputs", lambda arguments, dice: frozenset()
+    )
     source = STATEFUL.format(save="stack.append(x.clone())", load="x = stack.pop()")
     found = verdicts(source, interleaved=True, dice=dice)
     if order:
@@ -162,7 +164,7 @@ def test_what_is_kept_under_one_input_must_fit_the_others(verdicts, monkeypatch,
         "    textual = kept.setdefault(key, w_t.detach().clone())\n"
         "    return torch.where(mask[:, None], x @ w_v.T, x @ textual.T)\n"
     )
-    monkeypatch.setattr(problem, "_some_of", lambda arguments, dice: frozenset(unchanged))
+    monkeypatch.setattr(problem, "_unchanged_inputs", lambda arguments, dice: frozenset(unchanged))
     assert verdicts(source, interleaved=True)["forward"].verdict == wanted
 
 

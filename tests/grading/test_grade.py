@@ -14,7 +14,7 @@ from common.arena import Arena
 from common.draws import Draws
 from common.errors import Kind
 from common.grading.call_plan import plan_of
-from common.grading.compare import Finding, _stayed
+from common.grading.compare import Finding, _is_unchanged
 from common.grading.execution import Execution
 from common.grading.grade import PlanRun, grade_case
 from common.grading.problem import OUTPUT, make_problem
@@ -257,7 +257,7 @@ def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
 )
 def test_what_stayed_the_same_is_no_proof_where_it_is_little_or_zero(truth, again, stayed):
     first, again = torch.tensor(truth), torch.tensor(again)
-    assert _stayed(first, again, first.double()) == stayed
+    assert _is_unchanged(first, again, first.double()) == stayed
 
 
 # --- the programs of a failure --------------------------------------------------------------------

@@ -229,7 +229,7 @@ def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
 ):
     far, *others = [case for case in HALF.cases("smoke") if case.span]
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
-    monkeypatch.setattr(tiers, "_has", lambda *_: True)
+    monkeypatch.setattr(tiers, "_supports", lambda *_: True)
     house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
     ((_, cases),) = tiers.tier_cases(house, "smoke", "cuda")
     assert (far in cases) == held

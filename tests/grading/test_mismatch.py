@@ -17,9 +17,9 @@ from common.wire import POISONS
 
 ROPE = ops.load("rope")
 PARTS = {
-    "the first half of what is rotated": range(8),
-    "what is rotated": range(16),
-    "what passes through": range(16, 22),
+    "the first half of the rotated features": range(8),
+    "the rotated features": range(16),
+    "the unrotated features": range(16, 22),
 }
 AXES = (Axis("position"), Axis("batch"), Axis("head"), Axis("feature", PARTS))
 ALL = slice(None)
@@ -64,15 +64,16 @@ def test_indices_of_one_dimension(size, indices, words):
 def test_a_set_of_indices_in_each_dimension():
     rotated = wrong((7, 2, 3, 16), (slice(1, 7), ALL, ALL, slice(0, 8)))
     assert describe(rotated, AXES) == (
-        "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is rotated),"
-        " every batch and head"
+        "positions 1 to 6 (0 is right), features 0 to 7 of 16"
+        " (the first half of the rotated features), every batch and head"
     )
     rest = wrong((7, 1, 3, 22), (ALL, ALL, 0, slice(16, 22)))
     assert describe(rest, AXES) == (
-        "head 0 of 3, features from 16 on, the last 6 of 22 (what passes through), every position"
+        "head 0 of 3, features from 16 on, the last 6 of 22 (the unrotated features),"
+        " every position"
     ), "a dimension of one index is not named"
     within = wrong((4, 1, 1, 22), (ALL, ALL, ALL, slice(2, 6)))
-    assert "(within the first half of what is rotated)" in describe(within, AXES)
+    assert "(within the first half of the rotated features)" in describe(within, AXES)
 
 
 def test_a_set_that_is_no_product_of_its_dimensions_is_said_to_be_none():
@@ -82,8 +83,8 @@ def test_a_set_that_is_no_product_of_its_dimensions_is_said_to_be_none():
 
 def test_a_range_in_the_mask_has_the_mask_for_a_name():
     mask = torch.tensor([True, False, False, True, False, True, True, False])
-    tokens = Axis("token", {"those of the mask": mask.nonzero().flatten().tolist()})
-    assert describe(mask, [tokens]) == "tokens 0, 3, 5 and 6 of 8 (those of the mask)"
+    tokens = Axis("token", {"the masked tokens": mask.nonzero().flatten().tolist()})
+    assert describe(mask, [tokens]) == "tokens 0, 3, 5 and 6 of 8 (the masked tokens)"
 
 
 @pytest.mark.parametrize("name", ops.names())
@@ -154,7 +155,7 @@ def test_a_finding_says_where_in_the_words_of_the_op():
     bound = 2 * problem.slack * problem.budgets["output"].slices.bounds.item()
     assert found.reason == (
         "output wrong: positions 2 to 6 (0 and 1 are right), head 1 of 3, features 8 to 15 of 16"
-        " (the second half of what is rotated), every batch; at [2, 0, 1, 8] expected"
+        " (the second half of the rotated features), every batch; at [2, 0, 1, 8] expected"
         f" {expected:.8g} ± {bound:.2g}, got {came:.8g} (80 of 672 wrong)"
     )
     assert (found.picture.rows, found.picture.columns) == ("head", "feature")

@@ -227,7 +227,9 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
     others = [each for each in found if isinstance(each, Graded)]
     assert len(others) == len(several) * (1 + fits)
     for reason in (v.reason for other in others for v in other.verdicts.values() if not v.fine):
-        assert (reason, fails) == ("out of memory beside it", 3), "eager has enough in its place"
+        assert (reason, fails) == ("out of memory in the harness next to this solution", 3), (
+            "eager has enough in its place"
+        )
 
 
 def test_shared_memory_that_does_not_fit_is_nobodys_failure(written, fork_server, monkeypatch):

@@ -61,7 +61,7 @@ def test_a_device_without_a_known_peak_is_held_to_what_was_measured(named):
     assert least(copy=40.0, dense=100.0, dtype="bfloat16") == 100 / limits.FASTER_PRODUCTS
     assert least(copy=40.0, dense=100.0, dtype="float32") == 40 * 36 / 48 / limits.FASTER_COPY
     reason = limits.broken({"solution": [1.0], "copy": [40.0]}, work, "float32")
-    assert reason == "1 us, and another needs 20 us by the copy and the products timed beside it"
+    assert reason == "1 us, and another needs 20 us by the measured copy and products"
 
 
 def test_what_fits_the_cache_or_moves_nothing_has_no_measured_floor(named):

@@ -93,10 +93,10 @@ FAULTS = {
     RetryCause.FORGED: (
         [Suspected(RetryCause.FORGED, "too short")], {"verdict": "TAMPERED", "reason": "too short"},
     ),
-    RetryCause.GOES_ON: (
+    RetryCause.LEFTOVER_WORK: (
         [Disturbed("gpu", 139.0)],
         {"verdict": "TAMPERED", "reason": "its work goes on between its calls: the probe takes"
-         " 139.0 us by the gpu's clock beside it, 10.0 us without"},
+         " 139.0 us by the gpu's clock with its process running, 10.0 us without"},
     ),
 }  # fmt: skip
 ENDS = [(cause, fault, end) for cause, (faults, end) in FAULTS.items() for fault in faults]
@@ -105,7 +105,7 @@ TIMES = {
     RetryCause.KILLED: 1,
     RetryCause.EAGER: 2,
     RetryCause.FORGED: 2,
-    RetryCause.GOES_ON: 2,
+    RetryCause.LEFTOVER_WORK: 2,
 }
 
 
@@ -116,7 +116,7 @@ def test_a_fault_counts_once_it_shows_too_often(timed, cause, fault, end):
     assert timed(*several, FITS, probes=quick)[0] == FITS, "as often it may be chance"
     in_its_place = [FITS] * (cause == RetryCause.OUT_OF_MEMORY)
     assert timed(*several, fault, *in_its_place, probes=quick)[0] == end
-    assert {*RETRIES} == {*FAULTS, RetryCause.ANOTHERS}
+    assert {*RETRIES} == {*FAULTS, RetryCause.OTHER_LOAD}
 
 
 def test_causes_are_counted_each_by_itself(timed):
@@ -135,7 +135,7 @@ def test_causes_are_counted_each_by_itself(timed):
         (RetryCause.KILLED, ["close", "alone"], ["close"], ["close"]),
         (RetryCause.EAGER, [], ["renew"], []),
         (RetryCause.FORGED, [], [], []),
-        (RetryCause.GOES_ON, ["renew"], [], []),
+        (RetryCause.LEFTOVER_WORK, ["renew"], [], []),
     ],
 )  # fmt: skip
 def test_each_cause_has_its_remedy(timed, cause, solution, eager, other):
@@ -221,7 +221,7 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
         replies = [
             timing.time_case(each, beside, "forward", sweep.memory_budget) for each in graded
         ]
-    isolated = f"{KILLED}, also with nothing beside it"
+    isolated = f"{KILLED}, also with no other process running"
     assert several[0].path.with_name("ended").exists()
     assert all(times.get("host", {}).get("solution") for times in replies[not once :])
     if not once:

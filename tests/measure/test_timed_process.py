@@ -194,7 +194,7 @@ def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
         )
         process = TimedProcess.__new__(TimedProcess)
         process._staged, process._worker, process.low_memory = staged, worker, False
-        process.kept, process._chances = {}, {}
+        process.kept, process._rounds_seen = {}, {}
         for memory.turn in range(6):
             process._keep("sample", {"kept": {"call": 0, "shift": 1}})
         found = [int(each.results["output"]) for each in process.kept["sample"]]
@@ -216,7 +216,7 @@ def test_shifts_that_are_none_are_tampering(said):
 def test_a_peak_that_is_no_size_is_tampering(said):
     assert timed(Worker(begin_timing={"peak_memory": 5}))[0].peak_memory == 5
     assert timed(Worker())[0].peak_memory is None
-    with pytest.raises(Failed, match="no size of memory"):
+    with pytest.raises(Failed, match="no number of bytes"):
         timed(Worker(begin_timing={"peak_memory": said}))
 
 

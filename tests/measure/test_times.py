@@ -92,7 +92,7 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
         )
         monkeypatch.setattr(timing, "_times", times)
         monkeypatch.setattr(timing, "_sustained", lambda *_: {})
-        monkeypatch.setattr(timing, "_check_results", lambda *_: None)
+        monkeypatch.setattr(timing, "_wrong_replay", lambda *_: None)
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
         timing._time(problem, solution, made, "forward", 1.0, low_memory=False)
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2

@@ -286,7 +286,7 @@ def test_a_name_that_is_no_handle_is_not_run_and_fails(proposed, handle):
 def test_a_name_that_differs_from_anothers_in_case_alone_fails(proposed, handle):
     code, summary = proposed(f"contributors/{handle}/rope.py")
     assert code == 1
-    assert f"{handle}: rename the folder, it differs from old in case alone" in summary
+    assert f"{handle}: rename the folder, it differs from old only in case" in summary
 
 
 def test_a_name_that_would_hide_anothers_fails_too(proposed):

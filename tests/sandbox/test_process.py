@@ -27,8 +27,8 @@ SANDBOX = ROOT / "common" / "sandbox"
         ("x, freqs", "another signature: rope(x, freqs) instead of rope(t, freqs, ...)"),
         ("t", "another signature: rope(t) instead of rope(t, freqs, ...)"),
         ("t, freqs, *, block=4", "rope has no option 'block'"),
-        ("t, freqs, *, cp_size=2", "cp_size must be 1 unless given"),
-        ("t, freqs, *, interleaved", "interleaved must be False unless given"),
+        ("t, freqs, *, cp_size=2", "the default of cp_size must be 1"),
+        ("t, freqs, *, interleaved", "the default of interleaved must be False"),
     ],
 )
 def test_the_signature_is_held_against_the_ops(worker, signature, reason):
@@ -99,7 +99,7 @@ def test_any_callables_option_is_held_against_the_ops(worker, kind):
     option = ", interleaved: bool = True" if "cript" in kind else ", interleaved=True"
     reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call(wire.Settle())
     assert reply["verdict"] == "COMPILE_ERROR"
-    assert "interleaved must be False unless given" in reply["reason"]
+    assert "the default of interleaved must be False" in reply["reason"]
 
 
 def test_a_callable_without_a_signature_says_so(worker):
@@ -107,7 +107,7 @@ def test_a_callable_without_a_signature_says_so(worker):
         wire.Settle()
     )
     assert reply["verdict"] == "COMPILE_ERROR"
-    assert "has no signature that Python can tell" in reply["reason"]
+    assert "has no signature that Python can inspect" in reply["reason"]
 
 
 @pytest.mark.parametrize(

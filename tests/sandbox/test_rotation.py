@@ -57,10 +57,10 @@ def test_after_many_shifts_the_bits_are_those_that_were_drawn(monkeypatch, dtype
 def test_a_large_input_takes_the_memory_of_one_piece(monkeypatch):
     monkeypatch.setattr(rotation, "PIECE", 64)
     ours = Shifts([[changing(torch.zeros(500)), changing(torch.zeros(900))] for _ in range(2)])
-    held = [*ours._twice, *ours._halves, ours._piece]
+    held = [*ours._doubled, *ours._halves, ours._piece]
     assert sum(each.numel() for each in held) == rotation.PIECE
     for _ in range(30):
-        assert rotation.PIECE / 2 < 4 * rotation._drawn(ours._calls[0]) <= rotation.PIECE
+        assert rotation.PIECE / 2 < 4 * rotation._draw_shift(ours._calls[0]) <= rotation.PIECE
 
 
 def test_a_changed_element_shows_after_any_number_of_shifts():

@@ -1,1 +1,1 @@
-"""A GPU's compiler without the GPU: kernels are compiled for a named target and never run."""
+"""Compilation without a GPU: kernels are compiled for a named target and never run."""

@@ -1,4 +1,4 @@
-"""The kernels that a solution launches on a case, compiled whole for a target."""
+"""Full compilation, for a target, of the kernels that a solution launches in a case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED = 0
 
 
 def launches(session: Session, name: str, case: str) -> Reply:
-    """Compile the kernels of one case at its true shape; a process serves one target.
+    """Compile the kernels of one case at its full shape; call this with one target per process.
 
     Args:
         session: The solution's session.
@@ -27,9 +27,8 @@ def launches(session: Session, name: str, case: str) -> Reply:
         case: The name of one of the board's cases.
 
     Returns:
-        Each kernel's hash, name, files by ending and the direction that launched it first in
-        `kernels`; in `stopped` the verdict and the reason with which the call ended early, if it
-        did.
+        In `kernels`, each kernel's hash, name, files by extension and the direction that launched
+        it first. In `stopped`, the verdict and the reason if the call raised an exception.
     """
     assert session.op is not None and session.function is not None
     target.install(name)
@@ -52,7 +51,7 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
 
 def _call(session: Session, case: str, between: Callable[[], None]) -> None:
-    """Call forward, `between`, and backward on tensors of which the large ones hold nothing."""
+    """Call forward, `between` and backward; large tensors have a shape but no data."""
     call = true_call(session, board_case(session, case), SEED)
     with ShapeOnlyMode(call.small):
         output = call.forward()

@@ -1,12 +1,13 @@
-"""A driver of Triton's that names a GPU and has none.
+"""A Triton driver for a target GPU that is not present.
 
 Triton compiles each launch for the named target, with the launch's own signature, constants,
-alignment and options, and holds the kernel against the target's shared memory and threads. The
-launch itself does nothing, so that a kernel's results stay what fresh memory holds.
+alignment and options, and checks the kernel against the target's limits of shared memory and
+threads. The launch itself does nothing: a kernel's results keep their uninitialized content.
 
-Of the stages of the compiler a verdict needs a part. LLVM's optimizer, its code generator and ptxas
-take more than half of a compilation, and refuse nothing that Triton's own passes accept, but for
-what only they read: see UNREAD, and options of ptxas. Shared memory and warps are known before.
+A verdict needs only some stages of the compiler. LLVM's optimizer, its code generator and ptxas
+take more than half of a compilation. They accept whatever Triton's own passes accept, except for
+code that only they read (see UNREAD) and options of ptxas. The shared memory and the warps of a
+kernel are known before these stages.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import driver
 
 THREADS = 1024
-"""The most threads of a block, on every target."""
+"""The maximum threads of a block, on every target."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Target:
     arch: int | str
     warp: int
     shared: int
-    """Bytes of shared memory that one block may take."""
+    """The maximum bytes of shared memory of a block."""
     processors: int
     """Streaming multiprocessors, or compute units."""
 
@@ -58,10 +59,10 @@ CDNA3 ISA."""
 
 
 class NoGPU(DriverBase):  # type: ignore[misc]
-    """Triton's interface of a driver, answered for a target."""
+    """Triton's driver interface for a target."""
 
     def __init__(self, target: Target) -> None:
-        """Name the target's limits as a device's properties."""
+        """Report the target's limits as device properties."""
         self._target = target
         properties = {"max_shared_mem": target.shared, "multiprocessor_count": target.processors}
         self.utils = SimpleNamespace(
@@ -71,19 +72,19 @@ class NoGPU(DriverBase):  # type: ignore[misc]
 
     @classmethod
     def is_active(cls) -> bool:
-        """Return False: nothing chooses this driver by itself."""
+        """Return False, so that Triton does not select this driver by itself."""
         return False
 
     def get_current_target(self) -> GPUTarget:
-        """Return the target as Triton's backends name it."""
+        """Return the target in the form that Triton's backends take."""
         return GPUTarget(self._target.backend, self._target.arch, self._target.warp)
 
     def get_active_torch_device(self) -> torch.device:
-        """Return the CPU, where the tensors lie."""
+        """Return the CPU, where the tensors are stored."""
         return torch.device("cpu")
 
     def get_current_device(self) -> int:
-        """Return the number of the only device."""
+        """Return the index of the only device."""
         return 0
 
     def get_current_stream(self, device: int) -> int:
@@ -95,12 +96,12 @@ class NoGPU(DriverBase):  # type: ignore[misc]
         return divmod(int(self._target.arch), 10)
 
     def map_python_to_cpp_type(self, ty: str) -> str:
-        """Return any type: no launcher is compiled."""
+        """Return the type unchanged, since no launcher is compiled."""
         return ty
 
     def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Return what stands in the place of Triton's own clock."""
-        return _launched
+        """Return the replacement for Triton's benchmarker."""
+        return _bench
 
     def launcher_cls(self, source: Any, metadata: Any) -> Any:
         """Return a launcher that does nothing."""
@@ -108,19 +109,22 @@ class NoGPU(DriverBase):  # type: ignore[misc]
 
 
 def install(name: str) -> None:
-    """Have Triton compile for the target of this name; call this once, before any kernel runs.
+    """Make Triton compile for the target of this name; call this once, before any launch.
 
-    An autotuner compiles all its configurations, as on a GPU, and takes the first one that fits.
+    An autotuner compiles all its configurations, as on a GPU, and selects the first that fits.
     """
     driver.set_active(NoGPU(TARGETS[name]))
-    Autotuner.do_bench = property(lambda _: _launched)
+    Autotuner.do_bench = property(lambda _: _bench)
 
 
 def warm(whole: bool) -> None:
-    """Do once, before any process is forked, what each one's first compilation would repeat.
+    """Do the work of a first compilation once, before any process is forked.
 
-    Triton imports Gluon and, for the key of whole kernels in its cache, hashes its own 300 MB; a
-    verdict's key does without, see `stop_at_llvm`.
+    Triton imports Gluon and, for the cache key of fully compiled kernels, hashes its own 300 MB.
+    The cache key of a verdict needs no hash; see `stop_at_llvm`.
+
+    Args:
+        whole: Whether kernels will be compiled in full.
     """
     import triton.experimental.gluon.language  # noqa: F401
 
@@ -128,8 +132,8 @@ def warm(whole: bool) -> None:
         cache.triton_key()
 
 
-def _launched(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
-    """Launch a configuration and return the same times for each; one that does not fit raises."""
+def _bench(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
+    """Launch a configuration, which raises if it does not fit; return equal times for all."""
     call()
     return [0.0] * len(quantiles)
 
@@ -141,20 +145,20 @@ HINT = "(?:cacheModifier|evictionPolicy|isVolatile) ="
 UNREAD = re.compile(
     rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|tma_gather|tma_scatter|{HINT}.*{HINT}"
 )
-"""What Triton's passes hand on unread: assembly, the name of a library's function, rows that a
-descriptor gathers, which ptxas has from sm_100 on, and two hints on one access, many pairs of which
-ptxas refuses."""
+"""Code that Triton's passes do not check: inline assembly, the name of a library function, gathers
+and scatters of a descriptor's rows, which ptxas supports from sm_100 on, and two cache hints on one
+access, many pairs of which ptxas rejects."""
 KEY = f"verdict {UNREAD.pattern}"
-"""What these stages make is kept apart from whole kernels, and from what others of them made, in
-Triton's caches."""
+"""Part of the key in Triton's caches, which separates the results of these stages from fully
+compiled kernels and from the results for another pattern."""
 Stages = dict[str, Callable[[Any, dict[str, Any]], Any]]
 
 
 def stop_at_llvm() -> None:
-    """Have kernels for NVIDIA's GPUs compiled as far as a verdict needs; call this once.
+    """Compile kernels for NVIDIA's GPUs only as far as a verdict needs; call this once.
 
-    Triton's cache goes by Triton's version, as all that is kept of verdicts does: each process
-    would read Triton's libraries for their digest, 460 MB in half a second.
+    Triton's cache key contains Triton's version, like the cache of verdicts, instead of a digest of
+    Triton's libraries: each process would hash 460 MB in half a second.
     """
     cache.triton_key = lambda: f"triton {triton.__version__}"
     knobs.runtime.add_stages_inspection_hook = _hook
@@ -162,41 +166,41 @@ def stop_at_llvm() -> None:
 
 
 def _hook(backend: Any = None, stages: Stages | None = None, options: Any = None, *_: Any) -> Any:
-    """Change the stages of one compilation; return their key in the caches where none are given."""
+    """Change the stages of one compilation; if called without stages, return their cache key."""
     if stages is None:
         return KEY, KEY
     if options.maxnreg is None and not options.ptx_options:
-        _cut(stages)
+        _skip_codegen(stages)
     return None
 
 
-def _cut(stages: Stages) -> None:
-    """Leave LLVM and ptxas out, unless the kernel turns out to hold what only they read."""
+def _skip_codegen(stages: Stages) -> None:
+    """Skip LLVM and ptxas unless the kernel contains code that only they read."""
     lower, assemble, link = (stages[name] for name in ("llir", "ptx", "cubin"))
-    whole = False
+    full = False
 
     def llir(module: Any, metadata: dict[str, Any]) -> Any:
-        nonlocal whole
-        whole = bool(UNREAD.search(str(module)))
-        with contextlib.nullcontext() if whole else _unoptimized():
+        nonlocal full
+        full = bool(UNREAD.search(str(module)))
+        with contextlib.nullcontext() if full else _unoptimized():
             return lower(module, metadata)
 
     def ptx(module: Any, metadata: dict[str, Any]) -> Any:
         metadata["name"] = "kernel"
-        return assemble(module, metadata) if whole else ""
+        return assemble(module, metadata) if full else ""
 
     def cubin(module: Any, metadata: dict[str, Any]) -> Any:
-        return link(module, metadata) if whole else b""
+        return link(module, metadata) if full else b""
 
     stages |= {"llir": llir, "ptx": ptx, "cubin": cubin}
 
 
 @contextlib.contextmanager
 def _unoptimized() -> Iterator[None]:
-    """Leave out what LLVM does to a kernel once Triton has made its module."""
-    kept = llvm.optimize_module, llvm.link_extern_libs
+    """Skip LLVM's passes on a kernel, after Triton has built its module."""
+    originals = llvm.optimize_module, llvm.link_extern_libs
     llvm.optimize_module = llvm.link_extern_libs = lambda *_: None
     try:
         yield
     finally:
-        llvm.optimize_module, llvm.link_extern_libs = kept
+        llvm.optimize_module, llvm.link_extern_libs = originals

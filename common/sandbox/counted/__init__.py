@@ -1,1 +1,1 @@
-"""Work counted without doing it: operators by their shapes, kernels by a sample of programs."""
+"""Count work without doing it: operators by their shapes, kernels by a sample of programs."""

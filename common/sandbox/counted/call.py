@@ -1,7 +1,7 @@
-"""One board case at its true shape, counted in a solution's process; a request of the harness.
+"""Count the work of one board case at its true shape, in a solution's process.
 
-torch's operators count by the shapes of what they read and write, and are not computed. Of a
-kernel's launch a sample of programs is run, and counts for all of them.
+PyTorch operators are counted from the shapes of the tensors that they read and write, and are not
+computed. Of each kernel launch, a sample of programs runs and stands for all its programs.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from common.wire import Reply
 
 
 def count(session: Session, case: str) -> Reply:
-    """Count forward and backward of the board case with this name, at its true shape.
+    """Count forward and backward of the named board case, at its true shape.
 
     Returns:
-        By direction the steps of its work, operators and launches in order, those of forward again
-        in `backward`; with a verdict and its reason where the solution fails or does not support
-        the case.
+        The steps (operators and launches, in order) of each direction; those of `backward` begin
+        with forward's. If the solution fails or does not support the case, also a verdict and its
+        reason.
     """
-    found = board_case(session, case)
+    board = board_case(session, case)
     ctypes.CDLL(None).mallopt(-6, 0)  # M_PERTURB: it would touch all memory
     counted: Reply = {}
     try:
-        _count(session, found, counted)
+        _count(session, board, counted)
     except Exception as error:
         counted |= judge(error)
     return counted
@@ -71,7 +71,7 @@ def _count(session: Session, case: Case, counted: Reply) -> None:
             counted["backward"] = steps
 
 
-# --- what torch runs itself -----------------------------------------------------------------------
+# --- PyTorch operators ----------------------------------------------------------------------------
 
 aten = torch.ops.aten
 GATHERS = {
@@ -83,14 +83,14 @@ SCATTERS = {
     aten.index_put_, aten.index_put, aten.index_add_, aten.index_copy_, aten.scatter_,
     aten.scatter_add_, aten.scatter_add, aten.index_add, aten.index_copy, aten.scatter,
 }  # fmt: skip
-"""Operators that write as many elements of their first argument as they are given."""
+"""Operators that write as many elements of their first argument as their source has."""
 
 
 class Operators(ShapeOnlyMode):
-    """Counts every operator that runs inside of it."""
+    """Counts every operator that runs inside this context."""
 
     def __init__(self, add: Callable[[Reply], None], small: int = SMALL) -> None:
-        """Begin without an operator; `add` takes the work of each, as JSON. See `ShapeOnlyMode`."""
+        """Start empty; `add` receives each operator's work as JSON. See `ShapeOnlyMode`."""
         super().__init__(small)
         self._add = add
 
@@ -105,41 +105,45 @@ def _work(
     func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], outputs: Any, result: Any
 ) -> Reply:
     packet = func._overloadpacket
-    written = sum({_place(output): _bytes(output) for output in outputs}.values())
-    changed = {*map(id, written_by(func, args, kwargs))}
-    read = {_place(t): _bytes(t) for t in inputs if not (id(t) in changed and _replaces(packet))}
+    written = sum({_memory_key(output): _bytes(output) for output in outputs}.values())
+    mutated = {*map(id, written_by(func, args, kwargs))}
+    read = {
+        _memory_key(tensor): _bytes(tensor)
+        for tensor in inputs
+        if not (id(tensor) in mutated and _overwrites(packet))
+    }
     if packet in GATHERS:
-        read[_place(inputs[0])] = min(written, _bytes(inputs[0]))
+        read[_memory_key(inputs[0])] = min(written, _bytes(inputs[0]))
     if packet in SCATTERS:
-        given = max(
+        source = max(
             (_bytes(tensor) for tensor in inputs[1:] if tensor.is_floating_point()), default=0
         )
-        read.pop(_place(inputs[0]), None)
-        written = min(written, given or written)
-    count = PRODUCTS.get(packet)
+        read.pop(_memory_key(inputs[0]), None)
+        written = min(written, source or written)
+    count_flops = PRODUCTS.get(packet)
     floating = next((t for t in [*outputs, *inputs] if t.is_floating_point()), None)
     return {
         "step": "operator",
         "operator": str(packet).removeprefix("aten."),
         "read": sum(read.values()),
         "written": written,
-        "flops": int(count(*args, **kwargs, out_val=result)) if count else 0,
+        "flops": int(count_flops(*args, **kwargs, out_val=result)) if count_flops else 0,
         "dtype": str(floating.dtype if floating is not None else "").removeprefix("torch."),
         "plain": _is_plain([*inputs, *outputs]),
     }
 
 
-def _replaces(packet: Any) -> bool:
-    """Return whether the operator overwrites what its changed argument held."""
+def _overwrites(packet: Any) -> bool:
+    """Return whether the operator overwrites its mutated argument without reading it."""
     return packet in (aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_)
 
 
-def _place(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tensor.data_ptr(), tensor.shape, tensor.stride()
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    """Return the bytes of the elements in memory: those that a stride of 0 repeats count once."""
+    """Return a tensor's bytes in memory; elements that a stride of 0 repeats count once."""
     elements = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride or not size else 1
@@ -147,33 +151,33 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 
 def _is_plain(tensors: list[torch.Tensor]) -> bool:
-    """Return whether all tensors have one shape and lie whole in memory, in the same order."""
-    several = [tensor for tensor in tensors if tensor.dim()]
-    first = several[0] if several else None
+    """Return whether all tensors have the same shape and strides and are dense in memory."""
+    blocks = [tensor for tensor in tensors if tensor.dim()]
+    first = blocks[0] if blocks else None
     return all(
         tensor.shape == first.shape  # type: ignore[union-attr]
         and tensor.stride() == first.stride()  # type: ignore[union-attr]
         and torch.ops.aten.is_non_overlapping_and_dense(tensor)
-        for tensor in several
+        for tensor in blocks
     )
 
 
 # --- launches -------------------------------------------------------------------------------------
 
-MOST_WHOLE = 4096
-"""The programs of the largest launch that runs whole because it stores integers."""
+MAX_FULL_LAUNCH = 4096
+"""The most programs of a launch that stores integers, for which all programs have to run."""
 Grid = tuple[int, int, int]
 
 
 class Launches:
-    """The launches of one call, in order."""
+    """Counts the launches of one call, in order."""
 
     def __init__(self, dice: random.Random, add: Callable[[Reply], None]) -> None:
-        """Begin without a launch.
+        """Start with no launches.
 
         Args:
-            dice: Draws the programs.
-            add: Takes the work of each launch, as JSON.
+            dice: The random generator that draws the programs.
+            add: Receives each launch's work as JSON.
         """
         self._dice, self._add = dice, add
         self._loops = Loops()
@@ -181,7 +185,7 @@ class Launches:
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
-        """Count each launch in the place of running it."""
+        """Count launches instead of running them."""
         launches = wrapped(interpreter.GridExecutor, "__call__", self._launch)
         products = wrapped(InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot)
         WATCH.observer = self._traffic
@@ -207,50 +211,50 @@ class Launches:
             "step": "launch",
             "kernel": executor.fn.__name__,
             "grid": grid,
-            "constants": _plain(constants),
+            "constants": _json_constants(constants),
         }
         if sample:
             self._add(described | _options(options) | total(sample, launch.spans))
 
     def _run(self, executor: Any, arguments: Mapping[str, Any]) -> tuple[Sample, Grid]:
-        """Run a sample of the programs, or all of them where they store integers."""
-        given = {
-            name: each if name in executor.constexprs else interpreter._implicit_cvt(each)
-            for name, each in annotated(executor.fn, arguments).items()
+        """Run a sample of the programs, or all of them if they store integers."""
+        converted = {
+            name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
+            for name, value in annotated(executor.fn, arguments).items()
         }
         grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
         sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         programs = math.prod(sizes)
-        run = functools.partial(self._program, functools.partial(executor.fn, **given), sizes)
+        run = functools.partial(self._program, functools.partial(executor.fn, **converted), sizes)
         try:
             sample = self._sample(programs, run)
         except WritesIntegers:
-            if programs > MOST_WHOLE:
+            if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
-            self._loops.whole = True
+            self._loops.run_all = True
             try:
                 sample = [(1.0, run(index)) for index in range(programs)]
             finally:
-                self._loops.whole = False
+                self._loops.run_all = False
         return sample, sizes
 
     def _sample(self, programs: int, run: Callable[[int], Program]) -> Sample:
-        """Run a few programs, and those that tell where neighbours differ; else many."""
+        """Run a few programs, then more where neighbours differ; if all differ, draw many."""
         picked = drawn(programs, PROGRAMS, self._dice)
-        ran = {index: run(index) for index, _ in picked}
-        works = {index: work_of(each) for index, each in ran.items()}
+        results = {index: run(index) for index, _ in picked}
+        works = {index: work_of(program) for index, program in results.items()}
         while (index := between(works, programs)) is not None:
-            if len(ran) == MORE_PROGRAMS:  # no few neighbours: they differ all over the launch
+            if len(results) == MORE_PROGRAMS:  # programs differ all over the launch
                 picked = drawn(programs, MORE_PROGRAMS, self._dice)
                 return [(weight, run(index)) for index, weight in picked]
-            ran[index] = run(index)
-            works[index] = work_of(ran[index])
-            picked = nearest(sorted(ran), programs)
-        return [(weight, ran[index]) for index, weight in picked]
+            results[index] = run(index)
+            works[index] = work_of(results[index])
+            picked = nearest(sorted(results), programs)
+        return [(weight, results[index]) for index, weight in picked]
 
     def _program(self, function: Callable[[], object], sizes: Grid, index: int) -> Program:
-        """Run a program by its place in the order in which a GPU starts them: x is the fastest."""
+        """Run the program at an index of the launch order, in which x changes fastest."""
         x, rest = index % sizes[0], index // sizes[0]
         interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
         work = self._traffic.begin_program()
@@ -261,7 +265,7 @@ class Launches:
 
 @contextlib.contextmanager
 def _running(launch: Launch) -> Iterator[None]:
-    """Have the interpreter's watch hold each address against what the launch may touch."""
+    """Have the interpreter check each address against the memory that the launch may touch."""
     WATCH.launch = launch
     try:
         yield
@@ -272,7 +276,7 @@ def _running(launch: Launch) -> Iterator[None]:
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return what a device function raised, without the interpreter's wrapping of it."""
+    """Return the error that a device function raised, without the interpreter's wrappers."""
     while isinstance(error, interpreter.InterpreterError) and error.__context__ is not None:
         error = error.__context__
     return error
@@ -286,8 +290,8 @@ def _options(options: Mapping[str, Any]) -> Reply:
     }
 
 
-def _plain(constants: Mapping[str, Any]) -> Reply:
-    """Return the constants that JSON has."""
+def _json_constants(constants: Mapping[str, Any]) -> Reply:
+    """Return the constants that JSON can represent."""
     bare = {name: getattr(value, "value", value) for name, value in constants.items()}
     return {
         name: str(value) if isinstance(value, torch.dtype) else value

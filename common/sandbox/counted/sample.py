@@ -1,9 +1,9 @@
-"""The programs and the loop iterations that stand for all of a launch.
+"""Sample the programs and the loop iterations that stand for a whole launch.
 
-Of many programs the first, the last and one drawn from each of equally long stretches between them
-are run, and then those that tell where two neighbours begin to differ. Of a long loop the first
-iteration, the last and two between are run. Each stands for a number of others, its weight: of
-1,000 iterations 0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
+Of many programs, the first, the last and one drawn from each of several equal ranges between them
+run; then more run to locate where neighbours begin to differ. Of a long loop, the first iteration,
+the last and two between run. The weight of a program or an iteration is the number that it stands
+for: of 1,000 iterations, 0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
 """
 
 from __future__ import annotations
@@ -21,34 +21,36 @@ from common.sandbox.interpreter.language import COUNTED, counted_range
 from common.sandbox.interpreter.wrap import wrapped
 
 PROGRAMS = 8
-"""The programs that are run first; they stand for a launch whose programs are alike."""
+"""The number of programs that run first; they stand for a launch whose programs are alike."""
 MORE_PROGRAMS = 32
-"""The most that are run to find where programs differ, and as many where they differ all over."""
+"""The most programs that run to locate differences, and the sample if all programs differ."""
 OPEN = 0.002
-"""The share of a launch's work that may be open between two of its programs that were run."""
+"""The share of a launch's work that may be uncertain between two neighbours of the sample."""
 ITERATIONS = 4
-"""The iterations that stand for a longer loop."""
+"""The number of iterations that stand for a longer loop."""
 
 
 def drawn(total: int, count: int, dice: random.Random) -> list[tuple[int, float]]:
-    """Return programs in order, each with the number of programs that it stands for.
+    """Return program indices in order, each with the number of programs that it stands for.
 
-    For example, 6 of 1,002: 0 and 1001 for themselves, and one of each 250 between for all of them.
+    For example, 6 of 1,002 programs: 0 and 1001 have weight 1, and one program from each of the
+    four ranges of 250 between has weight 250.
     """
     if total <= count:
         return [(index, 1.0) for index in range(total)]
     inner = count - 2
     edges = [1 + step * (total - 2) // inner for step in range(inner + 1)]
-    stretches = itertools.pairwise(edges)
-    middle = [(dice.randrange(first, end), float(end - first)) for first, end in stretches]
+    ranges = itertools.pairwise(edges)
+    middle = [(dice.randrange(first, end), float(end - first)) for first, end in ranges]
     return [(0, 1.0), *middle, (total - 1, 1.0)]
 
 
 def between(works: Mapping[int, float], total: int) -> int | None:
-    """Return the program halfway between the two neighbours that leave the most work open.
+    """Return the program halfway between the two neighbours that leave the most work uncertain.
 
     For example, of 1,000 programs 0 takes 5 and 999 takes 1: the 998 between may take 998 or 4,990,
-    so that 499 is run next. None where no two neighbours leave more than OPEN of the launch's work.
+    so 499 runs next. Return None if no two neighbours leave more than OPEN of the launch's work
+    uncertain.
     """
     order = sorted(works)
     if len(order) == total:
@@ -57,15 +59,15 @@ def between(works: Mapping[int, float], total: int) -> int | None:
         ((after - before - 1) * abs(works[after] - works[before]), (before + after) // 2)
         for before, after in itertools.pairwise(order)
     ]
-    whole = sum(share * works[index] for index, share in nearest(order, total))
-    most, middle = max(gaps, default=(0.0, 0))
-    return middle if most > OPEN * whole else None
+    work = sum(weight * works[index] for index, weight in nearest(order, total))
+    uncertain, middle = max(gaps, default=(0.0, 0))
+    return middle if uncertain > OPEN * work else None
 
 
 def nearest(order: Sequence[int], total: int) -> list[tuple[int, float]]:
-    """Return three programs or more, each with the number that it is the nearest of.
+    """Return the programs of `order`, at least three, each with the number of programs nearest it.
 
-    The first and the last stand for themselves, since the last one often has the rest of a tensor.
+    The first and the last have weight 1, since the last often has the remainder of a tensor.
     """
     inner = [(a + b + 1) / 2 for a, b in itertools.pairwise(order[1:-1])]
     edges = itertools.pairwise([0.0, 1.0, *inner, total - 1.0, float(total)])
@@ -73,7 +75,7 @@ def nearest(order: Sequence[int], total: int) -> list[tuple[int, float]]:
 
 
 def iterations(total: int) -> list[tuple[int, float]]:
-    """Return the iterations of a loop that are run, each with the number that it stands for."""
+    """Return the iterations of a loop that run, each with the number that it stands for."""
     if total <= ITERATIONS:
         return [(index, 1.0) for index in range(total)]
     others = (total - 2) / 2
@@ -81,54 +83,54 @@ def iterations(total: int) -> list[tuple[int, float]]:
 
 
 class Loops:
-    """The loops of the running program, and the number of iterations that the present one is."""
+    """Samples the loops of the running program, and holds the weight of the current iteration."""
 
     def __init__(self) -> None:
-        """Begin outside of any loop."""
+        """Start outside any loop."""
         self.weight = 1.0
-        self.whole = False
-        """Run every iteration, each for itself: the launch runs whole, and may store integers."""
+        self.run_all = False
+        """Run every iteration with weight 1: all programs run, and may store integers."""
 
-    def some(self, values: Sequence[Any]) -> Iterator[Any]:
-        """Yield the values of the iterations that are run."""
+    def sample(self, values: Sequence[Any]) -> Iterator[Any]:
+        """Yield the values of the iterations that run."""
         outer = self.weight
-        picked = [(n, 1.0) for n in range(len(values))] if self.whole else iterations(len(values))
+        picked = [(n, 1.0) for n in range(len(values))] if self.run_all else iterations(len(values))
         try:
-            for index, times in picked:
-                self.weight = outer * times
+            for index, weight in picked:
+                self.weight = outer * weight
                 yield values[index]
         finally:
             self.weight = outer
 
     @contextlib.contextmanager
     def sampled(self) -> Iterator[None]:
-        """Put the sampling in the place of `range` in every kernel and device function called."""
-        changed: list[dict[str, Any]] = []
+        """Replace `range` with a sampling one in every called kernel and device function."""
+        patched_globals: list[dict[str, Any]] = []
 
         def patched(patch: Callable[[Any], Any], function: Any) -> Any:
             scope, names = patch(function), function.__globals__
             for name in ("range", "static_range"):
-                known = getattr(tl, name)
-                if not isinstance(known, _Some):
-                    setattr(tl, name, _Some(self, known))
-            if not isinstance(names.get(COUNTED), _Some):
-                names[COUNTED] = _Some(self, counted_range)
-                changed.append(names)
+                original = getattr(tl, name)
+                if not isinstance(original, _SampledRange):
+                    setattr(tl, name, _SampledRange(self, original))
+            if not isinstance(names.get(COUNTED), _SampledRange):
+                names[COUNTED] = _SampledRange(self, counted_range)
+                patched_globals.append(names)
             return scope
 
         try:
             with wrapped(interpreter, "_patch_lang", patched):
                 yield
         finally:
-            for names in changed:
+            for names in patched_globals:
                 names[COUNTED] = counted_range
 
 
-class _Some:
+class _SampledRange:
     """`tl.range` of the interpreter, sampled."""
 
-    def __init__(self, loops: Loops, whole: Callable[..., Sequence[Any]]) -> None:
-        self._loops, self._whole = loops, whole
+    def __init__(self, loops: Loops, full_range: Callable[..., Sequence[Any]]) -> None:
+        self._loops, self._full_range = loops, full_range
 
     def __call__(self, *bounds: Any, **options: Any) -> Iterator[Any]:
-        return self._loops.some(self._whole(*bounds, **options))
+        return self._loops.sample(self._full_range(*bounds, **options))

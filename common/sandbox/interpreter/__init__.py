@@ -1,1 +1,1 @@
-"""Triton's interpreter, patched where it differs from a GPU and watched where it touches memory."""
+"""Triton's interpreter, with patches where it differs from a GPU and checks of each access."""

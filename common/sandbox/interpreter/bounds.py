@@ -1,9 +1,9 @@
-"""Address checks: every lane's address is held against the tensors that its launch may touch.
+"""Bounds checks: every lane's address must lie in a tensor that its launch may touch.
 
-Those are the launch's arguments, and every live tensor for an address that the kernel loaded (see
-`spans.LoadedPointer`). Triton's interpreter reads and writes wherever a kernel points.
-`watch_memory()` patches its loads, stores and atomics, so that each address is checked first;
-`WATCH` holds what the running launch may touch and logs each access outside of it.
+A launch may touch its arguments and, through an address that the kernel loaded, every live tensor
+(see `spans.LoadedPointer`). Triton's interpreter reads and writes any address without a check.
+`watch_memory()` patches its loads, stores and atomics, so that each address is checked first.
+`WATCH` holds the memory of the running launch and logs each out-of-bounds access.
 """
 
 from __future__ import annotations
@@ -43,38 +43,38 @@ from common.sandbox.interpreter.spans import (
 from common.sandbox.interpreter.wrap import wrap
 
 SHOWN = 6
-"""The integer arguments that a report shows: sizes come first, and strides after them. Where an
-offset wrapped, those of the expression that wrapped stand in their place."""
+"""The number of integer arguments in a report: kernels take sizes first and strides after them. If
+an offset wrapped, the report shows the arguments in the wrapped expression instead."""
 
 
 class OutOfBounds(Exception):
-    """A lane's address lies in no memory that the launch may touch."""
+    """A lane's address lies outside the memory that the launch may touch."""
 
 
 class Launch(NamedTuple):
-    """The launch that runs now."""
+    """The running launch."""
 
     spans: tuple[Span, ...]
     """The memory that its kernel may touch through its arguments."""
     integers: Mapping[str, int]
-    """Its integer arguments by name; no constants of compilation."""
+    """Its integer arguments by name, without constexprs."""
     alive: Callable[[], tuple[Span, ...]]
-    """Returns the memory that it may touch through addresses which it loaded."""
+    """Returns the memory that the kernel may touch through addresses that it loaded."""
     patched: set[Any]
-    """The functions whose language Triton has patched in this launch."""
+    """The functions for which Triton has patched its language in this launch."""
     trace: recorded_trace.RecordedTrace | FaultReplay
-    """The operations of one program, which the others replay."""
+    """The operations of the first program, which the other programs replay."""
     program: TracedProgram | None = None
-    """What runs its programs, if one of them can run once more."""
+    """Runs the programs; None if a program cannot be repeated."""
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
-        """Return whether all addresses lie in one span; each is that of `width` bytes."""
+        """Return whether one span holds `width` bytes at every address."""
         first = int(np.minimum.reduce(addresses, axis=None))
         end = int(np.maximum.reduce(addresses, axis=None)) + width
         return any(span.holds(first, end) for span in self.spans)
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
-        """Return the memory that the pointers may lead to."""
+        """Return the memory that the pointers may point into."""
         return self.alive() if spans.is_loaded(pointers) else self.spans
 
     def outside(
@@ -84,52 +84,52 @@ class Launch(NamedTuple):
 
         Args:
             access: The access.
-            address: The address, of `width` bytes, that lies outside.
+            address: The out-of-bounds address.
             width: The bytes of an element.
-            spans: The memory that it should have led to; the nearest is named.
-            wrapped: The product or sum that wrapped in the address's offset, "" for none.
+            spans: The memory that the access may touch; the text names the nearest span.
+            wrapped: The product or sum in the address's offset that wrapped, "" for none.
         """
         product = wrapped.partition(".py: ")[2]
         names = [name for name in self.integers if re.search(rf"\b{name}\b", product)]
         shown = names if wrapped else [*self.integers][:SHOWN]
         integers = [f"{name}={self.integers[name]}" for name in shown]
-        who = ", ".join((f"program {access.program}", *integers))
-        where = "memory in a launch without tensors"
+        program = ", ".join((f"program {access.program}", *integers))
+        place = "memory in a launch without tensors"
         if spans:
-            where = " of ".join(element(address, width, spans))
-        why = f", since its offset wrapped: {wrapped}" if wrapped else ""
-        return f"{who}: {access.verb} {where}, {access.line}{why}"
+            place = " of ".join(element(address, width, spans))
+        reason = f", since its offset wrapped: {wrapped}" if wrapped else ""
+        return f"{program}: {access.verb} {place}, {access.line}{reason}"
 
 
 class Observer(Protocol):
-    """A watcher of accesses: it looks for conflicts of programs, or counts their traffic."""
+    """An observer of accesses, which looks for conflicting programs or counts traffic."""
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
-        """Begin a launch with these arguments."""
+        """Begin a launch whose arguments span this memory."""
 
     def around(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
-        """Make an access, and return its result."""
+        """Make an access by calling `act`; return its result."""
 
 
 @dataclass
 class Watch:
-    """The memory that the running launch may touch, and the log of accesses outside of it."""
+    """The memory that the running launch may touch, and the log of out-of-bounds accesses."""
 
     inputs: tuple[Span, ...] = ()
     """The graded call's arguments; see `spans_of`."""
     backwards: bool = False
-    """Programs run from the last to the first, since a kernel must not rely on their order."""
+    """Run programs from the last to the first, since a kernel must not rely on their order."""
     launch: Launch | None = None
     log: AccessLog = field(default_factory=AccessLog)
     observer: Observer | None = None
-    """What is told of each access, if anything."""
+    """Receives each access, if set."""
     traces: recorded_trace.TraceCache = field(default_factory=recorded_trace.TraceCache)
     """The traces of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
-        """Begin a graded call with these arguments; return the log that it fills."""
+        """Begin a graded call with these arguments; return the log of its accesses."""
         self.backwards = backwards
         self.inputs = tuple(extent(name, tensor) for name, tensor in tensors.items())
         self.log, self.observer = AccessLog(), None
@@ -139,8 +139,9 @@ class Watch:
         """Check the addresses of all active lanes.
 
         Raises:
-            OutOfBounds: A lane leaves the launch's memory. The log keeps it as well, since a
-                solution may swallow the exception.
+            OutOfBounds: An address lies outside the launch's memory. The log keeps the fault too,
+                since a solution may swallow the exception.
+            ReplayFailed: The same, while the program is replayed from a trace.
         """
         if self.launch is None or self.within(pointers, mask):
             return
@@ -151,56 +152,56 @@ class Watch:
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
         if outside.any():
             address = int(addresses[outside].flat[0])
-            if self.launch.trace.replaying:  # the kernel's Python comes to it again, and says where
+            if self.launch.trace.replaying:  # the kernel's Python repeats it with a line number
                 self.log.add("")
-                raise recorded_trace.LeftTrace(address)
-            origins, wrapped = self._comes_of(address, pointers, mask)
+                raise recorded_trace.ReplayFailed(address)
+            origins, wrapped = self._explain(address, pointers, mask)
             spans = tuple(span for span in spans if span.name in origins) or spans
             fault = self.launch.outside(Access.now(verb), address, width, spans, wrapped)
             self.log.add(fault)
             raise OutOfBounds(fault)
 
-    def _comes_of(
+    def _explain(
         self, address: int, pointers: TensorHandle, mask: np.ndarray | None
     ) -> tuple[Collection[str], str]:
-        """Return the arguments that an address outside was made of, and what its offset wrapped in.
+        """Return the arguments that an out-of-bounds address comes from, and its offset's wrap.
 
-        A wrap is named only if all lanes would lie inside without it.
+        The wrap is "" unless all lanes would be in bounds without it.
         """
         launch = self.launch
         assert launch
         if not launch.program or spans.is_loaded(pointers):
             return (), ""
-        look = FaultReplay(launch.program.arguments)
-        self.launch = launch._replace(trace=look)
+        replay = FaultReplay(launch.program.arguments)
+        self.launch = launch._replace(trace=replay)
         try:
-            found = look.finds(launch.program.again, address)
+            reproduced = replay.finds(launch.program.again, address)
         finally:
             self.launch = launch
-        if not found:
+        if not reproduced:
             return (), ""
-        wrap = look.wrap
+        wrap = replay.wrap
         if wrap and self.within(TensorHandle(wrap.wide.data, pointers.dtype), mask):
-            return look.origins, wrap.words
-        return look.origins, ""
+            return replay.origins, wrap.words
+        return replay.origins, ""
 
     def within(self, pointers: TensorHandle, mask: np.ndarray | None) -> bool:
-        """Return whether the addresses of all active lanes lie in one tensor of the launch."""
+        """Return whether the addresses of all active lanes lie in the same tensor of the launch."""
         assert self.launch
         addresses, width = pointers.data, width_of(pointers)
-        # switched-off lanes too, as in most launches
+        # in most launches masked lanes are in bounds too, and the mask need not be applied
         if not addresses.size or self.launch.holds(addresses, width):
             return True
         addresses = active(pointers, mask)
         return not addresses.size or self.launch.holds(addresses, width)
 
     def rest(self, count: int) -> bool:
-        """Run all programs of the launch but so many together; return whether they ran."""
+        """Run the programs after the first `count` vectorized; return whether they ran."""
         if self.launch is None:  # the kernel replaced it, which is a fault
             return False
         sizes = interpreter.interpreter_builder.grid_dim
-        places = np.arange(count, math.prod(sizes))
-        programs = np.stack(np.unravel_index(places, sizes), axis=1)
+        indices = np.arange(count, math.prod(sizes))
+        programs = np.stack(np.unravel_index(indices, sizes), axis=1)
         if self.backwards:
             programs = np.array(sizes) - 1 - programs
         assert isinstance(self.launch.trace, recorded_trace.RecordedTrace)
@@ -209,7 +210,7 @@ class Watch:
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
-        """Make an access whose addresses are checked first."""
+        """Check an access's addresses, then make the access."""
         self.check(verb, pointers, mask)
         return self.observer.around(verb, pointers, mask, act) if self.observer else act()
 
@@ -233,19 +234,17 @@ def _watch_accesses() -> None:
 
 
 def _load(method: Method, builder: Any, ptrs: Any, mask: Any, *args: Any, **named: Any) -> Any:
-    act = functools.partial(method, builder, ptrs, _handle(mask), *args, **named)
+    act = functools.partial(method, builder, ptrs, _mask_handle(mask), *args, **named)
     return WATCH.access(READS, ptrs, bare(mask), act)
 
 
 def _store(method: Method, builder: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
-    act = functools.partial(method, builder, ptrs, value, _handle(mask), *args)
+    act = functools.partial(method, builder, ptrs, value, _mask_handle(mask), *args)
     return WATCH.access(WRITES, ptrs, bare(mask), act)
 
 
-def _rmw(
-    method: Method, builder: Any, kind: Any, ptr: Any, value: Any, mask: Any, *args: Any
-) -> Any:
-    act = functools.partial(method, builder, kind, ptr, value, mask, *args)
+def _rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, mask: Any, *args: Any) -> Any:
+    act = functools.partial(method, builder, op, ptr, value, mask, *args)
     return WATCH.access(ATOMIC, ptr, mask.data, act)
 
 
@@ -265,7 +264,7 @@ def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
 
 
 _LAUNCHING = threading.Lock()
-"""Held by the one thread that interprets: the interpreter keeps a launch in globals of its own."""
+"""Lets one thread interpret at a time: the interpreter keeps a launch in its own globals."""
 
 
 def _watch_launches() -> None:
@@ -276,17 +275,17 @@ def _watch_launches() -> None:
 def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any) -> None:
     with _LAUNCHING:
         arguments, launch = begin_launch(executor, args, options)
-        # as on a GPU: the interpreter would hand over tensors in the place of numbers
+        # `grid` gets numbers, as on a GPU; the interpreter would pass tensors
         grid = executor.grid
         executor.grid = tuple(grid(arguments) if callable(grid) else grid)
         key = recorded_trace.key_of(executor.fn, arguments, executor.constexprs)
-        if not WATCH.observer:  # the line of an access is known while the kernel's own Python runs
-            taken = WATCH.traces.take(key)
-            executor.fn = program = TracedProgram(executor.fn, taken, key is not None, WATCH.rest)
-            launch = launch._replace(trace=taken, program=program)
+        if not WATCH.observer:  # an observer needs each access's line, which a replay does not have
+            trace = WATCH.traces.take(key)
+            executor.fn = program = TracedProgram(executor.fn, trace, key is not None, WATCH.rest)
+            launch = launch._replace(trace=trace, program=program)
         WATCH.launch = launch
         try:
-            with np.errstate(all="ignore"):  # a GPU does not warn of a NaN either
+            with np.errstate(all="ignore"):  # a GPU does not warn about a NaN either
                 run(executor, **annotated(executor.fn, arguments))
             if isinstance(launch.trace, recorded_trace.RecordedTrace):
                 WATCH.traces.keep(key, launch.trace)
@@ -299,12 +298,12 @@ def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any)
 def begin_launch(
     executor: Any, args: Sequence[Any], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], Launch]:
-    """Return the arguments by name of a launch with these options, and what it may touch."""
+    """Return a launch's arguments by name, and the launch with the memory that it may touch."""
     named = {name: value for name, value in options.items() if name in executor.arg_names}
     arguments = inspect.getcallargs(executor.fn, *args, **named)
     inputs = WATCH.inputs
     spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
-    live = functools.cache(functools.partial(alive, spans, inputs))
+    cached_alive = functools.cache(functools.partial(alive, spans, inputs))
     integers = {
         name: value
         for name, value in arguments.items()
@@ -312,7 +311,8 @@ def begin_launch(
     }
     if WATCH.observer:
         WATCH.observer.begin_launch(spans)
-    return arguments, Launch(spans, integers, live, set(), recorded_trace.RecordedTrace())
+    trace = recorded_trace.RecordedTrace()
+    return arguments, Launch(spans, integers, cached_alive, set(), trace)
 
 
 def _set_program(method: Callable[..., None], builder: Any, *program: int) -> None:
@@ -321,5 +321,5 @@ def _set_program(method: Callable[..., None], builder: Any, *program: int) -> No
     method(builder, *program)
 
 
-def _handle(mask: Any) -> TensorHandle:
+def _mask_handle(mask: Any) -> TensorHandle:
     return mask if isinstance(mask, TensorHandle) else TensorHandle(mask, tl.int1)

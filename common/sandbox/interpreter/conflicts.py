@@ -1,7 +1,7 @@
 """Conflicts: two programs of one launch, one of which changes an element that the other touches.
 
-The order of such programs shows in the result. Only a case whose result differs between two orders
-is run once more to look for them, since every element of every access is then looked up.
+The result depends on the order of conflicting programs. Since every element of every access has to
+be looked up, the search runs only in a case whose result differs between two orders.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from common.sandbox.interpreter.fault_replay import kernel_line
 from common.sandbox.interpreter.spans import Span, active, element, width_of
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"
-"""The verbs of accesses."""
+"""The verb for each type of access."""
 
 
 class Access(NamedTuple):
@@ -30,25 +30,25 @@ class Access(NamedTuple):
 
     @classmethod
     def now(cls, verb: str) -> Access:
-        """Return the access that the running program makes."""
+        """Return the access that the running program is about to make."""
         builder = interpreter.interpreter_builder
-        sizes = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
-        return cls(builder.grid_idx[:sizes], verb, kernel_line())
+        rank = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
+        return cls(builder.grid_idx[:rank], verb, kernel_line())
 
 
 class Conflicts:
-    """The first conflict of a call, an atomic one only where there is no other.
+    """The first conflict of a call; a conflict of two atomics only if there is no other.
 
-    Only the rounding of an atomic sum, or a ticket, depends on the order of atomics.
+    The order of atomics changes only the rounding of a sum, or the result of a ticket counter.
     """
 
     def __init__(self) -> None:
-        """Begin without a launch."""
+        """Begin with no launch."""
         self._plain = self._atomic = ""
         self.begin_launch(())
 
     def begin_launch(self, spans: Sequence[Span]) -> None:
-        """Forget all accesses: a launch begins when the one before has ended."""
+        """Forget all accesses: a launch begins after the previous launch has ended."""
         self._spans = spans
         self._read: dict[int, Access] = {}  # programs run one by one: the first reader is enough
         self._written: dict[int, Access] = {}
@@ -62,7 +62,7 @@ class Conflicts:
     def around(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
-        """Make an access; a write that changes nothing disturbs no earlier access."""
+        """Make an access; ignore the conflicts of a write that leaves the bytes unchanged."""
         access, width = Access.now(verb), width_of(pointers)
         addresses = active(pointers, mask).ravel().tolist()
         if verb == READS:
@@ -72,8 +72,8 @@ class Conflicts:
             return act()
         before = [ctypes.string_at(address, width) for address in addresses]
         result = act()
-        for address, was in zip(addresses, before, strict=True):
-            if ctypes.string_at(address, width) != was:
+        for address, content in zip(addresses, before, strict=True):
+            if ctypes.string_at(address, width) != content:
                 for accesses in (self._written, self._read):
                     self._compare(accesses.get(address), access, address, width)
                 self._changed[address] = access
@@ -81,19 +81,19 @@ class Conflicts:
         return result
 
     def _compare(self, earlier: Access | None, access: Access, address: int, width: int) -> None:
-        """Keep two accesses to one element if they are the first ones by different programs."""
+        """Record two programs' accesses to an element if this is the first conflict of its kind."""
         if self._plain or earlier is None or earlier.program == access.program:
             return
-        text = _text(earlier, access, element(address, width, self._spans)[0])
+        text = _describe(earlier, access, element(address, width, self._spans)[0])
         if earlier.verb == access.verb == ATOMIC:
             self._atomic = self._atomic or text
         else:
             self._plain = text
 
 
-def _text(one: Access, other: Access, what: str) -> str:
-    if (one.verb, one.line) == (other.verb, other.line):
-        verb = one.verb.removesuffix("s")
-        return f"programs {one.program} and {other.program} both {verb} {what}, {one.line}"
-    then = f"which program {other.program} {other.verb}, {other.line}"
-    return f"program {one.program} {one.verb} {what}, {one.line}, {then}"
+def _describe(first: Access, second: Access, place: str) -> str:
+    if (first.verb, first.line) == (second.verb, second.line):
+        verb = first.verb.removesuffix("s")
+        return f"programs {first.program} and {second.program} both {verb} {place}, {first.line}"
+    then = f"which program {second.program} {second.verb}, {second.line}"
+    return f"program {first.program} {first.verb} {place}, {first.line}, {then}"

@@ -1,9 +1,9 @@
-"""The log of accesses outside, and a second look at one: which pointer, and what wrapped.
+"""The log of out-of-bounds accesses, and a rerun that explains one: its argument, and any wrap.
 
-An address tells neither the argument that it was made of nor that its offset left 32 bits. So the
-kernel's Python runs once more, up to the same access, and each operation's result keeps the
-arguments that it points into and, after a product or sum that its type cannot hold, the values
-that it would have had. Nothing of this costs a kernel that keeps to its tensors.
+An address shows neither the argument that it was computed from nor an overflow of its 32-bit
+offset. So the kernel's Python runs again up to the same access. During the rerun, each result
+records the arguments that it points into and, after a product or sum that overflows its type, the
+values without the overflow. A kernel without out-of-bounds accesses does not pay for this.
 """
 
 from __future__ import annotations
@@ -22,65 +22,65 @@ import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
 from common import source
-from common.sandbox.interpreter.recorded_trace import NAMES, LeftTrace, Method, handles
+from common.sandbox.interpreter.recorded_trace import NAMES, Method, ReplayFailed, handles
 
 SIGNS = {"create_add": "+", "create_sub": "-", "create_mul": "*"}
-"""The operations that an integer may wrap in."""
-KEEPING = re.compile(
+"""The operations in which an integer may wrap, and their signs in a report."""
+REPEATABLE = re.compile(
     "create_(add|sub|mul|addptr|int_cast|splat|expand_dims|broadcast|reshape|trans)"
 )
-"""Operations on offsets that would be right on the values which did not wrap."""
+"""The operations on offsets that can be repeated on the values without the wrap."""
 
 
 class Wrap(NamedTuple):
-    """A product or sum that left its type."""
+    """A product, sum or difference that overflowed its type."""
 
     words: str
     """For example `70000 * 45000 does not fit int32, line 33 of rope.py: row * stride`."""
     wide: TensorHandle
-    """The values without the wrap: offsets, or what became of them, such as addresses."""
+    """The values without the wrap: the offsets, or values computed from them, such as addresses."""
 
 
 class FaultReplay:
-    """Stand-in for a launch's trace while one of its programs runs once more."""
+    """Stand-in for a launch's trace while one of its programs runs again."""
 
     replaying = True
-    """An access outside ends it."""
+    """An out-of-bounds access raises `ReplayFailed`, which ends the rerun."""
 
     def __init__(self, arguments: Mapping[str, Any]) -> None:
-        """Name the pointers among a kernel's arguments."""
+        """Label each pointer argument of the kernel as its own origin."""
         self.listening = False
-        self._left: int | None = None
-        """The address of the access that ended it."""
+        self._fault_address: int | None = None
+        """The address of the access that ended the rerun."""
         self.pointers: Any = None
-        """What the latest access was asked with: pointers, or a block pointer or descriptor."""
+        """The latest access's operand: pointers, a block pointer or a descriptor."""
         for name, value in arguments.items():
-            for whole, handle in _pointers(name, value):
-                handle.origins = frozenset({whole})
+            for span_name, handle in _pointers(name, value):
+                handle.origins = frozenset({span_name})
 
     def finds(self, program: Callable[[], object], address: int) -> bool:
-        """Run the program; return whether the first access outside is at this address again."""
+        """Run the program; return whether its first out-of-bounds access has this address again."""
         self.listening = True
-        with contextlib.suppress(Exception):  # Left, as Triton wraps it; or memory has changed
+        with contextlib.suppress(Exception):  # ReplayFailed, wrapped by Triton, or changed memory
             program()
         self.listening = False
-        return self._left == address
+        return self._fault_address == address
 
     @property
     def origins(self) -> frozenset[str]:
-        """The arguments that the latest access points into, as far as they are known."""
+        """The arguments that the latest access points into, as far as known."""
         return _origins(self.pointers)
 
     @property
     def wrap(self) -> Wrap | None:
-        """The product or sum that the latest access's offset wrapped in."""
+        """The product or sum that wrapped in the latest access's offset."""
         return getattr(self.pointers, "wrap", None)
 
     def call(self, method: Method, effect: bool, args: tuple[Any, ...], named: Any) -> Any:
-        """Return the result of an operation, with what it comes of.
+        """Return the result of an operation, labelled with its origins and its wrap.
 
         Raises:
-            Left: An access leaves its tensors, or an atomic operation would be made twice.
+            ReplayFailed: An access is out of bounds, or an atomic operation has been repeated.
         """
         self.listening = False
         try:
@@ -88,27 +88,27 @@ class FaultReplay:
                 self.pointers = next((handle for arg in args for handle in handles(arg)), None)
             result = method(*args, **named)
             if "atomic" in NAMES[method]:
-                raise LeftTrace
+                raise ReplayFailed
             if not effect:
-                self._follow(method, args, result)
+                self._label(method, args, result)
             return result
-        except LeftTrace as left:
-            self._left = left.address
+        except ReplayFailed as failure:
+            self._fault_address = failure.address
             raise
         finally:
             self.listening = True
 
-    def _follow(self, method: Method, args: tuple[Any, ...], result: Any) -> None:
-        operands = [each for arg in args for each in handles(arg)]
+    def _label(self, method: Method, args: tuple[Any, ...], result: Any) -> None:
+        operands = [handle for arg in args for handle in handles(arg)]
         origins = frozenset[str]().union(*map(_origins, operands))
         for handle in handles(result):
             handle.origins = origins
-        if KEEPING.fullmatch(NAMES[method]) and isinstance(result, TensorHandle):
+        if REPEATABLE.fullmatch(NAMES[method]) and isinstance(result, TensorHandle):
             result.wrap = _wrap(method, args, operands, result)
 
 
 def _pointers(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the handles of an argument's pointers by the names of their spans."""
+    """Yield the handles of an argument's pointers, each with the name of its span."""
     if isinstance(value, tuple | tl.tuple):
         for index, part in enumerate(value):
             yield from _pointers(f"{name}[{index}]", part)
@@ -119,14 +119,14 @@ def _pointers(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _origins(handle: Any) -> frozenset[str]:
-    found: frozenset[str] = getattr(getattr(handle, "base", handle), "origins", frozenset())
-    return found
+    origins: frozenset[str] = getattr(getattr(handle, "base", handle), "origins", frozenset())
+    return origins
 
 
 def _wrap(
     method: Method, args: tuple[Any, ...], operands: Iterable[Any], result: TensorHandle
 ) -> Wrap | None:
-    """Return what an operation's result, or one of its operands before, wrapped in."""
+    """Return the result's new wrap, or an operand's earlier wrap with the values updated."""
     earlier: Wrap | None = next(
         filter(None, (getattr(operand, "wrap", None) for operand in operands)), None
     )
@@ -149,7 +149,7 @@ def _wrap(
 
 
 def _widened(operand: Any) -> Any:
-    """Return an integer in 64 bits, without an earlier wrap; a pointer or a shape as it is."""
+    """Return an integer in 64 bits, without an earlier wrap; return any other operand unchanged."""
     if not isinstance(operand, TensorHandle):
         return operand
     if wrap := getattr(operand, "wrap", None):
@@ -163,9 +163,9 @@ def _widened(operand: Any) -> Any:
 
 
 class AccessLog:
-    """The accesses of one graded call that left their tensors.
+    """The out-of-bounds accesses of one graded call.
 
-    A solution that empties the list of faults is found out, since a counter runs beside it.
+    A separate counter reveals a solution that empties the list of faults.
     """
 
     def __init__(self) -> None:
@@ -179,18 +179,18 @@ class AccessLog:
         next(self.tally)
 
     def fault(self) -> str | None:
-        """Return the first fault, if there is one; call this once, at the end."""
+        """Return the first fault, or None; call this once, at the end of the call."""
         if not next(self.tally):
             return None
         return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
 _NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
-"""The folders of Triton and of this package, whose frames stand between a check and a kernel."""
+"""The folders of Triton and this package, whose frames lie between a check and the kernel."""
 
 
 def kernel_line() -> str:
-    """Return the kernel's line that runs now: `line 12 of rope.py: tl.store(...)`."""
+    """Return the kernel's running line: `line 12 of rope.py: tl.store(...)`."""
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
         frame = frame.f_back

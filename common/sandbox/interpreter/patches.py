@@ -1,6 +1,6 @@
-"""Patches for Triton's interpreter where it does not do what a GPU does.
+"""Patches for Triton's interpreter where its results differ from a GPU's.
 
-Only a worker that interprets calls `install`. Each patch that changes a value has a test in
+Only a worker that interprets kernels calls `install`. Each patch that changes a value has a test in
 `tests/sandbox/` that fails once Triton no longer needs the patch.
 """
 
@@ -43,35 +43,35 @@ def install() -> None:
     speed.install()
     _patch_reductions()
     _patch_libdevice()
-    _refuse_the_rest()
+    _refuse_missing_operations()
     watch_memory()
 
 
-# --- Triton's own functions, such as tl.sum: compiled ones until here ------------------------
+# --- Triton's own functions, such as tl.sum, which are compiled functions at import ---------------
 
 
 def _interpret_library() -> None:
-    own = [module for name, module in sys.modules.items() if name.partition(".")[0] == "triton"]
-    made: dict[int, interpreter.InterpretedFunction] = {}
-    for module in own:
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "triton"]
+    interpreted: dict[int, interpreter.InterpretedFunction] = {}
+    for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, JITFunction):
-                if id(value) not in made:
-                    made[id(value)] = interpreter.InterpretedFunction(value.fn)
-                setattr(module, name, made[id(value)])
+                if id(value) not in interpreted:
+                    interpreted[id(value)] = interpreter.InterpretedFunction(value.fn)
+                setattr(module, name, interpreted[id(value)])
     for value in list(vars(tl.tensor).values()):
         if isinstance(value, JITFunction):
-            tl.core._tensor_member_fn(made[id(value)])
+            tl.core._tensor_member_fn(interpreted[id(value)])
 
 
 # --- low heap addresses come as 32-bit integers, which numpy cannot view as uint64 ----------------
 
 
-def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, kind: Any) -> TensorHandle:
+def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
     if source.data.itemsize < 8:
         data = source.data.view(f"u{source.data.itemsize}").astype(np.uint64)
         source = TensorHandle(data, tl.uint64)
-    return method(builder, source, kind)
+    return method(builder, source, dtype)
 
 
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------
@@ -92,7 +92,7 @@ def to_bfloat16(values: np.ndarray) -> np.ndarray:
 def _is_bfloat16(value: Any) -> bool:
     return (
         isinstance(value, TensorHandle)
-        and value.data.dtype.char == "H"  # uint16; first, since Triton's types compare by names
+        and value.data.dtype.char == "H"  # uint16; first, since Triton's types compare slowly
         and value.dtype.scalar == tl.bfloat16
     )
 
@@ -125,12 +125,12 @@ def _cast(
         return TensorHandle(to_bfloat16(values), tl.bfloat16)
     # a comparison of int32 gives a handle of int32 that holds booleans
     if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
-        return TensorHandle(src.data, src.dtype)  # a trace takes each result for a new handle
+        return TensorHandle(src.data, src.dtype)  # a trace needs a new handle for each result
     return method(builder, src, dst_type, *rounding)
 
 
 def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
-    """Let reductions and scans accumulate in float32, as `tl.sum` does on a GPU."""
+    """Accumulate reductions and scans of bfloat16 in float32, as `tl.sum` does on a GPU."""
     inputs = input if isinstance(input, tuple) else (input,)
     if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in inputs):
         return method(self, input)
@@ -144,16 +144,16 @@ def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
 
 
 def _tensor(handle: TensorHandle, like: tl.core.tensor) -> tl.core.tensor:
-    """Return a tensor of this handle, a block or a scalar as `like` is."""
+    """Return a tensor with this handle: a block if `like` is a block, otherwise a scalar."""
     if not like.type.is_block():
         return tl.core.tensor(handle, handle.dtype)
     return tl.core.tensor(handle, tl.block_type(handle.dtype, list(handle.data.shape)))
 
 
-def _atomic_rmw(method: Method, builder: Any, kind: Any, ptr: Any, value: Any, *args: Any) -> Any:
+def _atomic_rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
     if _is_bfloat16(value):
         raise NotImplementedError("the interpreter has no atomics on bfloat16")
-    return method(builder, kind, ptr, value, *args)
+    return method(builder, op, ptr, value, *args)
 
 
 def _patch_bfloat16() -> None:
@@ -162,7 +162,7 @@ def _patch_bfloat16() -> None:
         wrap(builder, name, _through_float32)
     for name in ("cast_impl", "create_fp_to_fp"):
         wrap(builder, name, _cast)
-    # tl.full of bfloat16 calls this, which the interpreter lacks
+    # tl.full of bfloat16 calls this method, which the interpreter lacks
     builder.get_bf16 = lambda self, value: TensorHandle(
         to_bfloat16(np.array([value], dtype=np.float32)), tl.bfloat16
     )
@@ -192,16 +192,16 @@ def _dot(
 
 
 def _bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
-    return [0.0]  # equal times: the first configuration that is left once some are pruned
+    return [0.0]  # equal times select the first configuration after pruning
 
 
 # --- torch.compile, which cannot trace the interpreter --------------------------------------------
 
 
 def _leave_launches_out_of_graphs() -> None:
-    """Break a graph at the launch of a kernel, which then runs as plain Python."""
-    for kind in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
-        kind.run = graphs.leave_out(_reject_fake_tensors(kind.run), IN_A_GRAPH)
+    """Break torch.compile's graph at each launch, so that the kernel runs as plain Python."""
+    for launcher in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
+        launcher.run = graphs.leave_out(_reject_fake_tensors(launcher.run), IN_A_GRAPH)
 
 
 def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,14 +209,14 @@ def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(run)
     def launch(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(each, FakeTensor) for each in (*args, *kwargs.values())):
+        if any(isinstance(arg, FakeTensor) for arg in (*args, *kwargs.values())):
             raise NotImplementedError(IN_A_GRAPH)
         return run(*args, **kwargs)
 
     return launch
 
 
-# --- operations that the interpreter lacks, where it would fail or return None --------------------
+# --- operations that the interpreter lacks, for which it would fail or return None ----------------
 
 
 _EXTRA = extra.__name__
@@ -226,50 +226,49 @@ class Lacking(AttributeError, NotImplementedError):
     """An operation that the interpreter does not have."""
 
 
-def _refuse_the_rest() -> None:
+def _refuse_missing_operations() -> None:
     loaded = [module for name, module in sys.modules.items() if name.startswith(_EXTRA)]
-    for module in (*loaded, extra.cuda, extra.hip):  # Triton loads these two twice
+    for module in (*loaded, extra.cuda, extra.hip):  # Triton loads cuda and hip twice
         for name, function in list(vars(module).items()):
             if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
                 setattr(module, name, _replacement(name, function))
     JITFunction.run = _refusal("a kernel of Gluon, or one that is not triton.jit's")
     TritonSemantic.dot_scaled = _refusal("tl.dot_scaled")
-    InterpreterBuilder.__getattr__ = _lacks
+    InterpreterBuilder.__getattr__ = _raise_lacking
 
 
 def _replacement(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    if name.startswith("gdc_"):  # they order launches, of which one has ended when the next begins
-        return _nothing
+    if name.startswith("gdc_"):  # they order overlapping launches; here launches never overlap
+        return _do_nothing
     return _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
 
 
-def _refusal(what: str) -> Callable[..., Any]:
+def _refusal(operation: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"the interpreter cannot run {what}")
+        raise NotImplementedError(f"the interpreter cannot run {operation}")
 
     return refuse
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """Do nothing."""
 
 
-def _lacks(self: Any, name: str) -> Any:
+def _raise_lacking(self: Any, name: str) -> Any:
     raise Lacking(f"the interpreter has no {name}")
 
 
 # --- functions of libdevice -----------------------------------------------------------------------
 
-# Triton itself chooses a function's symbol and its result's type by the types of the arguments, as
-# for a GPU.
+# Triton selects a function's symbol and result type from the argument types, as for a GPU.
 
-SAME = (
+SAME_NAMES = (
     "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh exp exp2 expm1 fabs "
     "floor fmod hypot isfinite isinf isnan ldexp log log10 log1p log2 nextafter pow rint signbit "
     "sin sinh sqrt tan tanh trunc"
 ).split()
-"""The functions that have NumPy's name."""
-OTHERS: dict[str, Callable[..., Any]] = {
+"""The functions with the same name in NumPy."""
+OTHER_NAMES: dict[str, Callable[..., Any]] = {
     "erf": interpreter.np_erf_fp64,
     "fdivide": np.divide,
     "finite": np.isfinite,
@@ -286,22 +285,22 @@ ROUNDED: dict[str, Callable[..., Any]] = {
     "div": np.divide,
     "mul": np.multiply,
     "rcp": np.reciprocal,
-    "rsqrt": OTHERS["rsqrt"],
+    "rsqrt": OTHER_NAMES["rsqrt"],
     "sqrt": np.sqrt,
     "sub": np.subtract,
 }
-"""The functions with `_rn` in their name, which round to nearest, as NumPy does."""
+"""The functions with `_rn` in their name, which round to nearest like NumPy."""
 SYMBOLS = {
-    f"__nv_{start}{name}{kind}": function
-    for name, function in ({name: getattr(np, name) for name in SAME} | OTHERS).items()
-    for start in ("", "fast_")
-    for kind in ("", "f", "d")
-} | {f"__nv_{kind}{name}_rn": function for name, function in ROUNDED.items() for kind in "fd"}
-"""NumPy's functions by libdevice's symbols; some of the symbols do not exist."""
+    f"__nv_{prefix}{name}{suffix}": function
+    for name, function in ({name: getattr(np, name) for name in SAME_NAMES} | OTHER_NAMES).items()
+    for prefix in ("", "fast_")
+    for suffix in ("", "f", "d")
+} | {f"__nv_{prefix}{name}_rn": function for name, function in ROUNDED.items() for prefix in "fd"}
+"""NumPy's functions by libdevice's symbols; some of these symbols do not exist in libdevice."""
 
 
 def _patch_libdevice() -> None:
-    """Compute the functions of libdevice by NumPy."""
+    """Compute the functions of libdevice with NumPy."""
     InterpreterBuilder.create_extern_elementwise = _libdevice_result
     for name, function in list(vars(cuda.libdevice).items()):
         if tl.core.is_builtin(function):
@@ -315,7 +314,7 @@ def _libdevice_result(
     path: str,
     symbol: str,
     operands: Sequence[TensorHandle],
-    kind: Any,
+    dtype: Any,
     pure: bool,
 ) -> TensorHandle:
     """Return the result of a libdevice function for each element."""
@@ -323,89 +322,88 @@ def _libdevice_result(
         name = symbol.replace("__nv_", "libdevice.")
         raise NotImplementedError(f"the interpreter cannot run {name}")
     result = SYMBOLS[symbol](*(operand.data for operand in operands))
-    return TensorHandle(result.astype(interpreter._get_np_dtype(kind)), kind.scalar)
+    return TensorHandle(result.astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
 
 
 # --- reductions and scans of several tensors ------------------------------------------------------
 
-# Triton's interpreter calls the function for one element after the other; `tl.flip` and `tl.sort`
-# are many such reductions. Triton takes the function for associative. So one call combines all
-# pairs of neighbours, and the next all pairs of the results: ten calls for 1,024 elements. Where
-# the function decides on a value, which a block does not have, Triton's own way is taken.
+# Triton's interpreter calls the combine function once per element; `tl.flip` and `tl.sort` consist
+# of many reductions. Since Triton assumes that the function is associative, one call combines all
+# pairs of neighbours, and the next call all pairs of results: ten calls for 1,024 elements. If the
+# function branches on a value, which fails for a block, Triton's own implementation runs instead.
 
 Arrays = list[np.ndarray]
-"""The arrays that are reduced together, the axis in front."""
+"""The arrays of one reduction, with the reduced axis first."""
 _COMBINING: list[Any] = []
-"""The reduction or scan whose function runs on blocks now, if any."""
+"""The reductions and scans whose combine function is running on blocks."""
 
 
 def _patch_reductions() -> None:
-    """Combine blocks in place of single elements, where the function allows."""
-    wrap(
-        interpreter.ReduceOps, "generic_reduce", functools.partial(_or_by_elements, _reduce_arrays)
-    )
-    wrap(interpreter.ScanOps, "generic_scan", functools.partial(_or_by_elements, _scan_arrays))
+    """Combine blocks instead of single elements if the function allows it."""
+    wrap(interpreter.ReduceOps, "generic_reduce", functools.partial(_with_fallback, _reduce_arrays))
+    wrap(interpreter.ScanOps, "generic_scan", functools.partial(_with_fallback, _scan_arrays))
     wrap(interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks)
 
 
-def _or_by_elements(
-    ours: Callable[..., Any], theirs: Callable[..., Any], self: Any, input: Any
+def _with_fallback(
+    blockwise: Callable[..., Any], elementwise: Callable[..., Any], self: Any, input: Any
 ) -> Any:
     try:
-        return ours(self, input)
-    except Exception:  # Triton's way raises the function's own again
-        return theirs(self, input)
+        return blockwise(self, input)
+    except Exception:  # Triton's own implementation raises the function's exceptions again
+        return elementwise(self, input)
 
 
 def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Raise at the truth value of a block while blocks are combined; Triton returns True."""
+    """Raise if a combine function reads the truth value of a block; Triton returns True."""
     patch(tensor, scope)
-    theirs = tensor.__bool__
+    original = tensor.__bool__
 
     def truth(self: Any) -> bool:
         if _COMBINING and self.type.is_block():
             raise TypeError("a block is neither true nor false")
-        return bool(theirs(self))
+        return bool(original(self))
 
     scope.set_attr(tensor, "__bool__", truth)
 
 
 def _reduce_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
-    """Combine each element at an even place with the next one, until one is left."""
-    given = (each.handle.data for each in input)
-    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in given]
+    """Combine each element at an even index with the next element, until one element is left."""
+    data = (tensor.handle.data for tensor in input)
+    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in data]
     while len(arrays[0]) > 1:
-        arrays = _combined(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
+        arrays = _combine(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
     results = [x[0] for x in arrays]
     if self.keep_dims:
-        gone = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
-        results = [np.expand_dims(x, gone) for x in results]
-    return [self.to_tensor(x, each.dtype) for x, each in zip(results, input, strict=True)]
+        reduced = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
+        results = [np.expand_dims(x, reduced) for x in results]
+    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(results, input, strict=True)]
 
 
 def _scan_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
-    """Combine each element with the one before it, the results with those two before, and so on."""
-    arrays = [np.moveaxis(each.handle.data, self.axis, 0) for each in input]
+    """Compute prefix results: combine elements at distance 1, then results at distance 2, 4, ..."""
+    arrays = [np.moveaxis(tensor.handle.data, self.axis, 0) for tensor in input]
     step = 1
     while step < len(arrays[0]):
-        both = _combined(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
-        arrays = [np.concatenate([x[:step], y[step:]]) for x, y in zip(arrays, both, strict=True)]
+        combined = _combine(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
+        pairs = zip(arrays, combined, strict=True)
+        arrays = [np.concatenate([x[:step], y[step:]]) for x, y in pairs]
         step *= 2
     results = [np.moveaxis(x, 0, self.axis) for x in arrays]
-    return [self.to_tensor(x, each.dtype) for x, each in zip(results, input, strict=True)]
+    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(results, input, strict=True)]
 
 
-def _combined(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
-    """Return the function's results for two blocks of each array, in the arrays' dtypes."""
+def _combine(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
+    """Combine the blocks `first` with the blocks `second`; return arrays of the same dtypes."""
     pairs = zip([*first, *second], [*input, *input], strict=True)
-    blocks = [self.to_tensor(x, each.dtype) for x, each in pairs]
+    blocks = [self.to_tensor(x, tensor.dtype) for x, tensor in pairs]
     _COMBINING.append(self)
     try:
-        made = self.combine_fn(*blocks)
+        result = self.combine_fn(*blocks)
     finally:
         _COMBINING.pop()
-    results = made if isinstance(made, tuple) else (made,)
+    results = result if isinstance(result, tuple) else (result,)
     return [
-        np.broadcast_to(each.handle.data, x.shape).astype(x.dtype)
-        for each, x in zip(results, first, strict=True)
+        np.broadcast_to(tensor.handle.data, x.shape).astype(x.dtype)
+        for tensor, x in zip(results, first, strict=True)
     ]

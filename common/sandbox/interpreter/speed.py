@@ -1,4 +1,4 @@
-"""Patches that make Triton's interpreter quicker: it repeats work that gives the same again."""
+"""Patches that speed up Triton's interpreter by caching results that it would compute again."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from common.sandbox.interpreter.wrap import wrap
 
 def install() -> None:
     """Apply these patches; call this once, before any kernel runs."""
-    wrap(interpreter, "_patch_lang", _once_a_launch)
-    wrap(interpreter, "_patch_lang_tensor", _transposed_by_an_operation)
-    wrap(interpreter, "_get_np_dtype", functools.partial(_once_a_type, {}))
-    wrap(tl.block_type, "__init__", functools.partial(_once_a_block, {}))
-    wrap(TritonSemantic, "binary_op_sanitize_overflow_impl", _in_debug_alone)
+    wrap(interpreter, "_patch_lang", _once_per_launch)
+    wrap(interpreter, "_patch_lang_tensor", _transpose_by_operation)
+    wrap(interpreter, "_get_np_dtype", functools.partial(_once_per_type, {}))
+    wrap(tl.block_type, "__init__", functools.partial(_once_per_block_type, {}))
+    wrap(TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode)
     interpreter._patch_builtin = _patch_builtin
-    # all is on the host: nothing is copied there, and nothing is written back
+    # all tensors are on the host: there is nothing to copy to it or back
     interpreter.GridExecutor._init_args_hst = lambda _, args, named: (args, named)
     interpreter.GridExecutor._restore_args_dev = lambda *_: None
 
 
-def _once_a_launch(patch: Callable[[Any], Any], fn: Any) -> Any:
-    """Patch the language for a function once, not at each call of a device function."""
+def _once_per_launch(patch: Callable[[Any], Any], fn: Any) -> Any:
+    """Patch the language once per function and launch, not at each call of a device function."""
     if WATCH.launch is None:
         return patch(fn)
     if fn in WATCH.launch.patched:
@@ -40,55 +40,53 @@ def _once_a_launch(patch: Callable[[Any], Any], fn: Any) -> Any:
 
 @functools.cache
 def _builtins_of(owner: Any) -> list[tuple[str, Any]]:
-    """Return a module's or a class's builtins, before they were patched, by name."""
-    return [
-        getmember for getmember in inspect.getmembers(owner) if tl.core.is_builtin(getmember[1])
-    ]
+    """Return the names and values of an owner's builtins, as they are before any patch."""
+    return [member for member in inspect.getmembers(owner) if tl.core.is_builtin(member[1])]
 
 
 def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
-    """Patch an owner's builtins, which Triton looks for among all its members in each launch."""
+    """Patch the builtins of a module or class; Triton searches all its members in each launch."""
     for name, member in _builtins_of(owner):
         interpreter._patch_attr(owner, name, member, builder, scope)
 
 
-def _transposed_by_an_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Let `T` be the operation that Triton's compiler makes of it.
+def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
+    """Make `T` an operation of the builder, as in Triton's compiler.
 
-    Triton's interpreter reads the block in Python, so that no other program could replay it.
+    Triton's interpreter transposes the data in Python, which a trace cannot replay.
     """
     patch(tensor, scope)
-    turned = property(lambda self: interpreter.interpreter_semantic.permute(self, (1, 0)))
-    scope.set_attr(tensor, "T", turned)
+    transposed = property(lambda self: interpreter.interpreter_semantic.permute(self, (1, 0)))
+    scope.set_attr(tensor, "T", transposed)
 
 
-def _once_a_type(known: dict[str, Any], convert: Callable[[Any], Any], tt_dtype: Any) -> Any:
-    """Keep the numpy type of each scalar type, by its name: types themselves hash slowly."""
+def _once_per_type(cache: dict[str, Any], convert: Callable[[Any], Any], tt_dtype: Any) -> Any:
+    """Cache the numpy dtype of each scalar type by the type's name, since types hash slowly."""
     scalar = tt_dtype.scalar
-    if scalar.name not in known:
-        known[scalar.name] = convert(scalar)
-    return known[scalar.name]
+    if scalar.name not in cache:
+        cache[scalar.name] = convert(scalar)
+    return cache[scalar.name]
 
 
-def _once_a_block(
-    known: dict[Any, dict[str, Any]],
+def _once_per_block_type(
+    cache: dict[Any, dict[str, Any]],
     init: Callable[..., None],
     self: Any,
     element_ty: Any,
     shape: Any,
 ) -> None:
-    """Validate and name each block type once: a kernel makes the same few at every operation."""
+    """Validate and name each block type once: a kernel's operations use the same few types."""
     key = (element_ty.name, *shape)
     if any(type(size) is not int for size in key[1:]):
         init(self, element_ty, shape)
         return
-    if key not in known:
+    if key not in cache:
         init(self, element_ty, shape)
-        known[key] = dict(vars(self))
-    vars(self).update(known[key], element_ty=element_ty)
+        cache[key] = dict(vars(self))
+    vars(self).update(cache[key], element_ty=element_ty)
 
 
-def _in_debug_alone(check: Callable[..., None], self: Any, *operands: Any) -> None:
-    """Skip a check that does its work in int64 and then asserts nothing unless debugging is on."""
+def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -> None:
+    """Skip a check in int64 whose assertion has an effect only in debug mode."""
     if self.builder.options.debug:
         check(self, *operands)

@@ -1,13 +1,13 @@
-"""Many programs of a launch at once: its trace, played on arrays with a row for each program.
+"""Vectorized replay: run a trace on arrays with a row for each program of a launch.
 
-Where the interpreter replays a trace of 30 operations in each of 100 programs, it makes 3,000 calls
-of numpy on a few elements each. Here it makes 30, of which each computes all programs. A program's
-values come out bit for bit the same: an operation whose rounding could depend on an element's place
-is made for each program by itself, and one that adds up elements is never made here.
+To replay a trace of 30 operations in each of 100 programs, the interpreter calls numpy 3,000 times
+on a few elements. A vectorized replay calls numpy 30 times, each time for all programs. The values
+are bitwise the same: an operation whose rounding could depend on an element's position is computed
+for each program separately, and an operation that sums elements is not vectorized.
 
-Stores wait until all programs are played. The programs must be independent: no element that one
-stores is loaded or stored by another. Otherwise, and wherever anything else is in doubt, nothing
-has happened, and the programs run one after the other, as their order may matter.
+Stores wait until the replay ends. The programs must be independent: no program may load or store an
+element that another program stores. If they are not independent, or the replay fails in any way, it
+has no effect, and the programs run sequentially, since their order may matter.
 """
 
 from __future__ import annotations
@@ -33,47 +33,49 @@ from common.sandbox.interpreter.recorded_trace import (
 )
 from common.sandbox.interpreter.spans import width_of
 
-MOST = 1 << 22
-"""The most elements of one operation's result in all programs."""
+MAX_ELEMENTS = 1 << 22
+"""The maximum number of elements of an operation's result, over all programs."""
 EXACT = re.compile(
     "create_(addptr|add|sub|mul|sdiv|udiv|idiv|srem|urem|shl|lshr|and|or|xor|(min|max)[su]i"
     "|f(add|sub|mul|div|rem|ma|abs)|precise_divf|precise_sqrt|sqrt|iabs|floor|ceil|[if]cmp[A-Z]+"
-    "|select|[su]i_to_fp|fp_to_[su]i|fp_ext|fp_trunc|fp_to_fp|int_cast|bitcast|int_to_ptr|ptr_to_int)"
+    "|select|[su]i_to_fp|fp_to_[su]i|fp_ext|fp_trunc|fp_to_fp|int_cast|bitcast|int_to_ptr"
+    "|ptr_to_int)"
 )
-"""Operations on single elements whose result is the same wherever an element lies."""
-SINGLE = re.compile("create_(cos|sin|exp|exp2|log|log2|erf|rsqrt|clampf|(min|max)(imum|num)f)")
-"""Those whose last bit may depend on the loop of numpy that an element falls into."""
+"""Elementwise operations whose result does not depend on an element's position."""
+BY_PROGRAM = re.compile("create_(cos|sin|exp|exp2|log|log2|erf|rsqrt|clampf|(min|max)(imum|num)f)")
+"""Elementwise operations whose last bit may depend on the numpy loop (SIMD or scalar) that computes
+an element."""
 ACCESSES = {
     "create_load": (1, 0),
     "create_store": (2, 0),
     "create_masked_load": (3, 2),
     "create_masked_store": (3, 3),
 }
-"""The last operand that has an element for each lane, and the mask's position; 0 for none."""
+"""The positions of the last operand with an element per lane, and of the mask; 0 for no mask."""
 Shape = tuple[int, ...]
 Within = Callable[[TensorHandle, np.ndarray | None], bool]
 
 
 class NotVectorizable(Exception):
-    """The programs cannot be played together."""
+    """The programs cannot be replayed together."""
 
 
 def play(trace: RecordedTrace, programs: np.ndarray, within: Within) -> bool:
-    """Run the programs, if their trace allows it; otherwise do nothing.
+    """Run the programs if their trace can be vectorized; otherwise do nothing.
 
     Args:
-        trace: The operations of the launch, as its first program or an earlier launch left them.
+        trace: The trace of the launch, recorded by its first program or an earlier launch.
         programs: The grid index of each program, `[programs, 3]`.
-        within: Whether all active lanes of pointers lie in memory that the launch may touch.
+        within: Returns whether all active lanes of pointers lie in the launch's memory.
 
     Returns:
-        Whether they ran.
+        Whether the programs ran.
     """
     run = _VectorizedRun(trace, programs, within)
     try:
         run.play(trace.start)
         run.require_independence()
-    except Exception:  # it comes again where the programs run by themselves, with its own frames
+    except Exception:  # a program that runs by itself raises it again, with the kernel's frames
         return False
     for step, args in run.stores:
         step.method(*args)
@@ -81,60 +83,60 @@ def play(trace: RecordedTrace, programs: np.ndarray, within: Within) -> bool:
 
 
 class _VectorizedRun:
-    """The values of all programs, and their stores so far."""
+    """The values of all programs, and their pending stores."""
 
     def __init__(self, trace: RecordedTrace, programs: np.ndarray, within: Within) -> None:
         self._programs, self._count, self._within = programs, len(programs), within
         self._trace, self._values = trace, list[Any](trace.inputs)
-        # the addresses of the active lanes, and the bytes of an element
+        # for each access, the addresses of the active lanes and the bytes of an element
         self._loaded: list[tuple[np.ndarray, int]] = []
         self._stored: list[tuple[np.ndarray, int]] = []
         self.stores: list[tuple[TraceStep, list[Any]]] = []
 
     def play(self, entries: Iterable[TraceStep | Guard]) -> None:
-        """Make each operation once; follow a decision if it is the same in all programs."""
+        """Execute each operation once; follow a guard if its value is the same in all programs."""
         for entry in entries:
             if isinstance(entry, Guard):
-                self.play(entry.branches[self._decision(entry)])
+                self.play(entry.branches[self._guard_value(entry)])
                 return
             if entry.uniform:
                 self._values += handles(self._trace.once(entry, self._values))
                 continue
-            result = self._made(self._bound(entry))
-            several = result if isinstance(result, tuple) else (result,)
-            for each in several if result is not None else ():
-                if type(each) is not TensorHandle or len(each.data) != self._count:
+            result = self._execute(self._bind_uniform(entry))
+            results = result if isinstance(result, tuple) else (result,)
+            for handle in results if result is not None else ():
+                if type(handle) is not TensorHandle or len(handle.data) != self._count:
                     raise NotVectorizable
-                self._values.append(each)
+                self._values.append(handle)
 
-    def _decision(self, guard: Guard) -> bytes:
-        """Return the value that Python decides on, if all programs have the same."""
-        read = self._values[guard.value_id]
-        several = [read.data] if _is_uniform(read) else read.data
-        rows: set[bytes] = {row.tobytes() for row in several}
-        if len(rows) > 1:
+    def _guard_value(self, guard: Guard) -> bytes:
+        """Return the value that Python branches on, if it is the same in all programs."""
+        handle = self._values[guard.value_id]
+        rows = [handle.data] if _is_uniform(handle) else handle.data
+        values: set[bytes] = {row.tobytes() for row in rows}
+        if len(values) > 1:
             raise NotVectorizable
-        return rows.pop()
+        return values.pop()
 
-    def _bound(self, step: TraceStep) -> TraceStep:
-        """Return the step with what is the same in all programs among its own arguments."""
-        same = {at for at, value_id in step.places if _is_uniform(self._values[value_id])}
-        if not same:
+    def _bind_uniform(self, step: TraceStep) -> TraceStep:
+        """Return the step with its uniform slots turned into constant arguments."""
+        uniform = {at for at, value_id in step.places if _is_uniform(self._values[value_id])}
+        if not uniform:
             return step
         args = list(step.args)
         for at, value_id in step.places:
-            if at in same:
+            if at in uniform:
                 args[at] = self._values[value_id]
-        places = tuple(place for place in step.places if place[0] not in same)
+        places = tuple(place for place in step.places if place[0] not in uniform)
         return replace(step, args=tuple(args), places=places)
 
-    def _made(self, step: TraceStep) -> Any:
+    def _execute(self, step: TraceStep) -> Any:
         name = NAMES[step.method]
         if (
             step.nested
-            or max((math.prod(_single(step, at).shape) for at, _ in step.places), default=1)
+            or max((math.prod(_program_form(step, at).shape) for at, _ in step.places), default=1)
             * self._count
-            > MOST
+            > MAX_ELEMENTS
         ):
             raise NotVectorizable
         args = list(step.args)
@@ -148,7 +150,7 @@ class _VectorizedRun:
             (position, _), *others = step.places
             if others:
                 raise NotVectorizable
-            moved = MOVES[name](args[position].data, _single(step, position).shape, args)
+            moved = MOVES[name](args[position].data, _program_form(step, position).shape, args)
             return TensorHandle(moved, args[position].dtype.scalar)
         if name in ("create_join", "create_split"):  # along the last dimension
             if len(step.places) < len(args) - 1:
@@ -156,36 +158,37 @@ class _VectorizedRun:
             return step.method(*args)
         if EXACT.fullmatch(name):
             return step.method(*_aligned(step, args))
-        if SINGLE.fullmatch(name):
-            return self._one_by_one(step, args)
+        if BY_PROGRAM.fullmatch(name):
+            return self._execute_by_program(step, args)
         raise NotVectorizable
 
-    def _one_by_one(self, step: TraceStep, args: list[Any]) -> TensorHandle:
-        several = [position for position, _ in step.places]
-        for at in several:
-            if not (_single(step, at).contiguous and args[at].data.flags.c_contiguous):
+    def _execute_by_program(self, step: TraceStep, args: list[Any]) -> TensorHandle:
+        positions = [position for position, _ in step.places]
+        for at in positions:
+            if not (_program_form(step, at).contiguous and args[at].data.flags.c_contiguous):
                 raise NotVectorizable
         results = []
         for row in range(self._count):
-            own = list(args)
-            for at in several:
-                own[at] = TensorHandle(args[at].data[row], args[at].dtype)
-            results.append(step.method(*own))
+            row_args = list(args)
+            for at in positions:
+                row_args[at] = TensorHandle(args[at].data[row], args[at].dtype)
+            results.append(step.method(*row_args))
         return TensorHandle(np.stack([result.data for result in results]), results[0].dtype)
 
     # --- memory -----------------------------------------------------------------------------------
 
     def _access(self, name: str, step: TraceStep, args: list[Any]) -> Any:
-        """Load at once; leave a store to the end."""
+        """Execute a load, or add a store to the pending stores."""
         last, masked = ACCESSES[name]
-        shape = (self._count, *_single(step, 1).shape)
+        shape = (self._count, *_program_form(step, 1).shape)
         aligned = _aligned(step, args)
         for at in range(1, last + 1):
             if args[at] is None:
                 continue
-            if _single(step, at).shape != shape[1:]:
-                raise NotVectorizable  # one program's lanes are not those of its pointers
-            data = np.require(np.broadcast_to(_bare(aligned[at]), shape), requirements=["C", "W"])
+            if _program_form(step, at).shape != shape[1:]:
+                raise NotVectorizable  # a program's operand and pointers differ in shape
+            array = np.broadcast_to(_array_of(aligned[at]), shape)
+            data = np.require(array, requirements=["C", "W"])
             args[at] = TensorHandle(data, aligned[at].dtype)
         mask = args[masked].data.astype(bool, copy=False) if masked else np.ones(shape, dtype=bool)
         if not self._within(args[1], mask):
@@ -199,30 +202,30 @@ class _VectorizedRun:
         return None
 
     def require_independence(self) -> None:
-        """Refuse programs of which one stores what another, or itself, loads or stores."""
+        """Raise NotVectorizable if a stored element is also loaded, or is stored twice."""
         if not self._stored:
             return
         widths = {width for _, width in (*self._stored, *self._loaded)}
         unit = min(widths)
-        written = np.concatenate([_units(*each, unit) for each in self._stored])
+        written = np.concatenate([_touched_units(*lanes, unit) for lanes in self._stored])
         if len(np.unique(written)) != len(written):
             raise NotVectorizable
         first, last = (int(written.min()), int(written.max())) if len(written) else (1, 0)
-        for each in self._loaded:
-            read = _units(*each, unit)
-            near = read[(read >= first) & (read <= last)]
-            if len(near) and np.isin(near, written).any():
+        for lanes in self._loaded:
+            read = _touched_units(*lanes, unit)
+            in_range = read[(read >= first) & (read <= last)]
+            if len(in_range) and np.isin(in_range, written).any():
                 raise NotVectorizable
 
 
-def _bare(operand: Any) -> np.ndarray:
-    """Return the array of a handle; a trace's own handles are told of each other way to read it."""
+def _array_of(operand: Any) -> np.ndarray:
+    """Return a handle's array without reporting the read to the trace."""
     array: np.ndarray = vars(operand)["data"] if isinstance(operand, TensorHandle) else operand
     return array
 
 
-def _single(step: TraceStep, position: int) -> Form:
-    """Return the form of an operand as one program has it."""
+def _program_form(step: TraceStep, position: int) -> Form:
+    """Return the form of an operand in a program_shape program."""
     handle = step.args[position]
     return step.forms[position] if handle is None else form_of(handle)
 
@@ -232,53 +235,54 @@ def _is_uniform(handle: Any) -> bool:
 
 
 def _aligned(step: TraceStep, args: list[Any]) -> list[Any]:
-    """Return the operands with as many dimensions behind that of the programs.
+    """Return the operands, all with the same number of dimensions after the program dimension.
 
-    For example a scalar of each program `[100, 1]` beside blocks `[16, 8]` becomes `[100, 1, 1]`.
+    For example, next to blocks `[16, 8]`, the scalars of 100 programs `[100, 1]` become
+    `[100, 1, 1]`.
     """
-    blocks = [at for at, each in enumerate(args) if isinstance(each, TensorHandle)]
-    most = max(len(_single(step, at).shape) for at in blocks)
+    blocks = [at for at, arg in enumerate(args) if isinstance(arg, TensorHandle)]
+    max_rank = max(len(_program_form(step, at).shape) for at in blocks)
     aligned = list(args)
     for at, _ in step.places:
-        data, rank = args[at].data, len(_single(step, at).shape)
-        if rank < most:
-            shape = (len(data), *[1] * (most - rank), *data.shape[1:])
+        data, rank = args[at].data, len(_program_form(step, at).shape)
+        if rank < max_rank:
+            shape = (len(data), *[1] * (max_rank - rank), *data.shape[1:])
             aligned[at] = TensorHandle(data.reshape(shape), args[at].dtype)
     return aligned
 
 
-def _units(addresses: np.ndarray, width: int, unit: int) -> np.ndarray:
-    """Return the memory that accesses touch, counted in units of so many bytes."""
-    first, left = np.divmod(addresses, np.uint64(unit))
-    if left.any() or width % unit:
+def _touched_units(addresses: np.ndarray, width: int, unit: int) -> np.ndarray:
+    """Return the indices of the memory units, of `unit` bytes, that the accesses touch."""
+    first, remainder = np.divmod(addresses, np.uint64(unit))
+    if remainder.any() or width % unit:
         raise NotVectorizable
     return (first[:, None] + np.arange(width // unit, dtype=np.uint64)).ravel()
 
 
-def _splat(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
-    if single != (1,):
+def _splat(data: np.ndarray, program_shape: Shape, args: list[Any]) -> np.ndarray:
+    if program_shape != (1,):
         raise NotVectorizable
     shape = tuple(args[1].shape)
     wide = data.reshape(len(data), *[1] * len(shape))
     return np.ascontiguousarray(np.broadcast_to(wide, (len(data), *shape)))
 
 
-def _expand(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
+def _expand(data: np.ndarray, program_shape: Shape, args: list[Any]) -> np.ndarray:
     axis = args[2]
     return np.expand_dims(data, axis + 1 if axis >= 0 else axis)
 
 
-def _broadcast(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
+def _broadcast(data: np.ndarray, program_shape: Shape, args: list[Any]) -> np.ndarray:
     shape = tuple(args[2])
-    wide = data.reshape(len(data), *[1] * (len(shape) - len(single)), *single)
+    wide = data.reshape(len(data), *[1] * (len(shape) - len(program_shape)), *program_shape)
     return np.broadcast_to(wide, (len(data), *shape))
 
 
-def _reshape(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
+def _reshape(data: np.ndarray, program_shape: Shape, args: list[Any]) -> np.ndarray:
     return data.reshape(len(data), *args[2])
 
 
-def _transpose(data: np.ndarray, single: Shape, args: list[Any]) -> np.ndarray:
+def _transpose(data: np.ndarray, program_shape: Shape, args: list[Any]) -> np.ndarray:
     return np.transpose(data, (0, *(axis + 1 for axis in args[2])))
 
 
@@ -289,4 +293,4 @@ MOVES: dict[str, Callable[[np.ndarray, Shape, list[Any]], np.ndarray]] = {
     "create_reshape": _reshape,
     "create_trans": _transpose,
 }
-"""Operations that only move elements, on an operand of all programs."""
+"""Operations that only move elements, applied to the rows of all programs."""

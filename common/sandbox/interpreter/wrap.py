@@ -1,7 +1,7 @@
-"""One way to patch Triton: a function of ours in the place of one of its own, which ours is given.
+"""Patching of Triton: replace a function by a wrapper that receives the original function.
 
-For example, after `wrap(interpreter, "_get_np_dtype", ours)` a call of `_get_np_dtype(kind)` is
-`ours(known, kind)`, where `known` is what stood there before.
+For example, after `wrap(interpreter, "_get_np_dtype", wrapper)`, `_get_np_dtype(dtype)` calls
+`wrapper(original, dtype)`, where `original` is Triton's own `_get_np_dtype`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def wrap(owner: Any, name: str, ours: Callable[..., Any]) -> None:
-    """Put a function around the one that a module or a class has under this name."""
-    known = getattr(owner, name)
+def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Wrap the function that a module or a class has under this name."""
+    original = getattr(owner, name)
 
-    @functools.wraps(known)
+    @functools.wraps(original)
     def patched(*args: Any, **named: Any) -> Any:
-        return ours(known, *args, **named)
+        return wrapper(original, *args, **named)
 
     setattr(owner, name, patched)
 
 
 @contextlib.contextmanager
-def wrapped(owner: Any, name: str, ours: Callable[..., Any]) -> Iterator[None]:
-    """Put a function around another for a while."""
-    known = getattr(owner, name)
-    wrap(owner, name, ours)
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Wrap a function for the length of the block."""
+    original = getattr(owner, name)
+    wrap(owner, name, wrapper)
     try:
         yield
     finally:
-        setattr(owner, name, known)
+        setattr(owner, name, original)

@@ -1,8 +1,8 @@
 """One solution's smoke cases on a GPU, run under compute-sanitizer.
 
 `python -m common.sandbox.standalone.smoke FILE OP CASE...` calls forward and backward of each case
-and prints, for each, `called` or why the call failed. `common/tools/sanitizers.py` starts it. The
-process has to end by itself, since the tool reports on a process only then.
+and prints `called`, or the reason why the call failed, for each case. `common/tools/sanitizers.py`
+starts it. The process has to end by itself, since the tool reports only when its process ends.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def call(path: Path, op: Op[Any], case: Case, device: str) -> str:
 
 def main(path: str, op_name: str, *names: str) -> None:
     """Call the named smoke cases one after the other, and print a line for each."""
-    torch.cuda.init()  # the tool reports nothing on a process without a CUDA context
+    torch.cuda.init()  # the tool reports nothing about a process without a CUDA context
     op = ops.load(op_name)
     cases = {case.name: case for case in op.cases("smoke")}
     for name in names:

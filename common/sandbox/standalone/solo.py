@@ -22,31 +22,31 @@ from common.spec import Case, Op
 
 WARM_UP_CALLS = 3
 PreparedCall = tuple[Callable[[], torch.Tensor], list[torch.Tensor], torch.Tensor]
-"""The call that returns the output, the inputs that take a gradient, the upstream gradient."""
+"""The call that returns the output, the inputs that need a gradient, and the upstream gradient."""
 
 
 def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
     """Load the solution and draw the case's inputs for one call.
 
-    Options that have their default value are not given, so that a solution need not name them.
+    Options with their default value are not passed, so that a solution need not name them.
 
     Raises:
         Refused: The solution does not load, or does not take an option of the case.
     """
     function = load(path, op)
     arguments, grad_output = draw(op, case, 0, device)
-    wanted = [arguments[name].requires_grad_() for name in op.differentiable]
+    differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
     call = functools.partial(function, *inputs, **named_options(function, options))
-    return call, wanted, grad_output
+    return call, differentiable, grad_output
 
 
 def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
     """Call forward and backward of a case once."""
-    forward, wanted, grad_output = prepared(path, op, case, device)
+    forward, differentiable, grad_output = prepared(path, op, case, device)
     output = forward()
     if output.requires_grad:
-        torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
+        torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
 
 
 def main(path: str, op_name: str, case_name: str, direction: str) -> None:

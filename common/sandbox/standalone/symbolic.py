@@ -1,8 +1,8 @@
 """One solution's smoke cases under triton-viz, which treats a kernel's addresses as formulas.
 
 `python -m common.sandbox.standalone.symbolic FILE OP CASE...`, with TRITON_INTERPRET=1, prints one
-line of JSON for each case: `found`, the accesses for which z3 finds values that lead out of their
-tensor, and `stopped`, the reason why triton-viz could not follow the kernels to their end, if any.
+line of JSON for each case. `found` lists the accesses that z3 can lead outside their tensor;
+`stopped` is the reason why triton-viz could not follow the kernels to their end, or "".
 `common/tools/sanitizers.py` starts it; nothing here grades.
 """
 
@@ -30,7 +30,7 @@ from common.sandbox.standalone import solo
 from common.spec import Case, Op
 
 SECONDS = 10
-"""The time for one case, since a loop whose end is a formula never ends."""
+"""The time limit for one case, since a loop whose bound is a formula never ends."""
 
 
 class Sanitizer(SymbolicSanitizer):  # type: ignore[misc]
@@ -41,17 +41,18 @@ class Sanitizer(SymbolicSanitizer):  # type: ignore[misc]
         super().__init__(abort_on_error=False)
 
     def arg_callback(self, name: str, arg: Any, arg_cvt: Any) -> None:
-        """Pass a view as a tensor of its own, since its storage offset would be added twice."""
+        """Pass a view as an independent tensor, since its storage offset would be added twice."""
         super().arg_callback(name, _unshifted(arg), arg_cvt)
 
     def pre_run_callback(self, fn: Callable[..., Any]) -> bool:
-        """Check every launch, also one that has the shapes of an earlier launch."""
+        """Check every launch, including launches with the shapes of an earlier one."""
         return True
 
     def register_for_loop_callback(self) -> ForLoopCallbacks:
-        """Follow a loop one iteration after the other.
+        """Run a loop iteration by iteration.
 
-        A formula for its index loses the loops around it, and the pointers that moved with it.
+        With a formula for the index, triton-viz loses the outer loops and the pointers that the
+        loop advances.
         """
         hooks = super().register_for_loop_callback()
         return ForLoopCallbacks(range_wrapper_factory=hooks.range_wrapper_factory)
@@ -83,8 +84,8 @@ def trace_all() -> list[Sanitizer]:
     return sanitizers
 
 
-def check(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
-    """Call forward and backward, and send what was found and what stopped the calls."""
+def check(path: Path, op: Op[Any], case: Case, sender: Connection) -> None:
+    """Call forward and backward; send the accesses found and the reason why the calls stopped."""
     os.dup2(2, 1)  # a solution's own prints must not mix with the results
     sanitizers = trace_all()
     stopped = ""
@@ -93,34 +94,34 @@ def check(path: Path, op: Op[Any], case: Case, answer: Connection) -> None:
     except BaseException as error:
         stopped = failures.judge(error)["reason"]
     found = [_described(record) for sanitizer in sanitizers for record in sanitizer.records]
-    answer.send_bytes(json.dumps([list(dict.fromkeys(found)), stopped]).encode())
+    sender.send_bytes(json.dumps([list(dict.fromkeys(found)), stopped]).encode())
 
 
 def _described(record: Any) -> str:
-    does = "writes" if issubclass(record.op_type, Store) else "reads"
-    text = f"{does} outside of {record.tensor_name}"
+    verb = "writes" if issubclass(record.op_type, Store) else "reads"
+    text = f"{verb} outside of {record.tensor_name}"
     if not record.user_code_tracebacks:
         return text
-    where = record.user_code_tracebacks[0]  # the innermost
-    line = (where.line_of_code or "").strip()
-    return f"{text}, line {where.lineno} of {Path(where.filename).name}: {line}"
+    frame = record.user_code_tracebacks[0]  # the innermost
+    line = (frame.line_of_code or "").strip()
+    return f"{text}, line {frame.lineno} of {Path(frame.filename).name}: {line}"
 
 
 def findings(path: Path, op: Op[Any], case: Case) -> tuple[list[str], str]:
-    """Check one case in a process of its own, since the tool keeps state between calls.
+    """Check one case in its own process, since the tool keeps state between calls.
 
     Returns:
-        The accesses that may leave their tensor, and why the check stopped early, "" if it did not.
+        The accesses that may leave their tensor, and why the check stopped early, or "".
     """
     fork = multiprocessing.get_context("fork")
-    here, there = fork.Pipe(duplex=False)
-    process = fork.Process(target=check, args=(path, op, case, there))
+    receiver, sender = fork.Pipe(duplex=False)
+    process = fork.Process(target=check, args=(path, op, case, sender))
     process.start()
-    there.close()
+    sender.close()
     try:
-        if not here.poll(SECONDS):
+        if not receiver.poll(SECONDS):
             return [], f"no end within {SECONDS} s"
-        found, stopped = json.loads(here.recv_bytes())
+        found, stopped = json.loads(receiver.recv_bytes())
         return found, stopped
     except EOFError:
         process.join()
