@@ -31,10 +31,10 @@ from common.solutions import Solution, package_of
 
 SIZES = {"bench": (1, 3), "grade": (16, 1024)}
 """The fewest and the most cases of a task; `bench` grades all its cases before it times any."""
-TWICE = "its harness ended twice, the second time with this case alone"
+TWICE = "its harness ended twice, the second time while it ran only this case"
 """The reason of CRASHED for a case that is lost twice."""
 SUSPECTS = 16
-"""The number of cases, from the first unfinished one of a lost task on, that may have run."""
+"""The number of cases, from a lost task's first unfinished case on, that may have been running."""
 STARTS = 3
 """The number of attempts to start an executor before the start counts as failed."""
 LONGEST_PLACING = 120.0
@@ -307,7 +307,7 @@ class RayEngine(Engine):
         Raises:
             UserError: No executor of a kind is left.
         """
-        waiting = {kind: deque(self._parts(kind, cases)) for kind, cases in tasks.items()}
+        waiting = {kind: deque(self._parts(kind, of_kind)) for kind, of_kind in tasks.items()}
         lost: list[tuple[RemoteExecutor, Task]] = []
         while any(waiting.values()) or self.busy[0]:
             for executor in self._executors:

@@ -54,7 +54,7 @@ class Compilation:
         targets: Sequence[str],
         shown: bool = False,
     ) -> Iterator[list[Compiled]]:
-        """Yield the kernels of each solution and target in order; pairs compile concurrently.
+        """Yield the kernels of each solution and target in order; they compile concurrently.
 
         A solution's cases run one after the other, so that no two compile the same kernel, and one
         process of the disassembler reads all their kernels.

@@ -142,11 +142,11 @@ def occupancy(processor: Processor, registers: int, shared: int, warps: int) -> 
         shared: Bytes of shared memory of a block.
         warps: Warps of a block.
     """
-    allocated = -(-max(registers, 1) // processor.step) * processor.step * processor.lanes  # a warp
+    per_warp = -(-max(registers, 1) // processor.step) * processor.step * processor.lanes
     blocks = min(
         processor.blocks,
         processor.warps // warps,
-        processor.registers // allocated // warps,
+        processor.registers // per_warp // warps,
         processor.shared // max(shared + processor.reserved, 1),
     )
     return blocks * warps / processor.warps

@@ -54,7 +54,7 @@ SETTINGS = {
     "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
 }
 SECONDS = 900
-"""The time limit of one tool for one solution."""
+"""The time limit of one tool for one solution, in seconds."""
 MAX_REPORTS = 3
 """The most reports of a tool on a solution that are printed without `--verbose`."""
 

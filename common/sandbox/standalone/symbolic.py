@@ -30,7 +30,7 @@ from common.sandbox.standalone import solo
 from common.spec import Case, Op
 
 SECONDS = 10
-"""The time limit for one case, since a loop whose bound is a formula never ends."""
+"""The time limit for one case in seconds, since a loop whose bound is a formula never ends."""
 
 
 class Sanitizer(SymbolicSanitizer):  # type: ignore[misc]
