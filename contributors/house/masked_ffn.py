@@ -7,7 +7,7 @@ from forms import height_of
 from gated import down_gradient, up
 from gradients import weight_gradients
 from operators import traced, unused
-from partition import Sorted, kept_plan, plan_of, rows_of_plan, sort
+from partition import Partition, Sorted, empty_sorted, kept_plan, rows_of_plan, sort
 from products import product
 from rows import SORTED, Rows, kept, pack, rows_for
 from sequence import Direction
@@ -53,14 +53,13 @@ def _height(x, w1):
     return height_of(*x.shape, 2 * w1.shape[0])
 
 
-def _run_forward(mask, keep, x, w1, *others):
-    """Return the output, the gates and x's packed copy, or None, and the mask's partition."""
-    plan = kept_plan(mask, _height(x, w1))
+def _run_forward(plan, mask, keep, *tensors):
+    """Return the output, the gates and x's packed copy, or None; sort a new plan."""
     how = plan.tokens, plan.tile, keep
-    out, gates, packed, new = _forward(how, x, w1, *others, *plan.given(mask))
+    out, gates, packed, new = _forward(how, *tensors, *plan.given(mask))
     if new is not None:
         plan.sorted = new
-    return out, gates, packed, plan
+    return out, gates, packed
 
 
 def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
@@ -90,7 +89,8 @@ class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
         tensors = x, w1, w2, w3, u1, u2, u3
-        out, gates, packed, ctx.plan = _run_forward(mask, True, *tensors)
+        ctx.plan = kept_plan(mask, _height(x, w1))
+        out, gates, packed = _run_forward(ctx.plan, mask, True, *tensors)
         ctx.save_for_backward(*tensors, gates, packed)
         return out
 
@@ -125,10 +125,11 @@ def masked_ffn(
         return _operator(*tensors, mask)[0] if is_compiling() else _MaskedFFN.apply(*tensors, mask)
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return _apply(*tensors, mask)
-    return _run_forward(mask, False, *tensors)[0]
+    return _run_forward(kept_plan(mask, _height(x, w1)), mask, False, *tensors)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
+# The order of the tokens goes from one to the other as a tensor; see masked_linear.py.
 
 Tensor = torch.Tensor
 
@@ -136,37 +137,39 @@ Tensor = torch.Tensor
 @torch.library.custom_op(unused("masked_ffn"), mutates_args=())
 def _operator(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor]:
-    return tuple(_run_forward(mask, True, x, w1, w2, w3, u1, u2, u3)[:2])
+) -> tuple[Tensor, Tensor, Tensor]:
+    plan = Partition(x.shape[0], _height(x, w1))
+    out, gates, _ = _run_forward(plan, mask, True, x, w1, w2, w3, u1, u2, u3)
+    return out, gates, plan.sorted
 
 
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
-    return x.new_empty(x.shape), x.new_empty(
-        2, rows_of_plan(x.shape[0], _height(x, w1)), w1.shape[0]
-    )
+    height = _height(x, w1)
+    gates = x.new_empty(2, rows_of_plan(x.shape[0], height), w1.shape[0])
+    return x.new_empty(x.shape), gates, empty_sorted(mask, height)
 
 
 @torch.library.custom_op(unused("masked_ffn_backward"), mutates_args=())
 def _backward_operator(
     g: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor,
-    mask: Tensor, gates: Tensor,
+    gates: Tensor, order: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    wanted, weights = (True, True, True), (w1, w2, w3, u1, u2, u3)
-    return _run_backward(plan_of(mask, _height(x, w1)), *wanted, g, x, *weights, gates, None)
+    plan, wanted = Partition(x.shape[0], _height(x, w1), order), (True, True, True)
+    return _run_backward(plan, *wanted, g, x, w1, w2, w3, u1, u2, u3, gates, None)
 
 
 @_backward_operator.register_fake
-def _(g, x, w1, w2, w3, u1, u2, u3, mask, gates):
+def _(g, x, w1, w2, w3, u1, u2, u3, gates, order):
     return x.new_empty(x.shape), x.new_empty(4, *w1.shape), x.new_empty(2, *w2.shape)
 
 
 def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs, output[1])
-    ctx.mark_non_differentiable(output[1])
+    ctx.save_for_backward(*inputs[:-1], *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
 
 
-def _differentiate(ctx, g, _):
+def _differentiate(ctx, g, *_):
     return _by_argument(*_backward_operator(g, *ctx.saved_tensors))
 
 

@@ -4,7 +4,7 @@ import torch
 from forms import height_of
 from gradients import weight_gradients
 from operators import traced, unused
-from partition import Sorted, kept_plan, plan_of, sort
+from partition import Partition, Sorted, empty_sorted, kept_plan, sort
 from products import product
 from rows import Rows, kept, pack, rows_for
 from sequence import Direction
@@ -37,13 +37,12 @@ def _height(x, w_v):
     return height_of(*x.shape, w_v.shape[0])
 
 
-def _run_forward(x, w_v, w_t, mask):
-    """Return the output, x's packed copy, or None, and the mask's partition."""
-    plan = kept_plan(mask, _height(x, w_v))
+def _run_forward(plan, x, w_v, w_t, mask):
+    """Return the output, and x's packed copy or None; sort a new plan."""
     out, packed, new = _forward((plan.tokens, plan.tile), x, w_v, w_t, *plan.given(mask))
     if new is not None:
         plan.sorted = new
-    return out, packed, plan
+    return out, packed
 
 
 def _run_backward(plan, of_x, of_weights, *tensors):
@@ -53,7 +52,8 @@ def _run_backward(plan, of_x, of_weights, *tensors):
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        out, packed, ctx.plan = _run_forward(x, w_v, w_t, mask)
+        ctx.plan = kept_plan(mask, _height(x, w_v))
+        out, packed = _run_forward(ctx.plan, x, w_v, w_t, mask)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 
@@ -77,44 +77,50 @@ def masked_linear(
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
     """
     if traced():
-        return (_operator if is_compiling() else _MaskedLinear.apply)(x, w_v, w_t, mask)
+        call = x, w_v, w_t, mask
+        return _operator(*call)[0] if is_compiling() else _MaskedLinear.apply(*call)
     if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
         return _apply(x, w_v, w_t, mask)
-    return _run_forward(x, w_v, w_t, mask)[0]
+    return _run_forward(kept_plan(mask, _height(x, w_v)), x, w_v, w_t, mask)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
+# The order of the tokens goes from one to the other as a tensor, and none is kept for a next call:
+# CUDA graphs (mode="reduce-overhead") own the memory of all that an operator makes.
 
 
 @torch.library.custom_op(unused("masked_linear"), mutates_args=())
 def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    return _run_forward(x, w_v, w_t, mask)[0]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    plan = Partition(x.shape[0], _height(x, w_v))
+    return _run_forward(plan, x, w_v, w_t, mask)[0], plan.sorted
 
 
 @_operator.register_fake
 def _(x, w_v, w_t, mask):
-    return x.new_empty(x.shape[0], w_v.shape[0])
+    return x.new_empty(x.shape[0], w_v.shape[0]), empty_sorted(mask, _height(x, w_v))
 
 
 @torch.library.custom_op(unused("masked_linear_backward"), mutates_args=())
 def _backward_operator(
-    g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+    g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, order: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return tuple(_run_backward(plan_of(mask, _height(x, w_v)), True, True, g, x, w_v, w_t, None))
+    plan = Partition(x.shape[0], _height(x, w_v), order)
+    return tuple(_run_backward(plan, True, True, g, x, w_v, w_t, None))
 
 
 @_backward_operator.register_fake
-def _(g, x, w_v, w_t, mask):
+def _(g, x, w_v, w_t, order):
     return x.new_empty(x.shape), x.new_empty(2, *w_v.shape)
 
 
 def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs)
+    ctx.save_for_backward(*inputs[:-1], output[1])
+    ctx.mark_non_differentiable(output[1])
 
 
-def _differentiate(ctx, g):
+def _differentiate(ctx, g, _):
     d_x, (d_v, d_t) = _backward_operator(g, *ctx.saved_tensors)
     return d_x, d_v, d_t, None
 

@@ -164,6 +164,11 @@ def rows_of_plan(tokens: int, tile: int) -> int:
     return ((tokens + tile - 1) // tile + 1) * tile
 
 
+def empty_sorted(mask: torch.Tensor, tile: int) -> torch.Tensor:
+    """Return an empty tensor for `Partition.sorted`, where torch traces a call."""
+    return mask.new_empty(rows_of_plan(mask.shape[0], tile) + 4, dtype=torch.int32)
+
+
 def sort(s, tile, mask):
     """Return the operand of `Partition.sorted` for a mask, bool `[tokens]`, made by one launch."""
     (tokens,), (stride,) = mask.shape, mask.strides
@@ -214,12 +219,4 @@ def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
     if plan is None or key[0]() is not mask or key[1:] != wanted:
         plan = Partition(mask.shape[0], tile)
         _last = plan, (weakref.ref(mask), *wanted)
-    return plan
-
-
-def plan_of(mask: torch.Tensor, tile: int) -> Partition:
-    """Return the partition of a mask, sorted; see `kept_plan`."""
-    plan = kept_plan(mask, tile)
-    if plan.sorted is None:
-        plan.sorted = partition(mask, tile).sorted
     return plan

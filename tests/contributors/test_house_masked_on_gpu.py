@@ -23,6 +23,10 @@ def test_torch_compile_takes_the_layers_without_a_graph_break(told):
     assert told("compile") < 2e-2
 
 
+def test_cuda_graphs_of_torch_compile_follow_a_mask_that_changes_in_place(told):
+    assert max(told("reduced")) < 2e-2
+
+
 def test_a_plan_has_each_token_once_and_the_whole_tiles_of_each_kind_first(told):
     masked_layers.require_plans(told)
 

@@ -1,4 +1,4 @@
-"""What the clock measures on a GPU of two functions beside each other."""
+"""Samples of two functions by the clock on a GPU, in one process."""
 
 import functools
 
@@ -24,14 +24,14 @@ def measured_on_gpu(slow, plain):
     limits = {"copy": functools.partial(timed_callables.copy, 2 * MANY)}
     eager = Clock(rotation([call(plain)], False), False, limits)
     host = {
-        "solution": ours.sampler("solution", "host", ROUNDS),
-        "eager": eager.sampler("solution", "host", ROUNDS),
+        "solution": ours.take_samples("solution", "host", ROUNDS),
+        "eager": eager.take_samples("solution", "host", ROUNDS),
     }
     gpu = {
-        "solution": ours.sampler("solution", "gpu", ROUNDS),
-        "eager": eager.sampler("solution", "gpu", ROUNDS),
-        "copy": eager.sampler("copy", "gpu", ROUNDS),
+        "solution": ours.take_samples("solution", "gpu", ROUNDS),
+        "eager": eager.take_samples("solution", "gpu", ROUNDS),
+        "copy": eager.take_samples("copy", "gpu", ROUNDS),
     }
     if ours.capture():
-        gpu["graph"] = ours.sampler("graph", "gpu", ROUNDS)
+        gpu["graph"] = ours.take_samples("graph", "gpu", ROUNDS)
     return {"gpu": gpu, "host": host}

@@ -4,9 +4,10 @@ A task is a line of JSON too, a list of words. `errors FORM DTYPE MASK...`: the 
 of the kernels against float64, by op, mask and tensor, as shares of the largest element; under
 every mask, or those that are named. `train STEPS SEED`: the losses of a small model, of these
 layers and of plain torch. `compile`: the largest difference between a compiled model's gradients
-and the same model's without a compiler. `plans`: when a mask's plan is kept; `partitions`: whether
-plans are right; `planned`: whether planned launches do as ordinary ones; `captured`: a CUDA graph;
-`sizes`: the errors of the forms that a GPU takes; `memory`: bytes.
+and the same model's without a compiler; `reduced`: the same under CUDA graphs. `plans`: when a
+mask's plan is kept; `partitions`: whether plans are right; `planned`: whether planned launches do
+as ordinary ones; `captured`: a CUDA graph; `sizes`: the errors of the forms that a
+GPU takes; `memory`: bytes.
 """
 
 import contextlib
@@ -221,7 +222,35 @@ def compiled_difference() -> float:
         torch.autograd.grad(run(ours, x, layers, mask).square().mean(), leaves)
         for run in (model, compiled)
     ]
-    return max(((a - b).norm() / a.norm()).item() for a, b in zip(*each, strict=True))
+    return largest_difference(*each)
+
+
+def largest_difference(expected, results) -> float:
+    """Return the largest difference of two lists of tensors, as a share of the expected norm."""
+    pairs = zip(expected, results, strict=True)
+    return max(((a - b).norm() / a.norm()).item() for a, b in pairs)
+
+
+def reduced_differences() -> list[float]:
+    """Return the differences of gradients under CUDA graphs of torch.compile, by step.
+
+    The mask changes in place before each step: the first steps warm up and record, the others
+    replay.
+    """
+    x, _, mask, layers = problem(2, 0)
+    leaves = [w.requires_grad_() for pair, sets in layers for w in (*pair, *sets)]
+    ours = LINEAR(), FFN()
+    compiled = torch.compile(model, mode="reduce-overhead", fullgraph=True)
+    differences = []
+    for _ in range(6):
+        mask.copy_(mask.roll(37))
+        torch.compiler.cudagraph_mark_step_begin()
+        expected, results = (
+            torch.autograd.grad(run(ours, x, layers, mask).square().mean(), leaves)
+            for run in (model, compiled)
+        )
+        differences.append(largest_difference(expected, results))
+    return differences
 
 
 def plans() -> dict[str, bool]:
@@ -229,19 +258,17 @@ def plans() -> dict[str, bool]:
     import partition
 
     mask = torch.arange(140, device=DEVICE) < 90
-    plan = partition.plan_of(mask, 64)
-    found = {"same mask": partition.plan_of(mask, 64) is plan}
-    found["other tiles"] = partition.plan_of(mask, 128) is plan
-    plan = partition.plan_of(mask, 64)
-    found["equal mask"] = partition.plan_of(mask.clone(), 64) is plan
-    plan = partition.plan_of(mask, 64)
+    plan = partition.kept_plan(mask, 64)
+    found = {"same mask": partition.kept_plan(mask, 64) is plan}
+    found["other tiles"] = partition.kept_plan(mask, 128) is plan
+    plan = partition.kept_plan(mask, 64)
+    found["equal mask"] = partition.kept_plan(mask.clone(), 64) is plan
+    plan = partition.kept_plan(mask, 64)
     mask.logical_not_()
-    after = partition.plan_of(mask, 64)
-    found["changed mask"] = after is plan
-    found["visual rows follow the change"] = after.ends[0].item() == 64
+    found["changed mask"] = partition.kept_plan(mask, 64) is plan
     with torch.inference_mode():
         mask = mask.clone()
-        found["no version"] = partition.plan_of(mask, 64) is partition.plan_of(mask, 64)
+        found["no version"] = partition.kept_plan(mask, 64) is partition.kept_plan(mask, 64)
     return found
 
 
@@ -334,6 +361,7 @@ TASKS = {
     "errors": lambda form, dtype, *some: all_errors(form, getattr(torch, dtype), some),
     "train": lambda steps, seed: trained(int(steps), int(seed)),
     "compile": compiled_difference,
+    "reduced": reduced_differences,
     "plans": plans,
     "partitions": partitions,
     "captured": captured,
