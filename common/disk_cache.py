@@ -80,7 +80,7 @@ def _complain(reason: str) -> None:
     print(f"study: {CACHE}: {reason}: results are not kept for the next run", file=sys.stderr)
 
 
-def bound(largest: int = LARGEST) -> None:
+def trim_caches(largest: int = LARGEST) -> None:
     """Remove each folder's oldest entries until the folder holds at most `largest` bytes."""
     for folder in CACHE.glob("*/"):
         entries = []

@@ -3,7 +3,7 @@
 A new column is one more entry of `COLUMNS`:
 
     Column("launches", text=lambda s: str(s.entry.launches), order=lambda s: s.entry.launches,
-           data={"launches": lambda s: s.entry.launches}, page="number")
+           data={"launches": lambda s: s.entry.launches}, style="number")
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Column:
     """The fields of JSON and CSV; None for an unknown value."""
     order: Value = lambda standing: standing.entry.rank
     """The page's sort key, a number or a name."""
-    page: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
+    style: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
     """The page's style of the cells; the page omits a column without a style."""
     label: str = ""
     """The page's heading for a single case; the name by default."""
@@ -136,7 +136,7 @@ PLACE = Column(
     text=lambda s: str(s.entry.rank or UNRANKED) if s.timed else "",
     data={"place": lambda s: s.entry.rank},
     order=lambda s: s.entry.rank or 9999,
-    page="place",
+    style="place",
     label="place",
 )
 SOLUTION = Column(
@@ -144,14 +144,14 @@ SOLUTION = Column(
     text=lambda s: marked([s.entry], s.about, s.timed),
     data={"solution": lambda s: s.entry.solution, "peer": lambda s: s.entry.peer},
     order=lambda s: s.entry.solution,
-    page="name",
+    style="name",
 )
 SPEED = Column(
     "× eager",
     text=lambda s: speed(s.entry),
     data={"times_eager": _score("value"), "low": _score("low"), "high": _score("high")},
     order=lambda s: s.entry.score.value if s.entry.score else -1,
-    page="speed",
+    style="speed",
     timed=True,
 )
 LOOP = Column(
@@ -159,7 +159,7 @@ LOOP = Column(
     text=lambda s: UNRANKED if s.entry.in_loop is None else f"{s.entry.in_loop:.2f}",
     data={"loop_times_eager": lambda s: s.entry.in_loop},
     order=lambda s: s.entry.in_loop or -1,
-    page="number",
+    style="number",
     known=lambda track: any(entry.in_loop for entry in track.entries),
     timed=True,
     spare=4,
@@ -167,7 +167,7 @@ LOOP = Column(
 TIME = Column(
     "median µs",
     order=lambda s: s.time.median if s.time else 10**12,
-    page="time",
+    style="time",
     cases="one",
     timed=True,
 )
@@ -181,7 +181,7 @@ LIMIT = Column(
         "limited_direction": lambda s: s.entry.worst_share and s.entry.worst_share.direction,
     },
     order=lambda s: share(s.entry.worst_share) if s.entry.worst_share else -1,
-    page="share",
+    style="share",
     label="of limit",
     several="of limit, at worst",
     timed=True,
@@ -192,7 +192,7 @@ MEMORY = Column(
     text=lambda s: size(s.entry.peak_memory),
     data={"peak_memory": lambda s: s.entry.peak_memory},
     order=lambda s: -1 if s.entry.peak_memory is None else s.entry.peak_memory,
-    page="number",
+    style="number",
     known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
     spare=5,
 )
@@ -201,7 +201,7 @@ COVERS = Column(
     text=lambda s: f"{s.entry.covered}/{len(s.track.cells)}",
     data={"covered": lambda s: s.entry.covered, "cells": lambda s: len(s.track.cells)},
     order=lambda s: s.entry.covered,
-    page="number",
+    style="number",
     cases="several",
     spare=1,
 )
@@ -210,7 +210,7 @@ ERROR = Column(
     text=lambda s: "" if s.entry.error is None else f"{s.entry.error:.2f}",
     data={"error": lambda s: s.entry.error},
     order=lambda s: -1 if s.entry.error is None else s.entry.error,
-    page="number",
+    style="number",
     spare=6,
 )
 NOTE = Column(
@@ -219,7 +219,7 @@ NOTE = Column(
     short=lambda s: s.entry.lacks or cut(s.note),
     data={"note": lambda s: s.note, "lacks": lambda s: s.entry.lacks},
     order=lambda s: s.note,
-    page="note",
+    style="note",
     spare=3,
 )
 COLUMNS = (

@@ -115,10 +115,10 @@ def speed(entry: Entry) -> str:
         return UNRANKED
     score = entry.score
     # a modelled score has no interval
-    return f"{score.value:.2f}" + f" ± {half(score):.2f}" * (score.high > score.low)
+    return f"{score.value:.2f}" + f" ± {half_interval(score):.2f}" * (score.high > score.low)
 
 
-def half(score: Estimate) -> float:
+def half_interval(score: Estimate) -> float:
     """Return the wider half of the score's interval, which may be asymmetric."""
     return max(score.high - score.value, score.value - score.low)
 

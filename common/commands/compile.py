@@ -106,7 +106,7 @@ def _todo(chosen: Iterable[Solution], only: str | None) -> Todo:
 
     chosen = list(chosen)
     cases = {
-        op.name: list(op.cases("board")) for op in ops.whole(solution.op for solution in chosen)
+        op.name: list(op.cases("board")) for op in ops.valid(solution.op for solution in chosen)
     }
     selected = {
         solution: [case for case in cases.get(solution.op, ()) if only in (None, case.name)]

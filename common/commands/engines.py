@@ -41,7 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--stations",
         type=shared.count,
         metavar="N",
-        help="through Ray, processes that share this machine's cores, or for grade each GPU",
+        help="start N processes through Ray, which share this machine's cores; for grade, N on"
+        " each GPU",
     )
 
 
@@ -74,7 +75,9 @@ def chosen(
     if options.install and not ray:
         raise UserError("--install is for the nodes of a Ray cluster: add --engine ray")
     if executors and (options.address or options.engine == "local"):
-        raise UserError("--stations is for this machine through Ray: leave the other options out")
+        raise UserError(
+            "--stations starts Ray on this machine: leave --address and --engine local out"
+        )
     if executors > cores():
         raise UserError(f"--stations {executors}: at most as many as cores, here {cores()}")
     ray_installed = importlib.util.find_spec("ray") is not None
@@ -116,5 +119,7 @@ def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     if options.device == "cpu":
         raise UserError("--engine ray needs GPUs: leave --device cpu out, or take --engine local")
     if options.device not in (None, "cuda"):
-        raise UserError(f"--device {options.device} is one GPU: a cluster's are all taken")
+        raise UserError(
+            f"--device {options.device} selects one GPU: a cluster uses all, leave it out"
+        )
     return "cuda"

@@ -24,8 +24,8 @@ def argument(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         type=pull,
         metavar="PULL[@COMMIT]",
-        help="only what this device has not measured as it is now: of the tree, or of these pull"
-        " requests of origin, from which contributors/ alone is taken",
+        help="only solutions whose present sources this device has not measured: those of the"
+        " working tree, or those in contributors/ of these pull requests of origin",
     )
 
 
@@ -50,7 +50,8 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
     """
     if options.address:
         raise UserError("--missing asks for the devices of this machine: leave --address out")
-    options.device = shared.found_device(options)  # a second call would count GPUs differently
+    # kept, since `cuda:1` is called `cuda` once it is the only visible GPU
+    options.device = shared.found_device(options)
     from common.measure import machine
     from common.records import runs
 

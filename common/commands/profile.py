@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _print_counts(chosen: Iterable[Solution]) -> None:
     print("Nothing is timed without a GPU: the least that each case must move and compute.")
-    for op in ops.whole(solution.op for solution in chosen):
+    for op in ops.valid(solution.op for solution in chosen):
         print(f"\n{op.name}\n{_padded(HEADER[:5])}")
         for case in op.cases("board"):
             for direction in DIRECTIONS:

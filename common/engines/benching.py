@@ -132,7 +132,7 @@ def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Count
     run = open_run.run
     if run.device != "cpu" or run.selection.tier != "board":
         return
-    eager = {op.name: eager_of(op) for op in ops.whole(solution.op for solution in solutions)}
+    eager = {op.name: eager_of(op) for op in ops.valid(solution.op for solution in solutions)}
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
     for counted in counts(every, run.run, digests_of(every)):

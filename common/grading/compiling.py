@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from common import wire
-from common.disk_cache import DiskCache, bound
+from common.disk_cache import DiskCache, trim_caches
 from common.errors import Kind, ServerEnded
 from common.grading.execution import CallSlots, call_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
@@ -73,7 +73,7 @@ class Compiler:
         self.renew()
         if self._server:
             self._server.close()
-            bound()
+            trim_caches()
 
     def submit(self, outcome: Outcome) -> Future[Outcome]:
         """Start to compile a case's kernels; return the future of the case with the faults."""

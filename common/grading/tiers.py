@@ -44,7 +44,7 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    selected = ops.whole(solution.op for solution in solutions)
+    selected = ops.valid(solution.op for solution in solutions)
     for op in selected:
         memory = DeviceMemory.of(device, budget).budget
         listed = ops.cases(op, tier, device, alone=len(selected) == 1)

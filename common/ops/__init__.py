@@ -38,26 +38,26 @@ def load(name: str) -> Op[Any]:
     return op
 
 
-def whole(op_names: Iterable[str]) -> list[Op[Any]]:
+def valid(op_names: Iterable[str]) -> list[Op[Any]]:
     """Return the valid ops among the named ops; print a line on stderr for each invalid op.
 
     Raises:
         UserError: Ops are named, and all of them are invalid.
     """
-    from common.ops._whole import tried
+    from common.ops._whole import trial_fault
 
-    valid, faults = [], []
+    valid_ops, faults = [], []
     for name in sorted(set(op_names)):
         op = _loaded(name)
-        if isinstance(op, Op) and not (fault := tried(op)):
-            valid.append(op)
+        if isinstance(op, Op) and not (fault := trial_fault(op)):
+            valid_ops.append(op)
         else:
             faults.append(op if isinstance(op, str) else fault)
-    if faults and not valid:
+    if faults and not valid_ops:
         raise UserError("; ".join(faults))
     for fault in faults:
         say_once(fault)
-    return valid
+    return valid_ops
 
 
 def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Case]:

@@ -47,7 +47,7 @@ def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
     return op
 
 
-def tried(op: Op[Any]) -> str:
+def trial_fault(op: Op[Any]) -> str:
     """Run an op on the CPU and return the fault, or "" if there is none.
 
     Draw the first reduced board case and the first smoke case, and run the reference on the smoke

@@ -29,7 +29,7 @@ LAG = 10_000_000
 def warm(wanted: ForkRequest) -> None:
     """Import in the fork server, once, the modules that each process needs for its first kernel."""
     if wanted.target and not wanted.counted:
-        target.warm(whole=wanted.target == ALL_TARGETS)
+        target.warm(full=wanted.target == ALL_TARGETS)
 
 
 def install(wanted: ForkRequest) -> None:

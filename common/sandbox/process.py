@@ -26,7 +26,7 @@ from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
-from common.sandbox.seal import Seal, parts
+from common.sandbox.seal import Seal, sealed_parts
 from common.sandbox.session import Session
 from common.wire import Reply
 
@@ -83,13 +83,14 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.ForkReque
         return
     with contextlib.suppress(OSError):  # the kernel ends this process first if memory runs out
         Path("/proc/self/oom_score_adj").write_text("1000")
-    backend.install(wanted)  # before `confine`, which allows writes to the cache that this names
+    # before `confine`, which allows writes to TRITON_CACHE_DIR, set by `install`
+    backend.install(wanted)
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if not backend.ON_GPU:  # CUDA reserves more address space than the machine has memory
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    # M_PERTURB fills memory that no dispatch mode fills, with 0x5A5A...; with ALL_TARGETS, tensors
-    # are large and must stay untouched
+    # M_PERTURB (-6): malloc fills with 0x5A, the complement of 0xA5, memory that no dispatch mode
+    # of torch fills; not with ALL_TARGETS, whose large tensors must stay untouched
     if not backend.ON_GPU and backend.TARGET != wire.ALL_TARGETS:
         libc.mallopt(-6, 0xA5)
     sys.dont_write_bytecode = True
@@ -106,7 +107,7 @@ def serve(
     connection: socket.socket, requests: Mapping[type[wire.Request], Callable[..., Reply]]
 ) -> None:
     """Answer one request after the other until the harness closes the socket."""
-    seal = Seal(parts())
+    seal = Seal(sealed_parts())
     session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
     decode = msgspec.json.Decoder(wire.AnyRequest).decode
     faulthandler.register(wire.STACK, connection)

@@ -104,7 +104,7 @@ class Seal:
             time.sleep(PAUSE)
 
 
-def parts() -> Iterator[Part]:
+def sealed_parts() -> Iterator[Part]:
     """Yield the parts that call and time a solution: the harness's, Python's and torch's."""
     yield part_of(torch, ALLOCATES)
     for module in CALLED:

@@ -156,7 +156,7 @@ def board_case(session: Session, name: str) -> Case:
     return case
 
 
-def true_call(session: Session, case: Case, seed: int) -> TrueCall:
+def full_shape_call(session: Session, case: Case, seed: int) -> TrueCall:
     """Draw a case's inputs at its true shape, and bind them to the call that is timed on a GPU.
 
     Options whose value is the default are omitted.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from common import wire
-from common.disk_cache import DiskCache, bound
+from common.disk_cache import DiskCache, trim_caches
 from common.errors import ServerEnded
 from common.grading.fork_server import ForkServer
 from common.grading.worker import DEADLINE, Worker
@@ -46,7 +46,7 @@ class Compilation:
         self._pool.shutdown(cancel_futures=True)
         if self._server:
             self._server.close()
-            bound()
+            trim_caches()
 
     def lines(
         self,

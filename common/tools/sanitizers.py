@@ -130,7 +130,7 @@ def _end(session: int) -> None:
 class SanitizerReport:
     """A tool's counts, and its reports on the solution's own kernels.
 
-    A report on a Triton kernel names a line of Python. Any other report is on a library's kernel.
+    A report is on a library's kernel if it names no line of Python and matches IN_A_LIBRARY.
     Libraries read and copy uninitialized memory on purpose, so these reports are not faults.
     """
 
@@ -150,7 +150,7 @@ SUMMARY = re.compile(
     re.MULTILINE,
 )
 BLOCK = re.compile(r"^=+ \S.*(?:\n=+  .*)*", re.MULTILINE)
-FRAME = re.compile(r"COMPUTE-SANITIZER|SUMMARY:")
+BANNER = re.compile(r"COMPUTE-SANITIZER|SUMMARY:")
 IN_A_LIBRARY = re.compile(r"__(?:global|shared|local)__|Race reported|Uninitialized .* cudaMemcpy")
 PYTHON_LINE = re.compile(r"\.py:\d+")
 
@@ -160,7 +160,7 @@ def read(output: str) -> SanitizerReport | None:
     counted = [int(number) for number in SUMMARY.findall(output)]
     if not counted:
         return None
-    blocks = [block for block in BLOCK.findall(output) if not FRAME.search(block)]
+    blocks = [block for block in BLOCK.findall(output) if not BANNER.search(block)]
     own = [block for block in blocks if PYTHON_LINE.search(block) or not IN_A_LIBRARY.search(block)]
     libraries = len(blocks) - len(own)
     return SanitizerReport(sum(counted) - libraries, libraries, own)

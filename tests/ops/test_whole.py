@@ -20,7 +20,7 @@ def fault(**fields):
     """What is said of the skeleton with these fields in place of its own."""
     op = dataclasses.replace(SKELETON, **fields)
     found = _whole.checked("skeleton", lambda: SimpleNamespace(OP=op))
-    return found if isinstance(found, str) else _whole.tried(found)
+    return found if isinstance(found, str) else _whole.trial_fault(found)
 
 
 def two(tier):
@@ -137,4 +137,4 @@ def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
     broken = dataclasses.replace(SKELETON, reference=lambda x, y: reference(x, y).detach())
     monkeypatch.setattr(ops, "_loaded", lambda name: broken)
     with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: OP\.reference"):
-        ops.whole(["skeleton"])
+        ops.valid(["skeleton"])

@@ -286,7 +286,7 @@ class Ranking:
         return [
             column
             for column in columns.COLUMNS
-            if column.page and column.cases != unfit and column.known(self.track)
+            if column.style and column.cases != unfit and column.known(self.track)
             if self.shown.timed or not column.timed
         ]
 

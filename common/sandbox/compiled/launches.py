@@ -11,7 +11,7 @@ from triton import knobs
 from common.sandbox.compiled import target
 from common.sandbox.failures import judge
 from common.sandbox.session import Session
-from common.sandbox.shape_only import ShapeOnlyMode, board_case, true_call
+from common.sandbox.shape_only import ShapeOnlyMode, board_case, full_shape_call
 from common.wire import Reply
 
 SEED = 0
@@ -32,11 +32,11 @@ def launches(session: Session, name: str, case: str) -> Reply:
     """
     assert session.op is not None and session.function is not None
     target.install(name)
-    replies: dict[str, Reply] = {}
+    kernels: dict[str, Reply] = {}
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        replies[metadata["hash"]] = {
+        kernels[metadata["hash"]] = {
             "hash": metadata["hash"], "name": src.name, "files": files, "direction": directions[-1],
         }  # fmt: skip
 
@@ -47,12 +47,12 @@ def launches(session: Session, name: str, case: str) -> Reply:
         reply: Reply = {}
     except Exception as error:
         reply = judge(error)
-    return {"kernels": list(replies.values()), "stopped": reply}
+    return {"kernels": list(kernels.values()), "stopped": reply}
 
 
 def _call(session: Session, case: str, between: Callable[[], None]) -> None:
     """Call forward, `between` and backward; large tensors have a shape but no data."""
-    call = true_call(session, board_case(session, case), SEED)
+    call = full_shape_call(session, board_case(session, case), SEED)
     with ShapeOnlyMode(call.small):
         output = call.forward()
         if isinstance(output, torch.Tensor) and output.requires_grad:

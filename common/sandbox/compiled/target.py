@@ -117,18 +117,18 @@ def install(name: str) -> None:
     Autotuner.do_bench = property(lambda _: _bench)
 
 
-def warm(whole: bool) -> None:
+def warm(full: bool) -> None:
     """Do the work of a first compilation once, before any process is forked.
 
     Triton imports Gluon and, for the cache key of fully compiled kernels, hashes its own 300 MB.
     The cache key of a verdict needs no hash; see `stop_at_llvm`.
 
     Args:
-        whole: Whether kernels will be compiled in full.
+        full: Whether kernels will be compiled in full.
     """
     import triton.experimental.gluon.language  # noqa: F401
 
-    if whole:
+    if full:
         cache.triton_key()
 
 

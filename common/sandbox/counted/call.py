@@ -32,8 +32,8 @@ from common.sandbox.shape_only import (
     SMALL,
     ShapeOnlyMode,
     board_case,
+    full_shape_call,
     tensors_of,
-    true_call,
     written_by,
 )
 from common.spec import Case
@@ -60,7 +60,7 @@ def count(session: Session, case: str) -> Reply:
 
 def _count(session: Session, case: Case, counted: Reply) -> None:
     seed = zlib.crc32(case.name.encode())
-    call = true_call(session, case, seed)
+    call = full_shape_call(session, case, seed)
     steps: list[Reply] = []
     launches = Launches(random.Random(seed), steps.append)
     with launches.counting(), Operators(steps.append, call.small):

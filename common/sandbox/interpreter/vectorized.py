@@ -51,7 +51,8 @@ ACCESSES = {
     "create_masked_load": (3, 2),
     "create_masked_store": (3, 3),
 }
-"""The positions of the last operand with an element per lane, and of the mask; 0 for no mask."""
+"""Two positions among the arguments of an access: the last argument with an element per lane, and
+the mask (0: no mask)."""
 Shape = tuple[int, ...]
 Within = Callable[[TensorHandle, np.ndarray | None], bool]
 
@@ -119,7 +120,7 @@ class _VectorizedRun:
         return values.pop()
 
     def _bind_uniform(self, step: TraceStep) -> TraceStep:
-        """Return the step with its uniform slots turned into constant arguments."""
+        """Return the step with the operands that are equal in all programs as constants."""
         uniform = {at for at, value_id in step.places if _is_uniform(self._values[value_id])}
         if not uniform:
             return step
@@ -225,7 +226,7 @@ def _array_of(operand: Any) -> np.ndarray:
 
 
 def _program_form(step: TraceStep, position: int) -> Form:
-    """Return the form of an operand in a program_shape program."""
+    """Return the form that an operand has in a single program."""
     handle = step.args[position]
     return step.forms[position] if handle is None else form_of(handle)
 
