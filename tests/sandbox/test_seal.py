@@ -65,14 +65,14 @@ OWN = part_of(module, ["function"]), part_of(Sealed, dir(Sealed))
     ],
 )
 def test_what_is_replaced_is_named(owner, name, said, monkeypatch):
-    made = sealed(*OWN, *seal.parts())
+    made = sealed(*OWN, *seal.sealed_parts())
     assert broken(made) is None
     monkeypatch.setattr(owner, name, functools.partial(len), raising=False)
     assert broken(made) == (said and f"{said} was replaced")
 
 
 def test_other_code_in_the_same_function_is_seen(monkeypatch):
-    made = sealed(*OWN, *seal.parts())
+    made = sealed(*OWN, *seal.sealed_parts())
     monkeypatch.setattr(graded.forward, "__code__", (lambda: 2).__code__)
     assert broken(made) == "common.sandbox.graded.forward was replaced"
 
@@ -125,7 +125,7 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_setting_of_torchs_is_not_accused(setting):
     change, value, before = SETTINGS[setting]
-    made = sealed(*OWN, *seal.parts())
+    made = sealed(*OWN, *seal.sealed_parts())
     change(value)
     found = broken(made)
     change(before)
@@ -138,7 +138,7 @@ def test_torch_compile_is_not_accused():
     source = """
 import sys
 from common.sandbox import process, seal
-made = seal.Seal(seal.parts())
+made = seal.Seal(seal.sealed_parts())
 assert "torch._dynamo" not in sys.modules
 import torch
 x = torch.ones(3, requires_grad=True)

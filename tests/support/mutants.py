@@ -71,7 +71,7 @@ def mutated(session: Session, path: str, op: str, memory: int | None = None) -> 
     with contextlib.suppress(KeyError):
         setattr(*MUTATIONS[Path(path).parent.name])
     sys.modules.update(SHOWN)  # the process hides them from a solution
-    session.seal.__init__(seal.parts())  # type: ignore[misc]
+    session.seal.__init__(seal.sealed_parts())  # type: ignore[misc]
     process._hide()
     return session.load(path, op)
 
