@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -62,6 +63,9 @@ def run(options: argparse.Namespace) -> int:
         return _export(of_op, about, options)
     if options.serve:
         return _serve(device_results)
+    if options.op and not any(results.rows for results in of_op):
+        bench_command = f"nox -s bench leaderboard -- --op {options.op}"
+        print(f"study: no result of {options.op} is recorded yet: {bench_command}", file=sys.stderr)
     return _draw(device_results, of_op, about, options.only)
 
 

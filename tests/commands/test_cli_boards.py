@@ -36,6 +36,16 @@ def test_a_device_without_a_row_of_the_op_has_no_heading(study, elsewhere):
         assert shown in ran.out and other not in ran.out
 
 
+def test_an_op_without_a_result_gets_a_line(study, recorded):
+    ran = study("leaderboard", "--op", "rotate_half")
+    assert ran.code == 0
+    assert ran.err == (
+        "study: no result of rotate_half is recorded yet:"
+        " nox -s bench leaderboard -- --op rotate_half\n"
+    )
+    assert not study("leaderboard", "--op", "rope").err
+
+
 @pytest.fixture
 def plotted(recorded):
     """The record with a row of the tier plot."""
