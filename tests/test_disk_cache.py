@@ -30,7 +30,7 @@ def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
         entry.mkdir(parents=True)
         (entry / "kernel.cubin").write_bytes(bytes(40_000))
         os.utime(entry, (1e9 - age, 1e9 - age))
-    disk_cache.bound(100_000)
+    disk_cache.trim_caches(100_000)
     assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == ["new", "old"]
 
 
