@@ -112,8 +112,8 @@ def test_of_several_gpus_one_is_taken_where_ray_is_missing_and_a_line_says_so(
 @pytest.mark.parametrize(("given", "says"), [
     ({"address": "head:6379"}, "add --engine ray"),
     ({"install": True}, "add --engine ray"),
-    ({"engine": "local", "stations": 1}, "leave --address and --engine local out"),
-    ({"engine": "ray", "address": "head:1", "stations": 1}, "leave --address and --engine local out"),
+    ({"engine": "local", "stations": 1}, "leave --address and --engine"),
+    ({"engine": "ray", "address": "head:1", "stations": 1}, "leave --address and --engine"),
     ({"engine": "ray", "device": "cuda:1"}, "--device cuda:1 selects one GPU"),
     ({"engine": "ray"}, "--engine ray needs GPUs: leave --device cpu out"),
 ], ids=str)  # fmt: skip
