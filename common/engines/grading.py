@@ -111,10 +111,8 @@ def _graded(engine: Engine, kept: Sequence[Line]) -> Iterator[tuple[str, list[An
 
 
 def _sources(engine: Engine) -> Sources:
-    pairs = digests_of(engine.job.solutions).items()
-    digests = {solution.name: pair for solution, pair in pairs}
-    kinds = engine.kinds.items()
-    versions = {kind: executors[0].device_info.versions for kind, executors in kinds}
+    digests = {solution.name: pair for solution, pair in digests_of(engine.job.solutions).items()}
+    versions = {kind: executors[0].device_info.versions for kind, executors in engine.kinds.items()}
     return Sources(digests, engine.job.tier, engine.job.sample, versions)
 
 
