@@ -1,5 +1,7 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -14,7 +16,7 @@ from forms import (
     programs_for,
 )
 from launch import Plan
-from rows import SORTED, matrices, start_of, tiles_of_rows
+from rows import SORTED, matrices, pack, start_of, tiles_of_rows
 from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of, turns
 
 
@@ -129,11 +131,12 @@ def _weight_kernel(
     g_row, g_column, x_row, x_column, shares,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
-    WHOLE: tl.constexpr, TMA: tl.constexpr,
+    WHOLE: tl.constexpr, BY_KIND: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
     With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
+    BY_KIND, a program has one tile and one of two shares, which are the kinds; `out` is d_w.
     With more, a program has one tile and one share of the sorted rows. Share s stores visual sums
     in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
     that a slot has one kind.
@@ -150,12 +153,14 @@ def _weight_kernel(
     if shares > 1:
         share, length = tl.program_id(0) // tiles, tl.cdiv(steps, shares)
     first, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
-    for kind in tl.static_range(2):
-        if kind == 0:
+    for kind in tl.static_range(1 if BY_KIND else 2):
+        if BY_KIND:
+            here, until = share * visual_steps, tl.where(share == 0, visual_steps, steps)
+        elif kind == 0:
             here, until = first, tl.minimum(end, visual_steps)
         else:
             here, until = tl.maximum(first, visual_steps), end
-        if (here < until) | (shares == 1):
+        if BY_KIND or (here < until) | (shares == 1):
             _sum_of_kind(
                 g, g_apart, x, x_apart, out, order, here, until, kind, rows, outputs,
                 inputs, g_row, g_column, x_row, x_column, shares,
@@ -187,12 +192,42 @@ def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.co
     tl.store(to, acc.to(out.dtype.element_ty), place < size)
 
 
-def shares_of(tiles, steps):
+FEW = 2560
+"""Rows up to which a program sums all rows of a kind. It takes longer than a share of them would,
+but no second launch adds parts. At 4,096 rows that pays only if both kinds have as many tokens."""
+
+
+def _form(plan, g, x, pairs):
+    """Return the form of the sums, and whether it has a program for each tile of either kind."""
+    of_factors = functools.partial(form_of, g.dtype, g, x, height=height_of_sums(plan.tile))
+    form = of_factors(shape=(2 * pairs * g.shape[1], x.shape[1]))
+    tiles = 2 * _tiles(form, g, x, pairs)
+    if plan.rows <= FEW and form["TMA"] and tiles == programs_for(tiles, form):
+        return form, True
+    return of_factors(), False
+
+
+def _tiles(form, g, x, pairs):
+    """Return the tiles of the sums of one kind."""
+    outputs, inputs = g.shape[1], x.shape[1]
+    return pairs * ceil_div(outputs, form["BLOCK_M"]) * ceil_div(inputs, form["BLOCK_N"])
+
+
+def _shares(tiles, steps):
     """Return into how many shares to split sums: as many as there are processors for all tiles.
 
     More than steps / 8 would leave a share less than eight steps.
     """
     return max(min(processors() // tiles, steps // 8), 1)
+
+
+def factors(s, plan, g, x):
+    """Return a product's gradient and its factor, Rows of tokens, for the gradients of both.
+
+    They are packed, unless the sums have so few rows that the launch takes longer than it saves.
+    """
+    few = x.packed is None and _form(plan, g.matrix, x.matrix, 1)[1]
+    return (g, x) if few else pack(s, plan, g, x)
 
 
 def weight_gradients(s, g, x, plan):
@@ -212,23 +247,24 @@ def weight_gradients(s, g, x, plan):
     if not plan.tokens:
         return s.zeros(2 * pairs, outputs, inputs)
     d_w = s.empty(2 * pairs, outputs, inputs)
-    form = form_of(g.matrix.dtype, g.matrix, x.matrix, height=height_of_sums(plan.tile))
+    form, by_kind = _form(plan, g.matrix, x.matrix, pairs)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_how, g_tiles = tiles_of_rows(g.matrix, g.how, plan.rows, k, m, form)
     x_how, x_tiles = tiles_of_rows(x.matrix, x.how, plan.rows, k, n, form)
-    tiles = pairs * ceil_div(outputs, m) * ceil_div(inputs, n)
-    shares = shares_of(tiles, plan.rows // k)
+    tiles = _tiles(form, g.matrix, x.matrix, pairs)
+    shares = 2 if by_kind else _shares(tiles, plan.rows // k)
     launch = plan_for(
         _weight_kernel, plan.tile, form, (programs_for(tiles * shares, form),),
         (plan.rows, outputs, inputs, *g.matrix.strides, *x.matrix.strides, shares),
-        (*g_tiles, *x_tiles), PAIRS=pairs,
-        G=g_how, X=x_how, TILE=plan.tile, WHOLE=is_whole(form, (outputs, m), (inputs, n)),
+        (*g_tiles, *x_tiles), PAIRS=pairs, G=g_how, X=x_how, TILE=plan.tile,
+        WHOLE=is_whole(form, (outputs, m), (inputs, n)), BY_KIND=by_kind,
     )  # fmt: skip
+    in_parts = shares > 1 and not by_kind
     slots = d_w
-    if shares > 1:
+    if in_parts:
         slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     s.launch(launch, *matrices(g, g_how), *matrices(x, x_how), slots, plan.order, plan.ends)
-    if shares > 1:
+    if in_parts:
         size, block = pairs * outputs * inputs, 2048
         grid, kernel = (ceil_div(size, block), 2), kernel_of(_sum_kernel, plan.tile)
         s.launch(Plan(kernel, grid, (shares, size), STEP=k, BLOCK=block), slots, d_w, plan.ends)

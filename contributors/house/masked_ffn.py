@@ -53,15 +53,6 @@ def _height(x, w1):
     return height_of(*x.shape, 2 * w1.shape[0])
 
 
-def _run_forward(plan, mask, keep, *tensors):
-    """Return the output, the gates and x's packed copy, or None; sort a new plan."""
-    how = plan.tokens, plan.tile, keep
-    out, gates, packed, new = _forward(how, *tensors, *plan.given(mask))
-    if new is not None:
-        plan.sorted = new
-    return out, gates, packed
-
-
 def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
 
@@ -90,7 +81,7 @@ class _MaskedFFN(torch.autograd.Function):
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
         tensors = x, w1, w2, w3, u1, u2, u3
         ctx.plan = kept_plan(mask, _height(x, w1))
-        out, gates, packed = _run_forward(ctx.plan, mask, True, *tensors)
+        out, gates, packed = ctx.plan.forward(_forward, (True,), *tensors, mask)
         ctx.save_for_backward(*tensors, gates, packed)
         return out
 
@@ -125,7 +116,7 @@ def masked_ffn(
         return _operator(*tensors, mask)[0] if is_compiling() else _MaskedFFN.apply(*tensors, mask)
     if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
         return _apply(*tensors, mask)
-    return _run_forward(kept_plan(mask, _height(x, w1)), mask, False, *tensors)[0]
+    return kept_plan(mask, _height(x, w1)).forward(_forward, (False,), *tensors, mask)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -139,7 +130,7 @@ def _operator(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     plan = Partition(x.shape[0], _height(x, w1))
-    out, gates, _ = _run_forward(plan, mask, True, x, w1, w2, w3, u1, u2, u3)
+    out, gates, _ = plan.forward(_forward, (True,), x, w1, w2, w3, u1, u2, u3, mask)
     return out, gates, plan.sorted
 
 

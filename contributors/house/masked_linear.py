@@ -2,11 +2,11 @@
 
 import torch
 from forms import height_of
-from gradients import weight_gradients
+from gradients import factors, weight_gradients
 from operators import traced, unused
 from partition import Partition, Sorted, empty_sorted, kept_plan, sort
 from products import product
-from rows import Rows, kept, pack, rows_for
+from rows import Rows, by_rows, kept, rows_for
 from sequence import Direction
 from torch.compiler import is_compiling
 
@@ -25,7 +25,7 @@ def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Plan d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     plan = Sorted.of(tokens, tile, order)
     if of_weights:
-        g, x = pack(s, plan, Rows(g), kept(plan, x, packed))
+        g, x = factors(s, plan, Rows(by_rows(plan, g)), kept(plan, x, packed))
     else:
         g = rows_for(s, plan, g, w_v.shape[1])
     d_x = product(s, g, (w_v, w_t), plan) if of_x else None
@@ -37,14 +37,6 @@ def _height(x, w_v):
     return height_of(*x.shape, w_v.shape[0])
 
 
-def _run_forward(plan, x, w_v, w_t, mask):
-    """Return the output, and x's packed copy or None; sort a new plan."""
-    out, packed, new = _forward((plan.tokens, plan.tile), x, w_v, w_t, *plan.given(mask))
-    if new is not None:
-        plan.sorted = new
-    return out, packed
-
-
 def _run_backward(plan, of_x, of_weights, *tensors):
     return _backward((plan.tokens, plan.tile, of_x, of_weights), *tensors, plan.sorted)
 
@@ -53,7 +45,7 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
         ctx.plan = kept_plan(mask, _height(x, w_v))
-        out, packed = _run_forward(ctx.plan, x, w_v, w_t, mask)
+        out, packed = ctx.plan.forward(_forward, (), x, w_v, w_t, mask)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 
@@ -81,7 +73,7 @@ def masked_linear(
         return _operator(*call)[0] if is_compiling() else _MaskedLinear.apply(*call)
     if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
         return _apply(x, w_v, w_t, mask)
-    return _run_forward(kept_plan(mask, _height(x, w_v)), x, w_v, w_t, mask)[0]
+    return kept_plan(mask, _height(x, w_v)).forward(_forward, (), x, w_v, w_t, mask)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -94,7 +86,7 @@ def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     plan = Partition(x.shape[0], _height(x, w_v))
-    return _run_forward(plan, x, w_v, w_t, mask)[0], plan.sorted
+    return plan.forward(_forward, (), x, w_v, w_t, mask)[0], plan.sorted
 
 
 @_operator.register_fake

@@ -33,26 +33,23 @@ class Partition:
     def __init__(self, tokens: int, tile: int, sorted: torch.Tensor | None = None):
         """Take a mask's length, the rows of a tile, and the order and the ends.
 
-        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The ends are
-        multiples of the tile.
+        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has the
+        token of each row, or -1. The ends, multiples of the tile, are those of the visual tokens'
+        rows, of all rows that hold a token, and of either kind's rows that are whole tiles of the
+        mask.
         """
         self.tokens, self.tile, self.sorted = tokens, tile, sorted
 
-    def given(self, mask: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        """Return the mask that a direction is to sort, or what is sorted already, else None."""
-        return (mask, None) if self.sorted is None else (None, self.sorted)
+    def forward(self, direction: Direction, how: tuple, *inputs: torch.Tensor) -> list:
+        """Return the results of a direction that takes a mask, the last input, or its order.
 
-    @property
-    def order(self) -> torch.Tensor:
-        """The token of each row, or -1; int32 `[rows]`."""
-        return self.sorted[:-4]
-
-    @property
-    def ends(self) -> torch.Tensor:
-        """The ends, int32 `[4]`: of the visual tokens' rows, of all rows that hold a token, and of
-        either kind's rows that are whole tiles of the mask.
+        The direction sorts a new mask by a launch of its own, and returns its order last.
         """
-        return self.sorted[-4:]
+        how = self.tokens, self.tile, *how
+        if self.sorted is not None:
+            return direction(how, *inputs[:-1], None, self.sorted)[:-1]
+        *results, self.sorted = direction(how, *inputs, None)
+        return results
 
 
 class Sorted(NamedTuple):
@@ -186,17 +183,6 @@ def sort(s, tile, mask):
     return result
 
 
-@Direction
-def _sorted(s, tile, mask):
-    """Plan the sorted tokens alone."""
-    return (sort(s, tile, mask),)
-
-
-def partition(mask: torch.Tensor, tile: int) -> Partition:
-    """Return the tokens of a mask, bool `[tokens]`, sorted in tiles of so many rows."""
-    return Partition(mask.shape[0], tile, *_sorted((tile,), mask))
-
-
 _last = None, ()
 """The last plan, and its key; the layers of a model take the same mask one after the other."""
 
@@ -211,9 +197,9 @@ def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
     no version (inference mode).
     """
     global _last
-    if mask.is_inference() or (mask.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):
         return Partition(mask.shape[0], tile)
-    stream = torch._C._cuda_getCurrentRawStream(mask.device.index) if mask.is_cuda else None
+    stream = torch._C._cuda_getCurrentRawStream(mask.get_device()) if mask.is_cuda else None
     plan, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
     if plan is None or key[0]() is not mask or key[1:] != wanted:

@@ -196,7 +196,8 @@ class Sequence:
         for made in self._made:
             new = address = None
             if made:
-                new = new_empty(made[0], **made[1])
+                shape, options = made
+                new = new_empty(*shape, **options) if options else new_empty(*shape)
                 address = new.data_ptr()
             results.append(new)
             addresses.append(address)

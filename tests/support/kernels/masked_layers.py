@@ -275,19 +275,21 @@ def plans() -> dict[str, bool]:
 def partitions() -> dict[str, bool]:
     """Return by mask and height whether a plan has each token once, in its place."""
     import partition
+    from sequence import Direction
 
+    sort = Direction(lambda s, tile, mask: (partition.sort(s, tile, mask),))
     found = {}
     for tokens in (0, 1, 40, 304, 5000):
         for name, mask in masks(tokens).items():
             for tile in (32, 128):
-                plan = partition.partition(mask.to(DEVICE), tile)
-                found[f"{tokens} {name} {tile}"] = _is_sorted(mask, plan)
+                (plan,) = sort((tile,), mask.to(DEVICE))
+                found[f"{tokens} {name} {tile}"] = _is_sorted(mask, tile, plan)
     return found
 
 
-def _is_sorted(mask: torch.Tensor, plan) -> bool:
-    order, tile = plan.order.cpu(), plan.tile
-    visual_end, end, whole_visual, whole_end = plan.ends.tolist()
+def _is_sorted(mask: torch.Tensor, tile: int, plan: torch.Tensor) -> bool:
+    order, ends = plan.cpu().tensor_split([-4])
+    visual_end, end, whole_visual, whole_end = ends.tolist()
     right = True
     for first, whole, last, kind in (
         (0, whole_visual, visual_end, mask), (visual_end, whole_end, end, ~mask)
