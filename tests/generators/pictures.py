@@ -23,8 +23,9 @@ FOLDER = ROOT / "docs" / "page"
 SITE = ROOT / "site" / "index.html"
 PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
 OVERVIEW = "#view=overview"
-BOARD = "#view=board&device=nvidia-h200&op=rope&track=core"
-CASE = f"{BOARD}&direction=backward&case=sbhd-16384x1x8x256-float32"
+ROPE = "#view=board&device=nvidia-h200&op=rope"
+BOARD = f"{ROPE}&track=standard"
+CASE = f"{ROPE}&track=core&direction=backward&case=sbhd-16384x1x8x256-float32"
 SOLUTION = "#view=solution&name=house%2Frope"
 COMPARED = "#view=compare&one=hannnnnnnnnnnnn%2Frope_v1&other=hannnnnnnnnnnnn%2Frope"
 
