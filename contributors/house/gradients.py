@@ -91,7 +91,10 @@ def _sum_of_kind(
     PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
     WHOLE: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Store the sums over the steps first to end, of one kind, for each of a program's tiles."""
+    """Store the sum over one kind's steps, from first to end, for each tile of a program.
+
+    BY_KIND the share is the slot, so that `kind`, which is added to it, is 0.
+    """
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     tiles = row_blocks * column_blocks * PAIRS
     number = tl.program_id(0)
@@ -136,13 +139,13 @@ def _weight_kernel(
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
     With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
-    BY_KIND, a program has one tile and one of two shares, which are the kinds; `out` is d_w.
     With more, a program has one tile and one share of the sorted rows. Share s stores visual sums
     in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
-    that a slot has one kind.
+    that a slot has one kind. BY_KIND the two shares are all rows of either kind, and `out` is d_w.
 
-    out [shares + 1, PAIRS, outputs, inputs]. g, if gathered [tokens, outputs], otherwise sorted
-    [PAIRS, rows, outputs]; x [tokens, inputs] or [rows, inputs].
+    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs] BY_KIND. g, if gathered
+    [tokens, outputs], otherwise sorted [PAIRS, rows, outputs]; x [tokens, inputs] or
+    [rows, inputs].
 
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
@@ -193,12 +196,15 @@ def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.co
 
 
 FEW = 2560
-"""Rows up to which a program sums all rows of a kind. It takes longer than a share of them would,
-but no second launch adds parts. At 4,096 rows that pays only if both kinds have as many tokens."""
+"""Rows up to which a program sums a whole kind. Its loop is longer than that over a share, but no
+second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
 
 
 def _form(plan, g, x, pairs):
-    """Return the form of the sums, and whether it has a program for each tile of either kind."""
+    """Return the form of the sums, and whether a program sums a whole kind.
+
+    That takes few rows, and a program for each tile of each kind.
+    """
     of_factors = functools.partial(form_of, g.dtype, g, x, height=height_of_sums(plan.tile))
     form = of_factors(shape=(2 * pairs * g.shape[1], x.shape[1]))
     tiles = 2 * _tiles(form, g, x, pairs)
@@ -216,15 +222,16 @@ def _tiles(form, g, x, pairs):
 def _shares(tiles, steps):
     """Return into how many shares to split sums: as many as there are processors for all tiles.
 
-    More than steps / 8 would leave a share less than eight steps.
+    A share has at least eight steps.
     """
     return max(min(processors() // tiles, steps // 8), 1)
 
 
 def factors(s, plan, g, x):
-    """Return a product's gradient and its factor, Rows of tokens, for the gradients of both.
+    """Return g and x, Rows of tokens, for the gradients of x and of the weights.
 
-    They are packed, unless the sums have so few rows that the launch takes longer than it saves.
+    Pack them, unless a program sums a whole kind and x has no packed copy yet: then packing takes
+    longer than it saves.
     """
     few = x.packed is None and _form(plan, g.matrix, x.matrix, 1)[1]
     return (g, x) if few else pack(s, plan, g, x)

@@ -33,17 +33,17 @@ class Partition:
     def __init__(self, tokens: int, tile: int, sorted: torch.Tensor | None = None):
         """Take a mask's length, the rows of a tile, and the order and the ends.
 
-        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has the
-        token of each row, or -1. The ends, multiples of the tile, are those of the visual tokens'
-        rows, of all rows that hold a token, and of either kind's rows that are whole tiles of the
-        mask.
+        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has each
+        row's token, or -1 for padding. The four ends, multiples of the tile, are where these rows
+        end: visual, all, visual whole tiles, textual whole tiles.
         """
         self.tokens, self.tile, self.sorted = tokens, tile, sorted
 
     def forward(self, direction: Direction, how: tuple, *inputs: torch.Tensor) -> list:
-        """Return the results of a direction that takes a mask, the last input, or its order.
+        """Run a forward direction and return its results without the order.
 
-        The direction sorts a new mask by a launch of its own, and returns its order last.
+        The last input is the mask. If the plan is not sorted yet, the direction sorts the mask, and
+        the plan keeps the order. Otherwise the direction gets the order.
         """
         how = self.tokens, self.tile, *how
         if self.sorted is not None:

@@ -273,7 +273,7 @@ def plans() -> dict[str, bool]:
 
 
 def partitions() -> dict[str, bool]:
-    """Return by mask and height whether a plan has each token once, in its place."""
+    """Return by mask and tile height whether the plan has each token once and in its place."""
     import partition
     from sequence import Direction
 
