@@ -23,6 +23,7 @@ FORMS = [
     ("pointers", "float32", ALL_TARGETS),
     ("pointers", "bfloat16", ("0.5 of all", "one span")),  # another rounding, of the same rows
     ("descriptors", "float16", ALL_TARGETS),
+    ("packed", "float16", ("0.5 of all", "one span")),
 ]  # fmt: skip
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 Told = Callable[..., Any]

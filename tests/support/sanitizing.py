@@ -42,7 +42,7 @@ def written(folder, text, name="alice/rotate_half.py"):
 
 
 PLAIN = (
-    f"import sys; from common.sandbox.alone import symbolic; symbolic.SECONDS = {LONGEST:g};"
+    f"import sys; from common.sandbox.standalone import symbolic; symbolic.SECONDS = {LONGEST:g};"
     " symbolic.main(*sys.argv[1:])"
 )
 

@@ -159,7 +159,7 @@ def test_a_kill_between_timing_and_grading_costs_no_timing(alice, whole, monkeyp
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(search, "grade", killed)
+        patch.setattr(search, "grade_case", killed)
         alice.write().run(stop=99)
     assert not alice.file.exists()
     _, clock = alice.run()
@@ -177,7 +177,7 @@ def test_once_complete_nothing_is_measured_again(alice, monkeypatch):
     found, _ = alice.write(space=(1, 2, 4, 100, 107)).run(lambda s, block: 200.0 - block)
     before = alice.file.read_bytes(), alice.points.read_bytes()
     alice.file.unlink()
-    monkeypatch.setattr(search, "grade", None)
+    monkeypatch.setattr(search, "grade_case", None)
     again, clock = alice.run()
     assert not clock.calls
     assert (alice.file.read_bytes(), alice.points.read_bytes()) == before

@@ -2,7 +2,8 @@
 
 A task is a line of JSON too, a list of words. `errors FORM DTYPE MASK...`: the errors of one form
 of the kernels against float64, by op, mask and tensor, as shares of the largest element; under
-every mask, or those that are named. `train STEPS SEED`: the losses of a small model, of these
+every mask, or those that are named. `packed` is the form of descriptors for few tokens with the
+gradients of weights as for many. `train STEPS SEED`: the losses of a small model, of these
 layers and of plain torch. `compile`: the largest difference between a compiled model's gradients
 and the same model's without a compiler; `reduced`: the same under CUDA graphs. `plans`: when a
 mask's plan is kept; `partitions`: whether plans are right; `planned`: whether planned launches do
@@ -70,13 +71,19 @@ def _error(a: torch.Tensor, b: torch.Tensor) -> float:
 
 def all_errors(form: str, dtype: torch.dtype, some: Sequence[str]) -> dict[str, dict[str, float]]:
     import forms
+    import gradients
 
     torch.manual_seed(0)
-    found = {}
-    with mock.patch.object(forms, "forced", form), unwatched(form == "descriptors"):
-        for tokens in (0, 1, 304):
+    found, many = {}, 304
+    with contextlib.ExitStack() as stack:
+        if form == "packed":  # as many tokens would have it; these are not planned yet
+            form, many = "descriptors", 300
+            stack.enter_context(mock.patch.object(gradients, "FEW", 0))
+        stack.enter_context(mock.patch.object(forms, "forced", form))
+        stack.enter_context(unwatched(form == "descriptors"))
+        for tokens in (0, 1, many):
             any_mask = {"any": torch.ones(tokens, dtype=torch.bool)}
-            for name, mask in (masks(tokens) if tokens == 304 else any_mask).items():
+            for name, mask in (masks(tokens) if tokens == many else any_mask).items():
                 if some and name not in some:
                     continue
                 x = torch.randn(tokens, 72, device=DEVICE).to(dtype)
