@@ -21,6 +21,8 @@ SHORT = {**HOPPER, "BLOCK_M": 64, "num_warps": 4}
 """For few tokens."""
 NARROW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
 """For few columns; two programs share a multiprocessor."""
+LIGHT = {**NARROW, "num_warps": 4}
+"""For a long epilogue: of two programs on a multiprocessor, one stores while one multiplies."""
 # Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
 PLAIN = {
     "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
@@ -118,8 +120,13 @@ def is_whole(form, *lengths):
 
 
 def overlapping(form):
-    """Return the options of a launch that begins while the partition before it still runs."""
+    """Return the options of a launch that begins while the one before it still runs."""
     return {"PDL": True, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
+
+
+def triggering(form):
+    """Return the options of a launch in which the next one begins, with some of its registers."""
+    return {"TRIGGERS": True, "maxnreg": 224} if form["TMA"] and on_hopper() else {}
 
 
 @functools.cache
@@ -144,6 +151,11 @@ def on_hopper():
     return _gpu()[:2] == ("cuda", 90)
 
 
+def on_nvidia():
+    """Return whether kernels are made for a GPU of NVIDIA."""
+    return _gpu()[0] == "cuda"
+
+
 def processors():
     """Return the number of multiprocessors."""
     return _gpu()[2]
@@ -153,7 +165,7 @@ def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
     if form is SMALL:
         return tiles
-    return min(tiles, processors() * (2 if form is NARROW else 1))
+    return min(tiles, processors() * (2 if form in (NARROW, LIGHT) else 1))
 
 
 def is_describable(matrix):

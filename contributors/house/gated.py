@@ -2,12 +2,15 @@
 
 import triton
 import triton.language as tl
+from descriptors import Tiles
 from forms import (
     HOPPER,
+    LIGHT,
     ceil_div,
     form_of,
     is_turned,
     is_whole,
+    on_nvidia,
     overlapping,
     plan_for,
     programs_for,
@@ -31,11 +34,33 @@ from tiles import (
 
 
 @triton.jit
+def _sigmoid(a, like, FAST: tl.constexpr):
+    """Return 1 / (1 + exp(-a)) for float32; FAST, without the cases of the exact functions.
+
+    Nothing of `like` is read. It is named so that Triton computes with a as `like` is laid out,
+    not twice.
+    """
+    if FAST:
+        return tl.inline_asm_elementwise(
+            """{
+            .reg .f32 t;
+            mul.f32 t, $1, 0fBFB8AA3B;  // -log2(e)
+            ex2.approx.ftz.f32 t, t;
+            add.f32 t, t, 0f3F800000;
+            rcp.approx.ftz.f32 $0, t;
+            }""",
+            "=f,f,f", [a, like], dtype=tl.float32, is_pure=True, pack=1,
+        )  # fmt: skip
+    else:
+        return tl.sigmoid(a)
+
+
+@triton.jit
 def _up_kernel(
     x, apart, w1, w3, u1, u3, gates, hidden, order, ends, rows, depths, columns,
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, FAST: tl.constexpr,
     PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1), b with w3 and u3.
@@ -55,18 +80,18 @@ def _up_kernel(
         number = _up(
             x, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
             x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "whole",
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, FAST, "whole",
         )  # fmt: skip
         _up(
             apart, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
             x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "rest",
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, FAST, "rest",
         )  # fmt: skip
     else:
         _up(
             apart, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
             x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
-            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, "all",
+            BLOCK_M, BLOCK_N, BLOCK_K, GROUP, HOW, WHOLE, TMA, FAST, "all",
         )  # fmt: skip
 
 
@@ -75,7 +100,8 @@ def _up(
     x, w1, w3, u1, u3, gates, hidden, order, ends, number, rows, depths, columns,
     x_row, x_column, w_depth, w_column, w_swapped, u_swapped,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, PART: tl.constexpr,
+    HOW: tl.constexpr, WHOLE: tl.constexpr, TMA: tl.constexpr, FAST: tl.constexpr,
+    PART: tl.constexpr,
 ):  # fmt: skip
     """Store one part's tiles from a number on; return the number of the next part's first tile."""
     HALF: tl.constexpr = BLOCK_N // 2
@@ -111,7 +137,7 @@ def _up(
         a = tl.where(swapped != 0, right, left)
         b = tl.where(swapped != 0, left, right)
         place = row + tl.arange(0, BLOCK_M)
-        store_rows(hidden, place, column, columns, columns, a * tl.sigmoid(a) * b)
+        store_rows(hidden, place, column, columns, columns, a * _sigmoid(a, b, FAST) * b)
         if gates is not None:
             store_rows(gates, place, column, columns, columns, a)
             store_rows(gates, rows + place, column, columns, columns, b)
@@ -119,37 +145,54 @@ def _up(
 
 
 @triton.jit
-def _pass_on(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
+def _pass_on(
+    gates, d_gates, hidden, row, rows, column, columns, d_hidden,
+    TMA: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
     """Pass on a tile of d_hidden, a large one in four quarters, which take fewer registers."""
     if d_hidden.numel <= 4096:
-        _pass_through(gates, d_gates, hidden, place, rows, column, columns, d_hidden)
+        _pass_through(gates, d_gates, hidden, row, rows, column, columns, d_hidden, TMA, FAST)
     else:
         left, right = halves(d_hidden)
         d_1, d_2 = halves(left)
         d_3, d_4 = halves(right)
-        W: tl.constexpr = d_1.shape[1]
-        for_1, for_2, for_3, for_4 = column, column + W, column + 2 * W, column + 3 * W
-        _pass_through(gates, d_gates, hidden, place, rows, for_1, columns, d_1)
-        _pass_through(gates, d_gates, hidden, place, rows, for_2, columns, d_2)
-        _pass_through(gates, d_gates, hidden, place, rows, for_3, columns, d_3)
-        _pass_through(gates, d_gates, hidden, place, rows, for_4, columns, d_4)
+        WIDTH: tl.constexpr = d_1.shape[1]
+        # With descriptors, the gates of three quarters are under way.
+        for part in tl.range(0, 4, num_stages=4 if TMA else 1):
+            d = tl.where(part < 2, tl.where(part == 0, d_1, d_2), tl.where(part == 2, d_3, d_4))
+            at = column + part * WIDTH
+            _pass_through(gates, d_gates, hidden, row, rows, at, columns, d, TMA, FAST)
 
 
 @triton.jit
-def _pass_through(gates, d_gates, hidden, place, rows, column, columns, d_hidden):
-    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
+def _pass_through(
+    gates, d_gates, hidden, row, rows, column, columns, d_hidden,
+    TMA: tl.constexpr, FAST: tl.constexpr,
+):  # fmt: skip
+    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = _sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
     """
     WIDTH: tl.constexpr = d_hidden.shape[1]
-    a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
-    b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, 1, WIDTH, False)
+    place = row + tl.arange(0, d_hidden.shape[0])
+    if TMA:
+        a, b = tl.split(tl.permute(gates.load([0, row, column]), (1, 2, 0)))
+    else:
+        a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
+        second = rows_of(gates, rows + place, columns)
+        b = load_rows(second, place, column, columns, 1, WIDTH, False)
     a, b = a.to(tl.float32), b.to(tl.float32)
-    s = tl.sigmoid(a)
+    s = _sigmoid(a, d_hidden, FAST)
     silu = a * s
-    store_rows(hidden, place, column, columns, columns, silu * b)
-    store_rows(d_gates, rows + place, column, columns, columns, d_hidden * silu)
-    store_rows(d_gates, place, column, columns, columns, d_hidden * b * (s + silu * (1 - s)))
+    d_a, d_b = d_hidden * b * (s + silu * (1 - s)), d_hidden * silu
+    if TMA:  # the smaller one first: the next one waits until it has read shared memory
+        hidden.store([row, column], (silu * b).to(hidden.dtype))
+        both = tl.permute(tl.join(d_a, d_b), (2, 0, 1))
+        d_gates.store([0, row, column], both.to(d_gates.dtype))
+    else:
+        store_rows(hidden, place, column, columns, columns, silu * b)
+        store_rows(d_gates, place, column, columns, columns, d_a)
+        store_rows(d_gates, rows + place, column, columns, columns, d_b)
 
 
 @triton.jit
@@ -158,20 +201,25 @@ def _down_gradient_kernel(
     g_row, g_column, w_depth, w_column,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
+    FAST: tl.constexpr,
     PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
-    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]. One loop
-    over all tiles: the epilogue is long, and two of them exceed the cache of instructions.
-    FLOPs: 2 * tokens * depths * columns.
+    g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]; hidden
+    [rows, columns]. With TMA two programs share a multiprocessor: one stores while the other one
+    multiplies.
+
+    Bytes: g, the weights and the gates are read and their gradients and hidden written, if L2 keeps
+    what several programs read. FLOPs: 2 * tokens * depths * columns.
     """
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
     first = tl.program_id(0)
-    for turn in tl.range(0, turns(first, row_blocks * column_blocks), flatten=True):
+    # Not fused with the loop over depths: then Triton would load no gates ahead.
+    for turn in tl.range(0, turns(first, row_blocks * column_blocks)):
         number = first + turn * tl.num_programs(0)
         row_block, column_block = tile_of(number, row_blocks, column_blocks, GROUP)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
@@ -194,8 +242,7 @@ def _down_gradient_kernel(
                 BLOCK_K, BLOCK_N, TURNED, TMA,
             )  # fmt: skip
             acc = tl.dot(g_tile, w_tile, acc, input_precision="ieee")
-        place = row + tl.arange(0, BLOCK_M)
-        _pass_on(gates, d_gates, hidden, place, rows, column, columns, acc)
+        _pass_on(gates, d_gates, hidden, row, rows, column, columns, acc, TMA, FAST)
 
 
 def up(s, x, weights, apart, plan, keep):
@@ -226,7 +273,7 @@ def up(s, x, weights, apart, plan, keep):
     launch = plan_for(
         _up_kernel, plan.tile, form, grid,
         (plan.rows, depths, columns, *x.matrix.strides, *w1.strides, *swapped), tiles,
-        HOW=how, WHOLE=is_whole(form, (depths, k)), **overlapping(form),
+        HOW=how, WHOLE=is_whole(form, (depths, k)), FAST=on_nvidia(), **overlapping(form),
     )  # fmt: skip
     hidden = s.empty(1, plan.rows, columns)
     gates = s.empty(2, plan.rows, columns) if keep else None
@@ -246,16 +293,19 @@ def down_gradient(s, g, weights, gates, plan):
     """
     weights = alike(*weights)
     depths, columns = weights[0].shape
-    form = form_of(g.matrix.dtype, *weights, g.matrix, height=plan.tile)
+    form = form_of(g.matrix.dtype, *weights, g.matrix, gates.flat(), height=plan.tile)
+    form = LIGHT if form is HOPPER else form
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     how, tiles = tiles_of_rows(g.matrix, g.how, plan.rows, m, k, form)
+    of_gates = Tiles(gates.shape, gates.strides, (2, m, n // 4))
+    of_hidden = Tiles(*(each[1:] for each in of_gates))
     grid = (programs_for(plan.rows // m * ceil_div(columns, n), form),)
     launch = plan_for(
         _down_gradient_kernel, plan.tile, form, grid,
         (plan.rows, depths, columns, *g.matrix.strides, *weights[0].strides),
-        (*tiles, *(tiles_of(w, k, n) for w in weights)),
+        (*tiles, *(tiles_of(w, k, n) for w in weights), of_gates, of_gates, of_hidden),
         HOW=how, WHOLE=is_whole(form, (depths, k)), TURNED=form["TMA"] and is_turned(weights[0]),
-        **overlapping(form),
+        FAST=on_nvidia(), **overlapping(form),
     )  # fmt: skip
     d_gates, hidden = s.empty(*gates.shape), s.empty(1, *gates.shape[1:])
     s.launch(launch, *matrices(g, how), *weights, gates, d_gates, hidden, plan.order, plan.ends)

@@ -6,6 +6,7 @@ import torch
 import triton
 import triton.language as tl
 from forms import (
+    NARROW,
     ceil_div,
     form_of,
     height_of_sums,
@@ -195,58 +196,43 @@ def _sum_kernel(slots, out, ends, shares, size, STEP: tl.constexpr, BLOCK: tl.co
     tl.store(to, acc.to(out.dtype.element_ty), place < size)
 
 
-FEW = 2560
+ROWS_BY_KIND = 2560
 """Rows up to which a program sums a whole kind. Its loop is longer than that over a share, but no
 second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
 
 
-def _form(plan, g, x, pairs):
-    """Return the form of the sums, and whether a program sums a whole kind.
+def _split(plan, g, x, pairs):
+    """Return the form, the tiles of one kind, the shares, and whether the shares are the kinds.
 
-    That takes few rows, and a program for each tile of each kind.
+    Kinds are the shares where rows are few and all tiles of both run at once. Other shares have at
+    least eight steps each, and all tiles of all shares run at once.
     """
     of_factors = functools.partial(form_of, g.dtype, g, x, height=height_of_sums(plan.tile))
     form = of_factors(shape=(2 * pairs * g.shape[1], x.shape[1]))
-    tiles = 2 * _tiles(form, g, x, pairs)
-    if plan.rows <= FEW and form["TMA"] and tiles == programs_for(tiles, form):
-        return form, True
-    return of_factors(), False
+    tiles = pairs * _tiles_of(form, g, x)
+    if form is NARROW and plan.rows <= ROWS_BY_KIND and programs_for(2 * tiles, form) == 2 * tiles:
+        return form, tiles, 2, True
+    form = of_factors()
+    tiles = pairs * _tiles_of(form, g, x)
+    return form, tiles, max(min(processors() // tiles, plan.rows // form["BLOCK_K"] // 8), 1), False
 
 
-def _tiles(form, g, x, pairs):
-    """Return the tiles of the sums of one kind."""
-    outputs, inputs = g.shape[1], x.shape[1]
-    return pairs * ceil_div(outputs, form["BLOCK_M"]) * ceil_div(inputs, form["BLOCK_N"])
+def _tiles_of(form, g, x):
+    return ceil_div(g.shape[1], form["BLOCK_M"]) * ceil_div(x.shape[1], form["BLOCK_N"])
 
 
-def _shares(tiles, steps):
-    """Return into how many shares to split sums: as many as there are processors for all tiles.
-
-    A share has at least eight steps.
-    """
-    return max(min(processors() // tiles, steps // 8), 1)
-
-
-def factors(s, plan, g, x):
-    """Return g and x, Rows of tokens, for the gradients of x and of the weights.
-
-    Pack them, unless a program sums a whole kind and x has no packed copy yet: then packing takes
-    longer than it saves.
-    """
-    few = x.packed is None and _form(plan, g.matrix, x.matrix, 1)[1]
-    return (g, x) if few else pack(s, plan, g, x)
-
-
-def weight_gradients(s, g, x, plan):
+def weight_gradients(s, g, x, plan, early=False):
     """Return the gradients of the visual weights and then of the textual ones.
 
-    They are [2 * pairs, outputs, inputs]; a g that is not sorted has one pair.
+    They are [2 * pairs, outputs, inputs]; a g that is not sorted has one pair. The factors are
+    packed, unless a program sums a whole kind: then packing takes longer than it saves.
 
     Args:
         s: The sequence that gets the launches.
         g: The products' gradient, Rows of [tokens, outputs] or [pairs, rows, outputs].
         x: The factor of those products, Rows of [tokens, inputs] or [1, rows, inputs].
         plan: The mask's partition.
+        early: Whether the launch before lets packing begin, as `pack` has it.
     """
     pairs = g.matrix.shape[0] if g.how == SORTED else 1
     g, x = (one._replace(matrix=one.matrix.flat()) for one in (g, x))
@@ -254,12 +240,12 @@ def weight_gradients(s, g, x, plan):
     if not plan.tokens:
         return s.zeros(2 * pairs, outputs, inputs)
     d_w = s.empty(2 * pairs, outputs, inputs)
-    form, by_kind = _form(plan, g.matrix, x.matrix, pairs)
+    form, tiles, shares, by_kind = _split(plan, g.matrix, x.matrix, pairs)
+    if not by_kind:
+        g, x = pack(s, plan, g, x, early=early)
     m, n, k = form["BLOCK_M"], form["BLOCK_N"], form["BLOCK_K"]
     g_how, g_tiles = tiles_of_rows(g.matrix, g.how, plan.rows, k, m, form)
     x_how, x_tiles = tiles_of_rows(x.matrix, x.how, plan.rows, k, n, form)
-    tiles = _tiles(form, g.matrix, x.matrix, pairs)
-    shares = 2 if by_kind else _shares(tiles, plan.rows // k)
     launch = plan_for(
         _weight_kernel, plan.tile, form, (programs_for(tiles * shares, form),),
         (plan.rows, outputs, inputs, *g.matrix.strides, *x.matrix.strides, shares),

@@ -28,24 +28,23 @@ def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mas
 
 
 @Direction
-def _backward_down(s, tokens, tile, of_up, of_down, g, x, w2, u2, gates, packed, order):
-    """Plan the gates' gradient [2, rows, inner], x's copy if it is new, and d_w2 and d_u2
-    [2, width, inner], or None.
-    """
+def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
+    """Plan the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
     plan = Sorted.of(tokens, tile, order)
-    g, *x = pack(s, plan, Rows(g), *([kept(plan, x, packed)] if of_up else []))
+    (g,) = pack(s, plan, Rows(g))
     d_gates, hidden = down_gradient(s, g, (w2, u2), gates, plan)
-    d_down = weight_gradients(s, g, Rows(hidden, SORTED), plan) if of_down else None
-    new = x[0].packed if x and packed is None else None
-    return d_gates, new, d_down
+    return d_gates, weight_gradients(s, g, Rows(hidden, SORTED), plan) if of_down else None
 
 
 @Direction
 def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
     """Plan d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
-    d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
+    both = of_x and of_up
+    d_x = product(s, d_gates, (w1, u1, w3, u3), plan, triggers=both) if of_x else None
+    d_up = None
+    if of_up:
+        d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan, early=both)
     return d_x, d_up
 
 
@@ -59,12 +58,9 @@ def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gate
     Two directions, so that the memory of g's copy and of hidden is free in the second one.
     """
     how, order = (plan.tokens, plan.tile), plan.sorted
-    d_gates, new, d_down = _backward_down(
-        (*how, of_up, of_down), g, x, w2, u2, gates, packed, order
-    )
+    d_gates, d_down = _backward_down((*how, of_down), g, w2, u2, gates, order)
     if not (of_x or of_up):
         return None, None, d_down
-    packed = packed if new is None else new
     d_x, d_up = _backward_up((*how, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
     return d_x, d_up, d_down
 

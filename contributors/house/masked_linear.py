@@ -2,11 +2,11 @@
 
 import torch
 from forms import height_of
-from gradients import factors, weight_gradients
+from gradients import weight_gradients
 from operators import traced, unused
 from partition import Partition, Sorted, empty_sorted, kept_plan, sort
 from products import product
-from rows import Rows, by_rows, kept, rows_for
+from rows import kept, rows_for
 from sequence import Direction
 from torch.compiler import is_compiling
 
@@ -24,12 +24,10 @@ def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
 def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Plan d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     plan = Sorted.of(tokens, tile, order)
-    if of_weights:
-        g, x = factors(s, plan, Rows(by_rows(plan, g)), kept(plan, x, packed))
-    else:
-        g = rows_for(s, plan, g, w_v.shape[1])
-    d_x = product(s, g, (w_v, w_t), plan) if of_x else None
-    d_w = weight_gradients(s, g, x, plan) if of_weights else None
+    both = of_x and of_weights
+    g = rows_for(s, plan, g, w_v.shape[1], launches=1 + both)
+    d_x = product(s, g, (w_v, w_t), plan, triggers=both) if of_x else None
+    d_w = weight_gradients(s, g, kept(plan, x, packed), plan, early=both) if of_weights else None
     return d_x, d_w
 
 

@@ -93,7 +93,7 @@ def _sums(first, second):
 @triton.jit
 def _partition_kernel(
     mask, order, tokens, stride, rows,
-    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, PDL: tl.constexpr,
+    BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, TRIGGERS: tl.constexpr,
 ):  # fmt: skip
     """Give BLOCK tokens their rows: in a whole tile by the tile's rank, else by the token's.
 
@@ -101,7 +101,7 @@ def _partition_kernel(
     takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
-    if PDL:  # the next kernel may begin, and waits where it needs the plan
+    if TRIGGERS:  # the next kernel may begin, and waits where it needs the plan
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     TILES: tl.constexpr = AT_ONCE // TILE
@@ -176,7 +176,7 @@ def sort(s, tile, mask):
     launch = Plan(
         kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
         (tokens, stride, rows, block, at_once, tile),
-        PDL=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
+        TRIGGERS=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
     )  # fmt: skip
     result = s.empty(rows + 4, dtype=torch.int32)
     s.launch(launch, mask, result)

@@ -11,6 +11,7 @@ from forms import (
     plan_for,
     programs_for,
     tiles_of,
+    triggering,
 )
 from rows import blocks_of, matrices, tiles_of_rows
 from sequence import alike
@@ -34,7 +35,7 @@ def _product_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     HOW: tl.constexpr, WHOLE: tl.constexpr, PAIRS: tl.constexpr, TURNED: tl.constexpr,
     TMA: tl.constexpr,
-    PDL: tl.constexpr = False,
+    PDL: tl.constexpr = False, TRIGGERS: tl.constexpr = False,
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? v : t), and + a2[token] @ (visual ? v2 : t2).
 
@@ -48,6 +49,8 @@ def _product_kernel(
     """
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
+    if TRIGGERS:
+        tl.extra.cuda.gdc_launch_dependents()
     number = tl.program_id(0)
     if TMA:
         number = _multiply(
@@ -117,7 +120,7 @@ def _multiply(
     return next_number(number, tiles)
 
 
-def product(s, a, weights, plan):
+def product(s, a, weights, plan, triggers=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     Args:
@@ -126,6 +129,7 @@ def product(s, a, weights, plan):
         weights: The visual and the textual weight, [depths, columns]; two such pairs where `a` has
             two, whose products are added.
         plan: The mask's partition.
+        triggers: Whether the next launch may begin while this one runs.
     """
     matrix, weights = a.matrix.flat(), alike(*weights)
     (depths, columns), pairs = weights[0].shape, len(weights) // 2
@@ -141,6 +145,7 @@ def product(s, a, weights, plan):
         (*tiles, *(tiles_of(w, k, n) for w in weights)),
         HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
         TURNED=form["TMA"] and is_turned(weights[0]), **overlapping(form),
+        **(triggering(form) if triggers else {}),
     )  # fmt: skip
     out, none = s.empty(plan.tokens, columns), [None] * (4 - len(weights))
     a = matrices(a._replace(matrix=matrix), how)

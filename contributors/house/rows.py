@@ -4,12 +4,15 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
-from forms import ceil_div, form_of, is_small, tiles_of
+from forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
 from launch import Plan
 from sequence import Operand, Uneven
 from tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
+PACKED = 32, 256
+"""The rows and columns that a program packs. Its 64 elements a thread take so few registers that
+two programs run besides one of a product."""
 
 
 class Rows(NamedTuple):
@@ -64,16 +67,20 @@ def is_apart(row, visual_end, whole_visual, whole_textual):
 @triton.jit
 def _pack_kernel(
     first, second, first_packed, second_packed, order, ends, first_columns, second_columns,
-    first_row, second_row, TILE: tl.constexpr, COLUMNS: tl.constexpr,
+    first_row, second_row, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
+    PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Copy the rows of the tiles that are not whole, and no other, of one matrix or of two.
 
+    With PDL, programs run while the kernel before this one does, and nothing here depends on it.
+    The last program waits for its end, so that the kernel after this one begins after both.
+
     Bytes: twice the matrices for a random mask, nearly none for spans.
     """
-    row, block = tl.program_id(0) * TILE, tl.program_id(1)
+    row, block = tl.program_id(0) * HEIGHT, tl.program_id(1)
     apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
     if apart & (row < tl.load(ends + 1)):
-        tokens = tl.load(order + row + tl.arange(0, TILE))
+        tokens = tl.load(order + row + tl.arange(0, HEIGHT))
         blocks = tl.cdiv(first_columns, COLUMNS)
         if block < blocks:
             _copy(first, first_packed, tokens, row, block, first_columns, first_row, COLUMNS)
@@ -82,6 +89,10 @@ def _pack_kernel(
                 second, second_packed, tokens, row, block - blocks, second_columns, second_row,
                 COLUMNS,
             )  # fmt: skip
+    if PDL:
+        last = tl.num_programs(0) * tl.num_programs(1) - 1
+        if tl.program_id(1) * tl.num_programs(0) + tl.program_id(0) == last:
+            tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
@@ -94,10 +105,12 @@ def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.c
     store_rows(packed, rows, block * COLUMNS, columns, columns, tile)
 
 
-def pack(s, plan, *factors):
+def pack(s, plan, *factors, early=False):
     """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
 
-    Those that are PIECES already, and matrices that no descriptor describes, stay as they are.
+    Those that are not GATHERED, and matrices that no descriptor describes, stay as they are. Early,
+    packing begins while the launch before it runs, if that one triggers it: a product keeps the
+    tensor cores busy, packing the memory.
     """
     factors = [each._replace(matrix=by_rows(plan, each.matrix)) for each in factors]
     chosen = [
@@ -108,10 +121,13 @@ def pack(s, plan, *factors):
         given = [factors[at].matrix for at in chosen]
         columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
         copies = [s.empty(plan.rows, each) for each in columns]
-        none, block = 2 - len(chosen), 128
-        grid = plan.rows // plan.tile, sum(ceil_div(each, block) for each in columns)
+        none, (height, width) = 2 - len(chosen), PACKED
+        grid = plan.rows // height, sum(ceil_div(each, width) for each in columns)
         rest = *columns, *[0] * none, *strides, *[0] * none
-        launch = Plan(_pack_kernel, grid, rest, TILE=plan.tile, COLUMNS=block, num_warps=8)
+        options = overlapping(HOPPER) if early else {}
+        launch = Plan(
+            _pack_kernel, grid, rest, HEIGHT=height, COLUMNS=width, num_warps=4, **options
+        )  # fmt: skip
         none = [None] * none
         s.launch(launch, *given, *none, *copies, *none, plan.order, plan.ends)
         for at, copy in zip(chosen, copies, strict=True):
@@ -126,14 +142,15 @@ def by_rows(plan, matrix):
     raise Uneven(matrix)
 
 
-def rows_for(s, plan, matrix, columns):
+def rows_for(s, plan, matrix, columns, launches=1):
     """Return a factor of a product with so many columns, packed if that pays.
 
     Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
-    an element; the copy of a random mask takes 2 * itemsize bytes an element.
+    an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
+    several launches use it.
     """
     rows = Rows(by_rows(plan, matrix))
-    return pack(s, plan, rows)[0] if columns >= 8192 else rows
+    return pack(s, plan, rows)[0] if columns * launches >= 8192 else rows
 
 
 def kept(plan, matrix, packed):

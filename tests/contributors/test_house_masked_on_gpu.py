@@ -37,7 +37,7 @@ def test_a_plan_is_kept_for_the_same_unchanged_mask_alone(told):
 
 def test_every_size_is_right_in_the_form_that_it_takes(told):
     errors = told("sizes")
-    assert len(errors) == 32
+    assert len(errors) == 40
     wrong = {name: each for name, each in errors.items() if max(each.values()) > BOUND["bfloat16"]}
     assert not wrong
 
