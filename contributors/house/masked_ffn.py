@@ -40,11 +40,8 @@ def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
 def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
     """Plan d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
-    both = of_x and of_up
-    d_x = product(s, d_gates, (w1, u1, w3, u3), plan, triggers=both) if of_x else None
-    d_up = None
-    if of_up:
-        d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan, early=both)
+    d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
+    d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
     return d_x, d_up
 
 
