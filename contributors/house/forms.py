@@ -119,14 +119,16 @@ def is_whole(form, *lengths):
     return form is not SMALL and all(length % block == 0 for length, block in lengths)
 
 
-def overlapping(form):
-    """Return the options of a launch that begins while the one before it still runs."""
-    return {"PDL": True, "launch_pdl": True} if form["TMA"] and on_hopper() else {}
+def overlapping(form, triggers=False):
+    """Return the options of a launch that begins while the one before it still runs.
 
-
-def triggering(form):
-    """Return the options of a launch in which the next one begins, with some of its registers."""
-    return {"TRIGGERS": True, "maxnreg": 224} if form["TMA"] and on_hopper() else {}
+    If it triggers, the next one begins while it runs, in the registers that it leaves.
+    """
+    if not (form["TMA"] and on_hopper()):
+        return {}
+    return {"PDL": True, "launch_pdl": True} | (
+        {"TRIGGERS": True, "maxnreg": 224} if triggers else {}
+    )
 
 
 @functools.cache

@@ -37,8 +37,8 @@ from tiles import (
 def _sigmoid(a, like, FAST: tl.constexpr):
     """Return 1 / (1 + exp(-a)) for float32; FAST, without the cases of the exact functions.
 
-    Nothing of `like` is read. It is named so that Triton computes with a as `like` is laid out,
-    not twice.
+    Nothing of `like` is read. It makes Triton convert a to the layout of `like` first; otherwise
+    it computes the sigmoid in both layouts.
     """
     if FAST:
         return tl.inline_asm_elementwise(
@@ -185,7 +185,7 @@ def _pass_through(
     s = _sigmoid(a, d_hidden, FAST)
     silu = a * s
     d_a, d_b = d_hidden * b * (s + silu * (1 - s)), d_hidden * silu
-    if TMA:  # the smaller one first: the next one waits until it has read shared memory
+    if TMA:  # hidden first, since a store waits until the one before it has read shared memory
         hidden.store([row, column], (silu * b).to(hidden.dtype))
         both = tl.permute(tl.join(d_a, d_b), (2, 0, 1))
         d_gates.store([0, row, column], both.to(d_gates.dtype))
@@ -207,8 +207,8 @@ def _down_gradient_kernel(
     """Compute the gradient of hidden, d_hidden = g[token] @ (visual ? w2 : u2), and pass it on.
 
     g [tokens, depths], w2 and u2 [depths, columns]; gates, d_gates [2, rows, columns]; hidden
-    [rows, columns]. With TMA two programs share a multiprocessor: one stores while the other one
-    multiplies.
+    [rows, columns]. In the form LIGHT two programs share a multiprocessor: one stores while the
+    other multiplies.
 
     Bytes: g, the weights and the gates are read and their gradients and hidden written, if L2 keeps
     what several programs read. FLOPs: 2 * tokens * depths * columns.

@@ -204,8 +204,8 @@ second launch has to add shares. At 4,096 rows it was faster only for kinds of e
 def _split(plan, g, x, pairs):
     """Return the form, the tiles of one kind, the shares, and whether the shares are the kinds.
 
-    Kinds are the shares where rows are few and all tiles of both run at once. Other shares have at
-    least eight steps each, and all tiles of all shares run at once.
+    Kinds are the shares where rows are few and all tiles of both run at once. Otherwise there are
+    as many shares as run at once, of at least eight steps each, or one.
     """
     of_factors = functools.partial(form_of, g.dtype, g, x, height=height_of_sums(plan.tile))
     form = of_factors(shape=(2 * pairs * g.shape[1], x.shape[1]))
@@ -224,8 +224,8 @@ def _tiles_of(form, g, x):
 def weight_gradients(s, g, x, plan, early=False):
     """Return the gradients of the visual weights and then of the textual ones.
 
-    They are [2 * pairs, outputs, inputs]; a g that is not sorted has one pair. The factors are
-    packed, unless a program sums a whole kind: then packing takes longer than it saves.
+    They are [2 * pairs, outputs, inputs]; a g that is not sorted has one pair. Gathered factors
+    are packed, unless a program sums a whole kind: then packing takes longer than it saves.
 
     Args:
         s: The sequence that gets the launches.

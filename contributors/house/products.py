@@ -11,7 +11,6 @@ from forms import (
     plan_for,
     programs_for,
     tiles_of,
-    triggering,
 )
 from rows import blocks_of, matrices, tiles_of_rows
 from sequence import alike
@@ -144,8 +143,7 @@ def product(s, a, weights, plan, triggers=False):
         (plan.rows, depths, columns, *matrix.strides, *weights[0].strides, columns),
         (*tiles, *(tiles_of(w, k, n) for w in weights)),
         HOW=how, WHOLE=is_whole(form, (depths, k)), PAIRS=pairs,
-        TURNED=form["TMA"] and is_turned(weights[0]), **overlapping(form),
-        **(triggering(form) if triggers else {}),
+        TURNED=form["TMA"] and is_turned(weights[0]), **overlapping(form, triggers),
     )  # fmt: skip
     out, none = s.empty(plan.tokens, columns), [None] * (4 - len(weights))
     a = matrices(a._replace(matrix=matrix), how)

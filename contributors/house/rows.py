@@ -12,7 +12,7 @@ from tiles import load_rows, rows_of, store_rows
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 PACKED = 32, 256
 """The rows and columns that a program packs. Its 64 elements a thread take so few registers that
-two programs run besides one of a product."""
+two programs run besides one of a product in the form HOPPER."""
 
 
 class Rows(NamedTuple):
@@ -108,14 +108,15 @@ def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.c
 def pack(s, plan, *factors, early=False):
     """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
 
-    Those that are not GATHERED, and matrices that no descriptor describes, stay as they are. Early,
-    packing begins while the launch before it runs, if that one triggers it: a product keeps the
-    tensor cores busy, packing the memory.
+    Those that are not GATHERED stay as they are, and so does a matrix if no descriptor describes
+    it, or its copy. Early, packing begins while the launch before it runs, if that one triggers it:
+    a product keeps the tensor cores busy, packing the memory.
     """
-    factors = [each._replace(matrix=by_rows(plan, each.matrix)) for each in factors]
+    factors = [each._replace(matrix=_by_rows(plan, each.matrix)) for each in factors]
     chosen = [
         at for at, (matrix, how, _) in enumerate(factors)
-        if how == GATHERED and form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]
+        if how == GATHERED and matrix.shape[1] * matrix.dtype.itemsize % 16 == 0
+        and form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]
     ]  # fmt: skip
     if chosen:
         given = [factors[at].matrix for at in chosen]
@@ -135,7 +136,7 @@ def pack(s, plan, *factors, early=False):
     return factors
 
 
-def by_rows(plan, matrix):
+def _by_rows(plan, matrix):
     """Return a matrix whose rows are contiguous; a small op takes any strides."""
     if is_small(plan.tile) or matrix.strides[1] == 1:
         return matrix
@@ -149,13 +150,13 @@ def rows_for(s, plan, matrix, columns, launches=1):
     an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
     several launches use it.
     """
-    rows = Rows(by_rows(plan, matrix))
+    rows = Rows(_by_rows(plan, matrix))
     return pack(s, plan, rows)[0] if columns * launches >= 8192 else rows
 
 
 def kept(plan, matrix, packed):
     """Return a factor of which there may be a packed copy."""
-    return Rows(by_rows(plan, matrix), GATHERED if packed is None else PIECES, packed)
+    return Rows(_by_rows(plan, matrix), GATHERED if packed is None else PIECES, packed)
 
 
 def tiles_of_rows(matrix, how, rows, height, width, form):
