@@ -126,9 +126,8 @@ def overlapping(form, triggers=False):
     """
     if not (form["TMA"] and on_hopper()):
         return {}
-    return {"PDL": True, "launch_pdl": True} | (
-        {"TRIGGERS": True, "maxnreg": 224} if triggers else {}
-    )
+    begins = {"PDL": True, "launch_pdl": True}
+    return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
 
 
 @functools.cache

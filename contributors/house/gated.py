@@ -169,7 +169,7 @@ def _pass_through(
     gates, d_gates, hidden, row, rows, column, columns, d_hidden,
     TMA: tl.constexpr, FAST: tl.constexpr,
 ):  # fmt: skip
-    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = _sigmoid(a).
+    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
     """

@@ -6,7 +6,7 @@ import triton
 import triton.language as tl
 from forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
 from launch import Plan
-from sequence import Operand, Uneven
+from sequence import Operand, Uneven, contiguous
 from tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
@@ -113,16 +113,12 @@ def pack(s, plan, *factors, early=False):
     a product keeps the tensor cores busy, packing the memory.
     """
     factors = [each._replace(matrix=_by_rows(plan, each.matrix)) for each in factors]
-    chosen = [
-        at for at, (matrix, how, _) in enumerate(factors)
-        if how == GATHERED and matrix.shape[1] * matrix.dtype.itemsize % 16 == 0
-        and form_of(matrix.dtype, matrix, height=plan.tile)["TMA"]
-    ]  # fmt: skip
+    chosen = [at for at, each in enumerate(factors) if _is_packable(plan, each)]
     if chosen:
         given = [factors[at].matrix for at in chosen]
         columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
         copies = [s.empty(plan.rows, each) for each in columns]
-        none, (height, width) = 2 - len(chosen), PACKED
+        none, height, width = 2 - len(chosen), *PACKED
         grid = plan.rows // height, sum(ceil_div(each, width) for each in columns)
         rest = *columns, *[0] * none, *strides, *[0] * none
         options = overlapping(HOPPER) if early else {}
@@ -134,6 +130,13 @@ def pack(s, plan, *factors, early=False):
         for at, copy in zip(chosen, copies, strict=True):
             factors[at] = Rows(factors[at].matrix, PIECES, copy)
     return factors
+
+
+def _is_packable(plan, factor):
+    """Return whether rows are gathered, and descriptors describe the matrix and its copy."""
+    matrix, how, _ = factor
+    copy = matrix.seen_as(matrix.shape, contiguous(matrix.shape))
+    return how == GATHERED and form_of(matrix.dtype, matrix, copy, height=plan.tile)["TMA"]
 
 
 def _by_rows(plan, matrix):
