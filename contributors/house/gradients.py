@@ -252,12 +252,11 @@ def weight_gradients(s, g, x, plan, early=False):
         (*g_tiles, *x_tiles), PAIRS=pairs, G=g_how, X=x_how, TILE=plan.tile,
         WHOLE=is_whole(form, (outputs, m), (inputs, n)), BY_KIND=by_kind,
     )  # fmt: skip
-    in_parts = shares > 1 and not by_kind
     slots = d_w
-    if in_parts:
+    if shares > 1 and not by_kind:
         slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     s.launch(launch, *matrices(g, g_how), *matrices(x, x_how), slots, plan.order, plan.ends)
-    if in_parts:
+    if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048
         grid, kernel = (ceil_div(size, block), 2), kernel_of(_sum_kernel, plan.tile)
         s.launch(Plan(kernel, grid, (shares, size), STEP=k, BLOCK=block), slots, d_w, plan.ends)
