@@ -207,13 +207,11 @@ def test_only_kernels_that_were_timed_in_another_form_are_left_out_of_the_fit(co
 WAITING = "The host waits for the GPU amid the call, for a count of tokens; waits are not modelled."
 GROUPED = "torch's grouped product loses more to small groups than the model's one rate says."
 CACHED = "Probably its 17 MB tensors fit L2, which the model ignores; the cause was not measured."
-FORM = "Its counts are of the pointer form; a Hopper GPU runs other tiles and fewer launches."
 WHY = {
     "wkshin89/rope": CACHED,
     "gather_scatter/masked_linear": WAITING,
     "gather_scatter/masked_ffn": WAITING,
     "grouped_mm/masked_linear": GROUPED,
-    "house/masked_linear": FORM,
 }
 """Why the model is off by more than 1.5, by the solution."""
 
