@@ -19,6 +19,7 @@ import numpy as np
 
 from common import interfaces, stats
 from common.records.lines import Influences, Record, Summary
+from common.spec import DIRECTIONS
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -143,6 +144,7 @@ class Track:
     op: str
     name: str
     cells: tuple[Cell, ...]
+    """In the order of `by_size`."""
     entries: tuple[Entry, ...] = field(default_factory=tuple)
     clock: int = 0
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
@@ -168,7 +170,7 @@ def rank(records: Iterable[Record]) -> list[Track]:
 
     Ranked entries come first, followed by entries that do not cover the track.
     """
-    rows = list(records)
+    rows = by_size(records)
     apart = eager_apart(rows)
     tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
     for row in rows:
@@ -179,6 +181,18 @@ def rank(records: Iterable[Record]) -> list[Track]:
         _track(op, name, solutions, apart, {solution for of, solution in answering if of == op})
         for (op, name), solutions in sorted(tracks.items(), key=_place)
     ]
+
+
+def by_size(records: Iterable[Record]) -> list[Record]:
+    """Return the rows by their case's bytes, the fewest first; a run measures in another order.
+
+    A case's bytes are those of its first direction. Cases with equal bytes are in order of names.
+    """
+    rows = sorted(records, key=lambda row: DIRECTIONS.index(row.direction))
+    size: dict[tuple[str, str], int] = {}
+    for row in rows:
+        size.setdefault((row.op, row.case), row.bytes)
+    return sorted(rows, key=lambda row: (size[row.op, row.case], row.case))
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
