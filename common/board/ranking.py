@@ -19,7 +19,6 @@ import numpy as np
 
 from common import interfaces, stats
 from common.records.lines import Influences, Record, Summary
-from common.spec import DIRECTIONS
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -186,9 +185,9 @@ def rank(records: Iterable[Record]) -> list[Track]:
 def by_size(records: Iterable[Record]) -> list[Record]:
     """Return the rows by their case's bytes, the fewest first; a run measures in another order.
 
-    A case's bytes are those of its first direction. Cases with equal bytes are in order of names.
+    A case's bytes are those of forward alone. Cases with equal bytes are in order of their names.
     """
-    rows = sorted(records, key=lambda row: DIRECTIONS.index(row.direction))
+    rows = sorted(records, key=lambda row: row.bytes)
     size: dict[tuple[str, str], int] = {}
     for row in rows:
         size.setdefault((row.op, row.case), row.bytes)

@@ -1,4 +1,4 @@
-"""Imports run one way: the table of rooms, and what each may import.
+"""Imports run one way: the table of files and folders of common/, and what each may import.
 
 Read from the syntax tree of every file, imports inside functions included. An import for type
 checkers alone counts for the direction; it loads no torch.
@@ -53,7 +53,7 @@ MAY = {
     "cli": "errors commands",
     "__main__": "cli",
 }
-"""MemoryBudget of common/: the rooms that it imports beside itself."""
+"""The files and folders of common/, and those that each of them may import."""
 LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
 """Their code runs in a solution's process, which is started by name and never imported."""
 NO_TORCH = (
@@ -74,7 +74,7 @@ NO_TORCH = (
     "stats",
     "verdicts",
 )
-"""Rooms whose import loads no torch, so that a board is drawn where none is installed."""
+"""Those whose import loads no torch, so that a board is drawn where none is installed."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = (
     "common/ops/__init__.py",
@@ -89,23 +89,23 @@ RUNS_TESTS = ROOT / "tests" / "engines" / "test_rules_are_needed.py"
 """The one file that may import test modules: it runs their tests with a rule switched off."""
 
 
-def room_of(path: Path) -> str:
-    """Return the room of common/ that the file belongs to, or the top folder that it lies in."""
+def package_of(path: Path) -> str:
+    """Return the package of common/ that the file belongs to, or the top folder that it lies in."""
     top, *rest = path.relative_to(ROOT).with_suffix("").parts
     return rest[0] if top == "common" and rest else top
 
 
-def offences(room: str, source: str) -> list[str]:
-    """Return the imports of a source in that room that the table does not allow."""
+def offences(package: str, source: str) -> list[str]:
+    """Return the imports of a source in that package that the table does not allow."""
     imports = []
     for name in sorted(imported(source)):
         top, _, rest = name.partition(".")
         target = rest.partition(".")[0]
         private = top in ("contributors", "") or name.startswith(CORPORA)
-        upward = top == "common" and target != room and target not in MAY.get(room, "").split()
-        heavy = room == "board" and top in ("torch", "triton")
+        upward = top == "common" and target not in (package, *MAY.get(package, "").split())
+        heavy = package == "board" and top in ("torch", "triton")
         if private or upward or heavy:
-            imports.append(f"{room} imports {name}")
+            imports.append(f"{package} imports {name}")
     return imports
 
 
@@ -123,26 +123,26 @@ def files(*tops: str) -> list[Path]:
 
 @pytest.mark.parametrize("path", files("common"), ids=lambda path: str(path.relative_to(ROOT)))
 def test_imports_run_the_designs_way(path):
-    room = room_of(path)
-    assert room in MAY or path.name == "__init__.py", f"{room} has no line in the table"
-    assert not offences(room, path.read_text())
+    package = package_of(path)
+    assert package in MAY or path.name == "__init__.py", f"{package} has no line in the table"
+    assert not offences(package, path.read_text())
     by_name = str(path.relative_to(ROOT)) in MAY_LOAD
     assert by_name or not loads(path.read_text())
 
 
 def test_the_table_has_no_circle():
-    """Each room stands below every room that may import it."""
+    """Each package stands below every package that may import it."""
     standing = set()
-    while open_rooms := MAY.keys() - standing:
-        free = {room for room in open_rooms if set(MAY[room].split()) - {room} <= standing}
-        assert free, f"a circle among {sorted(open_rooms)}"
+    while open_packages := MAY.keys() - standing:
+        free = {one for one in open_packages if set(MAY[one].split()) - {one} <= standing}
+        assert free, f"a circle among {sorted(open_packages)}"
         standing |= free
 
 
 def test_the_solutions_side_is_imported_by_nobody():
-    """Not even by a room that stands above it."""
-    for room, may in MAY.items():
-        assert not set(LOADED_BY_TESTS_ALONE) & set(may.split()), room
+    """Not even by a package that stands above it."""
+    for package, may in MAY.items():
+        assert not set(LOADED_BY_TESTS_ALONE) & set(may.split()), package
 
 
 def test_a_solution_imports_nothing_of_ours():
@@ -176,7 +176,7 @@ def test_a_board_needs_no_torch():
     modules = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         for path in files("common")
-        if room_of(path) in NO_TORCH
+        if package_of(path) in NO_TORCH
     ]
     assert len(modules) > len(NO_TORCH)
     hide = "import sys; sys.modules['torch'] = sys.modules['triton'] = None; "
@@ -186,7 +186,7 @@ def test_a_board_needs_no_torch():
 
 
 @pytest.mark.parametrize(
-    ("room", "source"),
+    ("package", "source"),
     [
         ("contributors", "import contributors.house.rope"),
         ("ops", "from ..grading.worker import Worker"),
@@ -202,8 +202,8 @@ def test_a_board_needs_no_torch():
         ("newcomer", "from common import spec"),
     ],
 )
-def test_an_import_the_other_way_is_found(room, source):
-    assert offences(room, source)
+def test_an_import_the_other_way_is_found(package, source):
+    assert offences(package, source)
 
 
 def test_a_module_that_is_loaded_by_name_is_found():
