@@ -2,7 +2,7 @@
 
     python -m tests.generators.clocks
 
-Run it with nothing beside. Without a GPU it measures the probe of the host alone. The exit code is
+Run it with nothing beside. Without a GPU it measures the host's probe and a loop alone. The exit code is
 1 where a measured value is further off than the table allows.
 """
 
@@ -11,15 +11,20 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from timeit import timeit
 
 import numpy as np
 import torch
 
-from common.sandbox.clock import Probes
-from tests.support.on_gpu import measured_on_gpu
+from common.sandbox import memory
+from common.sandbox.clock import Clock, Probes
+from tests.support.on_gpu import ROUNDS, measured_on_gpu
+from tests.support.rotations import rotation
 
 LATE = 400e-6
 """Seconds by which a call is queued later."""
+STEPS = 200
+"""The steps of a loop."""
 HEADER = """\
 | of | measured, us | expected, us | within |
 | --- | ---: | ---: | ---: |"""
@@ -31,6 +36,31 @@ def of_the_host() -> Iterator[Row]:
     """Yield the probe of the host, in a first turn and in a second one."""
     first, second = (min(Probes().take("host", 5)) for _ in range(2))
     yield "the host's probe once more", first, second, 20.0
+
+
+def of_a_loop() -> Iterator[Row]:
+    """Yield a step of small launches in a loop of the harness, and in a loop of a user."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    x, weight, gradient = (torch.rand(64, 64, device=device) for _ in range(3))
+    wanted = [x.requires_grad_(), weight.requires_grad_()]
+
+    def forward() -> torch.Tensor:
+        return torch.nn.functional.silu(x @ weight.T) * x
+
+    def users_loop() -> None:
+        for _ in range(STEPS):
+            torch.autograd.grad(forward(), wanted, gradient)
+        memory.synchronize()
+
+    calls = [(forward, wanted, gradient)] * 2
+    clock = Clock(rotation(calls, True), True, {})
+
+    def harness_loop() -> None:
+        clock.throughput_run("solution", STEPS // len(calls), renew=False, run=True, wait=True)
+
+    times = [[timeit(loop, number=1) for loop in (harness_loop, users_loop)] for _ in range(ROUNDS)]
+    ours, users = 1e6 * np.median(times, axis=0) / STEPS
+    yield "a step of a training loop", ours, users, 1.1
 
 
 def clone(x: torch.Tensor) -> torch.Tensor:
@@ -65,7 +95,7 @@ def medians(solution) -> dict[str, dict[str, float]]:
 def main() -> int:
     """Print the table; return the exit code."""
     print(HEADER)
-    rows = [*of_the_host(), *(of_a_gpu() if torch.cuda.is_available() else ())]
+    rows = [*of_the_host(), *of_a_loop(), *(of_a_gpu() if torch.cuda.is_available() else ())]
     for of, measured, expected, within in rows:
         print(f"| {of} | {measured:.2f} | {expected:.2f} | {within:g}x |")
     return int(any(max(m / e, e / m) > within for _, m, e, within in rows))
