@@ -1,9 +1,9 @@
-"""What the clock measures of calls whose times are known, beside what it should measure.
+"""Compare what the clock measures with known times, on an otherwise idle machine.
 
     python -m tests.generators.clocks
 
-Run it with nothing beside. Without a GPU it measures the host's probe and a loop alone. The exit code is
-1 where a measured value is further off than the table allows.
+Without a GPU, only the host's probe and a training loop are measured. The exit code is 1 if a
+measured value is further off than the table allows.
 """
 
 from __future__ import annotations
