@@ -143,7 +143,6 @@ class Track:
     op: str
     name: str
     cells: tuple[Cell, ...]
-    """In the order of `by_size`."""
     entries: tuple[Entry, ...] = field(default_factory=tuple)
     clock: int = 0
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
@@ -167,31 +166,19 @@ class Track:
 def rank(records: Iterable[Record]) -> list[Track]:
     """Return every track of every op, from the latest rows.
 
-    Ranked entries come first, followed by entries that do not cover the track.
+    Ranked entries come first, followed by entries that do not cover the track. A track's cells have
+    the order of the rows.
     """
-    rows = by_size(records)
+    rows = list(records)
     apart = eager_apart(rows)
-    tracks: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = defaultdict(dict)
+    tracks: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows:
-        solutions = tracks[row.op, row.track]
-        solutions.setdefault(row.solution, {})[row.case, row.direction] = row
+        tracks[row.op, row.track].append(row)
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
     return [
-        _track(op, name, solutions, apart, {solution for of, solution in answering if of == op})
-        for (op, name), solutions in sorted(tracks.items(), key=_place)
+        _track(op, name, of_track, apart, {solution for of, solution in answering if of == op})
+        for (op, name), of_track in sorted(tracks.items(), key=_place)
     ]
-
-
-def by_size(records: Iterable[Record]) -> list[Record]:
-    """Return the rows by their case's bytes, the fewest first; a run measures in another order.
-
-    A case's bytes are those of forward alone. Cases with equal bytes are in order of their names.
-    """
-    rows = sorted(records, key=lambda row: row.bytes)
-    size: dict[tuple[str, str], int] = {}
-    for row in rows:
-        size.setdefault((row.op, row.case), row.bytes)
-    return sorted(rows, key=lambda row: (size[row.op, row.case], row.case))
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
@@ -221,16 +208,18 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
 def _track(
     op: str,
     name: str,
-    solutions: dict[str, dict[Cell, Record]],
+    rows: Sequence[Record],
     apart: Collection[tuple[str, ...]],
     answering: Collection[str],
 ) -> Track:
-    cells = tuple(dict.fromkeys(cell for rows in solutions.values() for cell in rows))
-    timed = [row for rows in solutions.values() for row in rows.values() if row.gpu]
-    clock = max((row.clock for row in timed), default=0)
+    solutions: dict[str, dict[Cell, Record]] = defaultdict(dict)
+    for row in rows:
+        solutions[row.solution][row.case, row.direction] = row
+    cells = tuple(dict.fromkeys((row.case, row.direction) for row in rows))
+    clock = max((row.clock for row in rows if row.gpu), default=0)
     entries = [
-        _entry(solution, rows, cells, clock, apart, silent=solution not in answering)
-        for solution, rows in solutions.items()
+        _entry(solution, of_solution, cells, clock, apart, silent=solution not in answering)
+        for solution, of_solution in solutions.items()
     ]
     scores = {
         entry.solution: combined([pair(entry.cells[cell]) for cell in cells])

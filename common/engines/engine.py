@@ -76,6 +76,8 @@ class ExecutorReady:
     cases: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
     """Messages about cases that are left out."""
+    node_id: str = ""
+    """Ray's name of the node; "" without Ray."""
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,7 @@ class Actor:
         Raises:
             UserError: The executor cannot start, for a reason that the user can fix.
         """
-        return self._executor.ready()
+        return replace(self._executor.ready(), node_id=ray().get_runtime_context().get_node_id())
 
     def run(self, task: Task) -> Iterator[tuple[list[Answer], dict[str, int]]]:
         """Yield the answers to each case once they are complete, and the executor's peak memory."""
@@ -183,6 +183,8 @@ class RemoteExecutor:
         self.name, self._actor = name, actor
         self.kind = ""
         """The kind of its device, or "" before its first start."""
+        self.node_id = ""
+        """Ray's name of the node of the last start."""
         self.pending: Any = None
         """Ray's reference to the next message; None if the executor is idle."""
         self.placed = actor.__ray_ready__.remote()
@@ -228,6 +230,10 @@ class RemoteExecutor:
             return answers
         except ray().exceptions.RayError as error:
             raise _failure_of(error) from None
+
+    def cancel(self) -> None:
+        """Give up the current task; its next message is that the executor was lost."""
+        ray().cancel(self.pending)
 
     def interrupt(self) -> None:
         """Kill the actor, which Ray then restarts."""
@@ -382,7 +388,7 @@ class RayEngine(Engine):
                 return "less of its memory is free than before, or it is another device"
         else:
             self.kinds[kind].append(ready)
-        executor.kind = kind
+        executor.kind, executor.node_id = kind, ready.node_id
         return ""
 
     def _remove(self, executor: RemoteExecutor, reason: str) -> None:
@@ -424,10 +430,17 @@ class RayEngine(Engine):
             yield from self._check_silence()
 
     def _check_silence(self) -> Iterator[tuple[str, Answers]]:
-        """Kill busy executors that are silent for too long; if none is busy, remove lost ones."""
+        """Kill busy executors that are silent for too long; if none is busy, remove lost ones.
+
+        Ray reports a lost node to the tasks that run on it. A task that an executor gets after the
+        end of its node waits until Ray has restarted the actor, so that it is cancelled.
+        """
         now, busy = time.monotonic(), self.busy[0]
+        alive = {node["NodeID"] for node in ray().nodes() if node["Alive"]}
         for executor in [executor for executor in self._executors if executor.pending]:
-            if executor.task and now - executor.heard > LONGEST_SILENCE:
+            if executor.task and executor.node_id not in alive:
+                executor.cancel()
+            elif executor.task and now - executor.heard > LONGEST_SILENCE:
                 executor.interrupt()
             elif not busy and now - executor.heard > LONGEST_PLACING:
                 yield from self._give_up(executor, f"it is not back after {LONGEST_PLACING:.0f} s")
@@ -513,8 +526,9 @@ def _failure_of(error: Any) -> Exception:
 
 def _short(error: BaseException) -> str:
     """Return the first and the last line of an error of Ray; its traceback is between them."""
-    if isinstance(error, ray().exceptions.ActorUnavailableError):  # Ray's text is long
-        return "its process or its node has ended"
+    exceptions = ray().exceptions
+    if isinstance(error, (exceptions.ActorUnavailableError, exceptions.TaskCancelledError)):
+        return "its process or its node has ended"  # Ray's text is long
     first, *others = str(error).strip().split("\n")
     return " ".join([first.strip(), *(other.strip() for other in others[-1:])])
 

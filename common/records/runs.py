@@ -32,7 +32,7 @@ from common.records.lines import (
     Record,
     Run,
 )
-from common.spec import Tier
+from common.spec import DIRECTIONS, Tier
 
 SECOND = "%Y%m%dT%H%M%S"
 """The format of a run's start in the name of its file, to the second."""
@@ -61,7 +61,11 @@ class Results:
     )
 
     def latest(self, tier: Tier = "board") -> list[Record]:
-        """Return the last row of each solution, op, case and direction, in chronological order.
+        """Return the last row of each solution, op, case and direction, in the order of the cases.
+
+        The cases of an op are in the order of their bytes, and by name where these are equal, since
+        each run measures them in another order. Within a case, forward comes first, and the rows of
+        a direction are in chronological order.
 
         Left-out cases and cases that an op no longer has are not included. An op no longer has a
         case that neither the op's last finished run over all solutions nor a later run measured.
@@ -119,10 +123,18 @@ class Results:
     def _last_rows(self, tier: Tier) -> list[Record]:
         shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
         rows: dict[tuple[str, ...], Record] = {}
-        for row in reversed(self.rows):  # so that superseded rows do not affect the order
+        for row in self.rows:
             if row.tier == tier and (row.op, row.case) in shown:
-                rows.setdefault(row.key, row)
-        return list(rows.values())[::-1]
+                rows.pop(row.key, None)  # so that superseded rows do not affect the order
+                rows[row.key] = row
+        size: dict[tuple[str, str], int] = {}
+        for row in rows.values():
+            size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
+
+        def place(row: Record) -> tuple[str, int, str, int]:
+            return row.op, size[row.op, row.case], row.case, DIRECTIONS.index(row.direction)
+
+        return sorted(rows.values(), key=place)
 
     def of_op(self, op: str | None) -> Results:
         """Return the results of one op; of all ops for None."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,7 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
         if left and executor.name == "executor 1":  # both have a task
             cluster.remove_node(left.pop(), allow_graceful=False)
             wait_until_dead(nodes[0])
+            time.sleep(1)  # the driver's Ray knows it too: the task waits for the actor's restart
         give(executor, task)
 
     monkeypatch.setattr(RemoteExecutor, "give", lose)

@@ -72,6 +72,11 @@ FAULTS = {
         test_several_devices.
         test_a_station_at_work_that_says_nothing_is_killed_and_starts_again,
     ),
+    "a task given to an executor whose node has ended is done elsewhere": (
+        RayEngine, "_check_silence", "executor.cancel()", "pass",
+        test_several_devices.
+        test_a_task_given_to_a_station_whose_node_has_ended_is_done_elsewhere,
+    ),
     "the harness's own exception ends the command": (
         ray_engine, "_failure_of", "RuntimeError(", "Lost(",
         test_several_devices.test_a_failure_of_the_harness_ends_the_sweep,

@@ -199,6 +199,24 @@ def test_a_station_at_work_that_says_nothing_is_killed_and_starts_again(monkeypa
     assert hangs.starts > 1
 
 
+def test_a_task_given_to_a_station_whose_node_has_ended_is_done_elsewhere():
+    """Ray says nothing of such a task until it has started the actor again."""
+    gone = FakeExecutor("a")
+    gone.starts_again = False
+
+    def waits(task):
+        gone.says = gone.alive = False
+        return iter(())
+
+    gone.run = waits
+    found, lines = swept([gone, FakeExecutor("b")])
+    assert found == all_of(40)
+    assert lines == [
+        "executor 0 was lost: its process or its node has ended",
+        "executor 0 does not start again: it stays away",
+    ]
+
+
 def test_stations_of_several_kinds_have_tasks_of_their_own():
     executors = [
         FakeExecutor("a"),

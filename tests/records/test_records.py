@@ -11,6 +11,7 @@ from common.records import jsonl, runs, writer
 from common.records.lines import SCHEMA, Selection, Summary
 from common.records.runs import Results
 from common.records.writer import RunWriter, Samples
+from common.spec import DIRECTIONS
 from tests.support.records import NAME, ROW, RUN, row, written
 
 # --- the file -------------------------------------------------------------------------------------
@@ -26,7 +27,7 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
     results = runs.read(folder)
     assert (results.runs, results.rows) == ([RUN, second], [*rows, again])
     assert results.finished == {"r1", "r2"} and not results.timed
-    assert results.latest() == [rows[1], again]
+    assert results.latest() == [again, rows[1]]
 
 
 def test_what_a_gpu_measured_comes_first(tmp_path):
@@ -141,16 +142,28 @@ def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
 def test_latest_takes_the_last_row_of_each():
     again, other = row(run="r2", verdict="TIMEOUT"), row(direction="backward")
     results = Results(path=None, rows=[ROW, other, again])
-    assert sorted(results.latest(), key=lambda r: r.direction) == [other, again]
+    assert results.latest() == [again, other]
+
+
+def test_the_latest_rows_have_the_order_of_the_cases_whatever_the_order_of_the_run():
+    sizes = {"small": 1, "also": 2, "middle": 2, "large": 3}
+    cells = [(case, direction) for case in sizes for direction in DIRECTIONS]
+    rows = [row(case=case, direction=direction, bytes=sizes[case]) for case, direction in cells]
+    latest = Results(None, rows=rows[::-1]).latest()
+    assert [(each.case, each.direction) for each in latest] == cells
+    grown = row(case="small", bytes=4)  # its backward is as small as before
+    assert Results(None, rows=[*rows, grown]).latest()[:2] == [grown, rows[1]]
+    other = [row(solution="bob/rope", case="small", bytes=1), rows[0]]
+    assert Results(None, rows=other).latest() == other, "in the order of time"
 
 
 def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
     old, new = row(case="old"), row(run="r2", case="new")
     both = [replace(RUN, run=run) for run in ("r1", "r2")]
     assert Results(None, both, [old, new], {"r1", "r2"}).latest() == [new]
-    assert Results(None, both, [old, new], {"r1"}).latest() == [old, new]
+    assert Results(None, both, [old, new], {"r1"}).latest() == [new, old]
     some = [both[0], replace(RUN, run="r2", selection=Selection(only="alice"))]
-    assert Results(None, some, [old, new], {"r1", "r2"}).latest() == [old, new]
+    assert Results(None, some, [old, new], {"r1", "r2"}).latest() == [new, old]
 
 
 def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
@@ -172,7 +185,7 @@ def test_a_run_of_the_plots_leaves_the_board_as_it_was():
     same = row(run="r2", tier="plot", verdict="TIMEOUT")
     results = Results(None, [board, plot], [ROW, drawn, same], finished={"r1", "r2"})
     assert results.latest() == [ROW]
-    assert results.latest("plot") == [drawn, same]
+    assert results.latest("plot") == [same, drawn]
 
 
 @pytest.mark.parametrize(

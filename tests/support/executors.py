@@ -43,14 +43,16 @@ class FakeExecutor:
         self.starts, self.asked, self.ended = 0, Counter(), False
         self.tasks, self.reasons, self.starts_again = [], [], True
         self.too_large = self.fault = None
-        self.says = True
+        self.says = self.alive = True
 
     def start(self):
         self.starts += 1
         if self.starts > 1 and not self.starts_again:
             raise RayTaskError(UserError("it stays away"))
         return ExecutorReady(
-            DeviceInfo(node="here", uuid=self.name, **self.device_info), self.cases
+            DeviceInfo(node="here", uuid=self.name, **self.device_info),
+            self.cases,
+            node_id=self.name,
         )
 
     def run(self, task):

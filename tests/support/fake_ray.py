@@ -25,6 +25,16 @@ class RayTaskError(RayError):
         self.cause = cause
 
 
+class TaskCancelledError(RayError):
+    """What Ray raises where the driver has cancelled the call."""
+
+
+def cancelled():
+    """Yield nothing, as a call that was cancelled."""
+    raise TaskCancelledError
+    yield
+
+
 class Reference:
     """The result of a call that is carried out once it is asked for."""
 
@@ -67,14 +77,18 @@ class FakeRay:
     """The module, over these executors; those that say something take turns."""
 
     exceptions = SimpleNamespace(
-        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=()
-    )
+        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=(),
+        TaskCancelledError=TaskCancelledError,
+    )  # fmt: skip
 
     def __init__(self, executors):
         self.executors, self.left, self.turn, self.silent = executors, list(executors), 0, 0
 
     def nodes(self):
-        return [{"Alive": True, "Resources": {"GPU": len(self.executors)}}]
+        return [
+            {"NodeID": each.name, "Alive": each.alive, "Resources": {"GPU": 1}}
+            for each in self.executors
+        ]
 
     def remote(self, actor):
         made = SimpleNamespace(remote=lambda *of: Handle(self.left.pop(0)))
@@ -94,6 +108,9 @@ class FakeRay:
 
     def get(self, reference):
         return reference.call()
+
+    def cancel(self, stream):
+        stream.executor.says, stream.found = True, cancelled()
 
     def kill(self, handle, no_restart=True):
         handle.executor.kill(no_restart)
