@@ -74,7 +74,7 @@ NO_TORCH = (
     "stats",
     "verdicts",
 )
-"""Those whose import loads no torch, so that a board is drawn where none is installed."""
+"""The files and folders whose import loads no torch; a board needs none."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = (
     "common/ops/__init__.py",
@@ -90,7 +90,7 @@ RUNS_TESTS = ROOT / "tests" / "engines" / "test_rules_are_needed.py"
 
 
 def package_of(path: Path) -> str:
-    """Return the package of common/ that the file belongs to, or the top folder that it lies in."""
+    """Return the folder or file of common/ that a file belongs to, or its top folder."""
     top, *rest = path.relative_to(ROOT).with_suffix("").parts
     return rest[0] if top == "common" and rest else top
 
