@@ -20,6 +20,61 @@ from tests.support.waiting import LONGEST
 PAGE = (ROOT / "docs" / "ops.md").read_text()
 CODE = re.compile(r"`(\w+)\.py`:\n\n((?: {4}.*\n|\n)+)")
 FILES = {op: dedent(code).strip() + "\n" for op, code in CODE.findall(PAGE)}
+OF_ONE_ARGUMENT = {
+    "softmax": '''"""`softmax`: each row to positive numbers of sum 1."""
+
+from typing import Protocol
+
+import torch
+
+from common.ops._shaped import shaped
+
+
+class Softmax(Protocol):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+def reference(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, dim=-1)
+
+
+OP = shaped(name="softmax", interface=Softmax, reference=reference, rows=("x",), flops=(6, 5))
+''',
+    "gelu": '''"""`gelu`: x by the normal distribution's share below it, exact or by tanh."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch.nn.functional import gelu
+
+from common.ops._shaped import ShapedCase, shaped
+
+
+class Gelu(Protocol):
+    def __call__(self, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeluCase(ShapedCase):
+    approximate: str = "none"
+
+
+def reference(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
+    return gelu(x, approximate=approximate)
+
+
+OP = shaped(
+    name="gelu",
+    interface=Gelu,
+    reference=reference,
+    case=GeluCase,
+    rows=("x",),
+    options={"approximate": ("none", "tanh")},
+    flops=(10, 20),
+)
+''',
+}
 
 
 @pytest.fixture
@@ -53,11 +108,11 @@ def test_the_page_has_two_ops_of_at_most_eighty_lines():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FILES)
-def test_an_op_of_the_page_has_a_naive_solution_that_passes_and_a_board(
-    study, repository, op, name
-):
-    op(name, FILES[name])
+@pytest.mark.parametrize("name", [*FILES, *OF_ONE_ARGUMENT])
+def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository, op, name):
+    ran = study("new", "--new-op", name, hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    op(name, (FILES | OF_ONE_ARGUMENT)[name])
     ran = study("new", "alice", name, hidden="torch triton numpy rich")
     assert ran.code == 0, ran.err
     ran = study("check", "alice", timeout=LONGEST)
