@@ -176,6 +176,21 @@ def imported(source: str) -> set[str]:
     return names
 
 
+def imports_of_ours(folder: Path) -> Iterator[str]:
+    """Yield a line for each file of the folder that imports this repository's code."""
+    for path in sorted(python_files(folder)):
+        try:
+            names = imported(path.read_text(errors="replace"))
+        except UNREADABLE:  # a verdict reports the error
+            continue
+        if modules := sorted(name for name in names if name.partition(".")[0] in OURS):
+            place = f"{folder.name}/{path.relative_to(folder)}"
+            yield (
+                f"{place} imports {modules[0]}: a folder must also work outside of this"
+                " repository; copy what it needs"
+            )
+
+
 def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
     """Return the op of a file, or None.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -135,6 +135,13 @@ class Entry:
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 
+    @property
+    def unsupported(self) -> str:
+        """Return the distinct reasons of the missing cells that the solution does not support."""
+        rows = [self.cells[cell] for cell in self.missing if cell in self.cells]
+        reasons = [row.reason for row in rows if row.verdict == "UNSUPPORTED"]
+        return "; ".join(dict.fromkeys(reasons))
+
 
 @dataclass(frozen=True)
 class Track:
@@ -179,6 +186,18 @@ def rank(records: Iterable[Record]) -> list[Track]:
         _track(op, name, of_track, apart, {solution for of, solution in answering if of == op})
         for (op, name), of_track in sorted(tracks.items(), key=_place)
     ]
+
+
+def unranked(tracks: Iterable[Track]) -> Iterator[str]:
+    """Yield a line for each solution and reason: the tracks that do not rank the solution."""
+    lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for track in tracks:
+        for entry in track.entries:
+            if entry.unsupported:
+                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
+                lacking[entry.solution, entry.unsupported].append(f"{track.name} ({share})")
+    for (solution, reasons), names in lacking.items():
+        yield f"{solution} has no place in {', '.join(names)}: {reasons}"
 
 
 def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
@@ -13,8 +12,8 @@ from common.commands import smoke
 from common.commands.progress import Progress
 from common.commands.smoke import Names
 from common.disk_cache import DiskCache
-from common.printable import wrapped
-from common.solutions import OURS, Solution, imported, python_files
+from common.printable import printable, wrapped
+from common.solutions import Solution, imports_of_ours
 
 if TYPE_CHECKING:
     from common.board.table import About
@@ -66,10 +65,10 @@ def run(options: argparse.Namespace) -> int:
 
         return hint.run(options)
     chosen = shared.contributors(options)
-    passes = _check(chosen, shared.device(options), options)
-    for line in (imports := list(imports_of_ours(chosen[0].path.parent))):
-        print(line)
-    return int(not passes or bool(imports))
+    if refused := list(imports_of_ours(chosen[0].path.parent)):
+        print("\n".join(refused))
+        return 1
+    return int(not _check(chosen, shared.device(options), options))
 
 
 def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace) -> bool:
@@ -117,21 +116,28 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
     _show_places(rows, earlier, device, about)
     board_report.end()
     if not board_report.failed:
-        passed = f"All that is answered is right, in {smoke_report.share}"
-        print(wrapped(f"{passed}. Next: nox -s bench leaderboard -- --only {handle}"))
+        for line in conclusion(rows, smoke_report.share):
+            print(wrapped(printable(line)))
     return not board_report.failed
 
 
-def imports_of_ours(folder: Path) -> Iterator[str]:
-    """Yield a line for each file of the folder that imports this repository's code."""
-    for path in sorted(python_files(folder)):
-        try:
-            names = imported(path.read_text(errors="replace"))
-        except SyntaxError:  # a verdict reports the error
-            continue
-        if modules := sorted(name for name in names if name.partition(".")[0] in OURS):
-            place = f"{folder.name}/{path.relative_to(folder)}"
-            yield f"{place} imports {modules[0]}, which `nox -s test` refuses: copy what it needs"
+def conclusion(rows: Sequence[Record], share: str) -> Iterator[str]:
+    """Yield what the folder lacks for a place in a track, and the next step.
+
+    Args:
+        rows: The folder's rows, without a failure.
+        share: The share of the smoke cases that are answered.
+    """
+    from common.board.ranking import rank, unranked
+
+    tracks = rank(rows)
+    yield from unranked(tracks)
+    handle = rows[0].solution.partition("/")[0]
+    if any(not entry.missing for track in tracks for entry in track.entries):
+        next_step = f"Next: nox -s bench leaderboard -- --only {handle}"
+        yield f"All that is answered is right, in {share}. {next_step}"
+    else:
+        yield f"No track ranks {handle}, although all that is answered is right, in {share}"
 
 
 def measure_board(

@@ -26,7 +26,7 @@ from common.commands.report import TierReport
 from common.commands.smoke import Names
 from common.errors import ServerEnded, UserError
 from common.printable import wrapped
-from common.solutions import Solution, is_hidden, python_files
+from common.solutions import Solution, imports_of_ours, is_hidden, python_files
 from common.verdicts import FINE
 
 if TYPE_CHECKING:
@@ -199,7 +199,8 @@ class Watch:
         except UserError as error:
             print(f"study: {error}", flush=True)
             return
-        if broken := list(_syntax_errors(chosen[0].path.parent)):
+        folder = chosen[0].path.parent
+        if broken := [*_syntax_errors(folder), *imports_of_ours(folder)]:
             print("\n".join(broken), flush=True)
             return
         with contextlib.suppress(Saved):

@@ -33,7 +33,8 @@ LONGEST_REPEATS = 5.0
 FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
-NO_GRADIENT = Finding("UNSUPPORTED", "the output has no grad_fn")
+NO_GRAD_FN = "the output has no grad_fn"
+NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
 PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 
@@ -143,7 +144,7 @@ class PlanRun:
             return False
         differentiable = output is not None and output.differentiable
         if not differentiable:
-            reason = f"{NO_GRADIENT.reason} {attempt.mode.text}"
+            reason = f"{NO_GRAD_FN} {attempt.mode.text}"
             findings.append(
                 Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT
             )

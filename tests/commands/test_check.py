@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -11,12 +13,13 @@ import pytest
 
 from common import ops
 from common.commands import check, smoke
+from common.commands import options as shared
 from common.commands.report import TierReport
 from common.grading import memory as memories
 from common.grading import sweep
 from common.grading.compiling import Compiler
 from common.measure import rows
-from common.solutions import Solution
+from common.solutions import Solution, imports_of_ours
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
 from tests.support.records import row
@@ -58,8 +61,58 @@ def test_imports_of_this_repository_are_named(tmp_path):
     (folder / "rope.py").write_text("import torch\nfrom helpers import tiles\n")
     (folder / "helpers" / "tiles.py").write_text("from common.ops.rope import reference\n")
     (folder / "broken.py").write_text("def f(:\n")
-    (line,) = check.imports_of_ours(folder)
-    assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference, which")
+    (line,) = imports_of_ours(folder)
+    assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference: a folder")
+
+
+@pytest.mark.parametrize("line", ["from common import ops", "import common.spec as ops"])
+def test_a_folder_that_imports_this_repository_gets_that_verdict_alone(
+    tmp_path, monkeypatch, capsys, line
+):
+    (tmp_path / "rope.py").write_text(f"{line}\n\ndef rope(t, freqs):\n    return t\n")
+    chosen = [Solution(tmp_path / "rope.py", "rope")]
+    monkeypatch.setattr(shared, "contributors", lambda options: chosen)
+    monkeypatch.setattr(smoke, "started", lambda *_: pytest.fail("it is graded"))
+    options = argparse.Namespace(handle="alice", only=None, watch=False, hint=False)
+    assert check.run(options) == 1
+    (told,) = capsys.readouterr().out.splitlines()
+    assert "imports common" in told
+
+
+# --- the last lines -------------------------------------------------------------------------------
+
+
+def lacking(track, *reasons):
+    """The rows of a track with backward: one passes forward, and one for each reason."""
+    passed = row(solution="alice/rope", track=track, case=f"{track}-0")
+    unsupported = partial(row, solution="alice/rope", track=track, verdict="UNSUPPORTED")
+    return [passed] + [
+        unsupported(case=f"{track}-{n}", direction="backward", reason=reason)
+        for n, reason in enumerate(reasons)
+    ]
+
+
+def test_the_last_line_of_what_no_track_ranks_is_that_with_the_reasons():
+    found = [*lacking("standard", "no grad_fn", "no grad_fn"), *lacking("packed", "thd", "cp")]
+    *gaps, last = check.conclusion(found, "2 of 6 cases")
+    assert gaps == [
+        "alice/rope has no place in standard (lacks 2 of 3 rows): no grad_fn",
+        "alice/rope has no place in packed (lacks 2 of 3 rows): thd; cp",
+    ]
+    assert last.startswith("No track ranks alice, although all that is answered is right")
+
+
+def test_the_same_reason_in_several_tracks_is_one_line_and_a_place_leads_to_bench():
+    found = [
+        *lacking("standard"),
+        *lacking("partial", "no grad_fn"),
+        *lacking("core", "no grad_fn"),
+    ]
+    *gaps, last = check.conclusion(found, "3 of 5 cases")
+    (gap,) = gaps
+    assert "no place in partial (lacks 1 of 2 rows), core (lacks 1 of 2 rows): no grad_fn" in gap
+    assert last.endswith("Next: nox -s bench leaderboard -- --only alice")
+    assert len(list(check.conclusion(lacking("standard"), "1 of 1 case"))) == 1
 
 
 class Graded(NamedTuple):
