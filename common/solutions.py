@@ -68,13 +68,21 @@ class Solution:
     @property
     def digest(self) -> str:
         """The digest of the solution, its helpers and its configurations."""
-        tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
-        return digest([*self._sources(), *tuned], read=_content)
+        return digest(self._files(), read=_content)
+
+    @property
+    def text_digest(self) -> str:
+        """The same with comments and blank lines: the key of results that may name a line."""
+        return digest(self._files(), words=True, read=_content)
 
     @property
     def source_digest(self) -> str:
         """The digest of the solution and its helpers, for which configurations are tuned."""
         return digest(self._sources(), read=_content)
+
+    def _files(self) -> list[Path]:
+        tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
+        return [*self._sources(), *tuned]
 
     def _sources(self) -> list[Path]:
         folder = self.path.parent

@@ -23,23 +23,18 @@ def of_entry(entry: traceback.FrameSummary) -> str:
     return place(entry.filename, line, entry.end_lineno, entry.colno, entry.end_colno)
 
 
-def of_node(source: str | None, node: ast.AST, folder: Path) -> str:
-    """Return the location of a kernel's syntax node, or "" if no file of the folder has the kernel.
+def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> str:
+    """Return the location of a kernel's syntax node.
 
     Args:
-        source: The kernel's source, from its `def` on.
-        node: The node, with lines counted from that `def`.
-        folder: The solution's folder.
+        path: The kernel's file.
+        first: The line of the kernel's `def`.
+        node: The node, with lines counted from that `def`, and columns without its indentation.
     """
-    if not source or not isinstance(node, ast.expr | ast.stmt):
-        return ""
-    for path in sorted(folder.glob("*.py")):
-        before, kernel, _ = path.read_text(errors="replace").partition(source)
-        if kernel:
-            first, end = before.count("\n"), node.end_lineno or node.lineno
-            columns = node.col_offset, node.end_col_offset
-            return place(str(path), first + node.lineno, first + end, *columns)
-    return ""
+    line = linecache.getline(path, first)
+    indent, above = len(line) - len(line.lstrip()), first - 1
+    start, end = node.col_offset + indent, (node.end_col_offset or 0) + indent
+    return place(path, above + node.lineno, above + (node.end_lineno or 0), start, end)
 
 
 def place(path: str, line: int, end: int | None, column: int | None, end_column: int | None) -> str:

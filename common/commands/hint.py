@@ -209,7 +209,9 @@ class Progress:
 
         if solution.name not in self._answers:
             device = self._server.device
-            cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.digest}")
+            cache = DiskCache(
+                "exercises", solution.name, lambda: f"{device} {solution.text_digest}"
+            )
             known = {CAUSES: [], **cache.found}
             names = [case.name for case in ops.load(solution.op).tier("smoke", device)]
             if only := {(solution.name, name) for name in names if name not in known}:

@@ -149,7 +149,7 @@ class Compiler:
     def _cache(self, solution: Solution) -> DiskCache:
         if solution not in self._caches:
             self._caches[solution] = DiskCache(
-                "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
+                "verdicts", solution.name, lambda: f"{TARGET} {solution.text_digest}"
             )
         return self._caches[solution]
 

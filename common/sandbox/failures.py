@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from triton.compiler import compiler
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.jit import JITCallable, get_jit_fn_file_line
 
 from common import source
 from common.errors import IN_A_GRAPH, NO_ROOM, Kind, kind_of, out_of_memory
@@ -17,6 +18,7 @@ from common.sandbox import backend
 from common.verdicts import Failure
 from common.wire import Reply
 
+Node = ast.expr | ast.stmt
 LONGEST_REASON = 400
 """The maximum number of characters that a reason quotes of an exception's text."""
 
@@ -42,7 +44,8 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH)
         if isinstance(cause, CompilationError):
-            return Failure("COMPILE_ERROR", _compile_reason(_describe_front_end(causes)))
+            reason = ", ".join(filter(None, (_front_end_words(causes), _place(causes))))
+            return Failure("COMPILE_ERROR", _compile_reason(reason))
         if isinstance(cause, OutOfResources | PTXASError):
             return Failure("COMPILE_ERROR", _compile_reason(describe(cause)))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
@@ -69,9 +72,15 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def describe(error: BaseException) -> str:
     """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _in_solution(frame)]
-    where = f", {source.of_entry(frames[-1])}" if frames else ""
-    return _line(f"{type(error).__name__}: {_text(error)}") + where
+    return ", ".join(filter(None, (_words(error), _place([error]))))
+
+
+def _words(error: BaseException) -> str:
+    """Return the exception's type and text; for an assertion without a text, its source."""
+    text, last = _text(error), traceback.extract_tb(error.__traceback__)[-1:]
+    if not text and isinstance(error, AssertionError) and not any(map(_in_solution, last)):
+        text = "".join(entry.line or "" for entry in last)
+    return _line(": ".join(filter(None, (type(error).__name__, text))))
 
 
 def _text(error: BaseException) -> str:
@@ -81,17 +90,38 @@ def _text(error: BaseException) -> str:
         return "(its message cannot be read)"
 
 
-def _describe_front_end(causes: Sequence[BaseException]) -> str:
-    """Describe the error of Triton's front end, with its line in the innermost kernel.
-
-    The exception's text holds the kernel's source up to the error, but no line number of the file.
-    """
+def _front_end_words(causes: Sequence[BaseException]) -> str:
+    """Return the text of Triton's error in the innermost kernel, without the kernel's source."""
     index = max(n for n, cause in enumerate(causes) if isinstance(cause, CompilationError))
-    error = causes[index]
+    error, rest = causes[index], causes[index + 1 :]
     assert isinstance(error, CompilationError)
-    text = error.error_message or next(map(describe, causes[index + 1 :]), type(error).__name__)
-    where = source.of_node(error.src, error.node, Path(sys.path[0]))
-    return ", ".join(filter(None, (_line(text), where)))
+    return _line(error.error_message or "") or next(map(_words, rest), type(error).__name__)
+
+
+def _place(causes: Sequence[BaseException]) -> str:
+    """Return the innermost line of the folder that Triton read or, if it read none, that ran."""
+    if read := [node for node in _read_nodes(causes) if node[0].startswith(sys.path[0])]:
+        return source.of_node(*read[-1])
+    entries = [entry for cause in causes for entry in traceback.extract_tb(cause.__traceback__)]
+    ran = [entry for entry in entries if _in_solution(entry)]
+    return source.of_entry(ran[-1]) if ran else ""
+
+
+def _read_nodes(causes: Sequence[BaseException]) -> Iterator[tuple[str, int, Node]]:
+    """Yield the syntax nodes that Triton was reading, each with the file and line of its function.
+
+    Triton's exceptions name no file, and that of a `noinline` call holds the source of another
+    function than its node. The frames of Triton's visitors have both.
+    """
+    for cause in causes:
+        function = None
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            owner, node = frame.f_locals.get("self"), frame.f_locals.get("node")
+            function = owner if isinstance(owner, JITCallable) else function
+            if isinstance(owner, ast.NodeVisitor) and isinstance(node, Node):
+                function = getattr(owner, "jit_fn", function)
+                if function:
+                    yield *get_jit_fn_file_line(function), node
 
 
 def _in_the_compiler(error: BaseException) -> bool:

@@ -67,7 +67,7 @@ class Compilation:
         parts = []
         for solution, target in itertools.product(todo, targets):
             name = f"{solution.name}-{target}"
-            cache = DiskCache("figures", name, functools.partial(getattr, solution, "digest"))
+            cache = DiskCache("figures", name, functools.partial(getattr, solution, "text_digest"))
             cached = cache.found.items()
             known = {case for case, fields in cached if not shown or _files_exist(fields)}
             missing = [case for case in todo[solution] if case.name not in known]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 import threading
 from types import SimpleNamespace
 
@@ -145,14 +146,99 @@ def test_the_line_and_the_target_are_named(compiler, handle):
 def fault(compiler, tmp_path):
     """Return a function that compiles `kernel` and returns what is wrong with it."""
 
-    def compile(lines, decorators="", rest=", 64"):
+    def compile(lines="", decorators="", rest=", 64", source=""):
         path = tmp_path / "someone" / "rotate_half.py"
         path.parent.mkdir(exist_ok=True)
-        path.write_text(LAUNCHED.format(decorators=decorators, lines=lines, rest=rest))
+        source = source or LAUNCHED.format(decorators=decorators, lines=lines, rest=rest)
+        path.write_text(source)
         with compiler() as ours:
             return ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")).get("forward")
 
     return compile
+
+
+HELPER = """
+@triton.jit{decorator}
+def helper(value, BLOCK: tl.constexpr):
+    {line}
+    return value
+
+"""
+BLOCKS = "tl.load(x + tl.arange(0, BLOCK))"
+HERE = "  # here"
+PLACED = {
+    "an assertion": ("", f"tl.static_assert(BLOCK == 32){HERE}"),
+    "an assertion of a helper": (
+        HELPER.format(decorator="", line=f"tl.static_assert(BLOCK == 32, 'narrow'){HERE}"),
+        "tl.store(y, helper(tl.load(x), BLOCK))",
+    ),
+    "the caller of a helper without inlining": (
+        HELPER.format(decorator="(noinline=True)", line="value *= 2"),
+        f"value = {BLOCKS}; tl.store(y + tl.arange(0, BLOCK), helper(value, BLOCK)){HERE}",
+    ),
+    "a helper's call of a helper without inlining": (
+        HELPER.format(decorator="(noinline=True)", line="value *= 2").replace("helper", "inner")
+        + HELPER.format(decorator="", line=f"value = inner(value, BLOCK){HERE}"),
+        f"tl.store(y + tl.arange(0, BLOCK), helper({BLOCKS}, BLOCK))",
+    ),
+    "a call of Triton's library": ("", f"tl.store(y, tl.sum({BLOCKS}, axis=1)){HERE}"),
+    "a shape that the library refuses": ("", f"tl.store(y, tl.zeros([BLOCK - 1], x.dtype)){HERE}"),
+    "a function that Triton does not know": ("", f"tl.store(y, torch.cos(tl.load(x))){HERE}"),
+    "the same in a helper": (
+        HELPER.format(decorator="", line=f"value = torch.sin(value){HERE}"),
+        "tl.store(y, helper(tl.load(x), BLOCK))",
+    ),
+    "an assertion in Triton without a text": (
+        "",
+        "columns = tl.arange(0, BLOCK)[:, None] + tl.arange(0, BLOCK)[None, :]\n    "
+        "a, total = tl.load(x + columns).to(tl.bfloat16), tl.zeros([BLOCK, BLOCK], tl.bfloat16)\n"
+        f"    tl.store(y + columns, tl.dot(a, a, total)){HERE}",
+    ),
+}
+
+
+def placed(reason, folder):
+    """Return the line of a file that a reason quotes, after checking the quotation."""
+    where = re.search(
+        r"does not compile for sm_90: .*?(\w[^,:]*), line (\d+) of (\S+): (.+)", reason
+    )
+    assert where, reason
+    line = (folder / where[3]).read_text().splitlines()[int(where[2]) - 1]
+    assert where[4] in line
+    return line
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["", "in a function"])
+@pytest.mark.parametrize("where", PLACED)
+def test_the_place_is_the_line_that_the_compiler_was_reading(fault, tmp_path, where, nested):
+    helpers, lines = PLACED[where]
+    source = LAUNCHED.format(decorators=helpers, lines=lines, rest=", 64")
+    if nested:
+        body, launch = source.split("import triton.language as tl\n")[1].split("def rotate_half")
+        body = f"def make():\n{textwrap.indent(body, '    ')}\n    return kernel\n\n\n"
+        head = "import torch\nimport triton\nimport triton.language as tl\n\n\n"
+        source = f"{head}{body}kernel = make()\n\n\ndef rotate_half{launch}"
+    assert placed(fault(source=source), tmp_path / "someone").endswith(HERE)
+
+
+def test_the_place_is_in_the_file_that_launched_not_in_one_with_the_same_kernel(fault, tmp_path):
+    source = LAUNCHED.format(decorators="", lines=COPIES, rest=", 63")
+    (tmp_path / "someone").mkdir()
+    for other in ("a_kernel.py", "masked_linear.py"):
+        (tmp_path / "someone" / other).write_text(f"# {other}\n{source}")
+    assert "of rotate_half.py" in fault(source=source)
+    assert "of a_kernel.py" in fault(source="from a_kernel import kernel, rotate_half\n")
+
+
+def test_a_kept_fault_names_the_line_where_it_is_now(fault):
+    source = LAUNCHED.format(decorators="", lines=COPIES, rest=", 63")
+    (before, after) = (fault(source=comment + source) for comment in ("", "# one line more\n"))
+    assert before != after == re.sub(r"line (\d+)", lambda n: f"line {int(n[1]) + 1}", before)
+
+
+def test_an_assertion_without_a_text_is_quoted(fault):
+    helpers, lines = PLACED["an assertion in Triton without a text"]
+    assert "AssertionError: assert " in fault(lines, helpers)
 
 
 def test_an_autotuner_takes_a_configuration_that_fits(fault):
