@@ -15,6 +15,8 @@ import msgspec
 
 Reply = dict[str, Any]
 """The result of a request, with `verdict` and `reason` if the request failed."""
+LAUNCHED = "*launched"
+"""The key of `Launched` in the reply to `Forward` and to `Backward`; no argument has this name."""
 ALL_TARGETS = "every"
 """A value for `ForkRequest.target`: each request names its own target for a full compilation."""
 
@@ -99,6 +101,14 @@ class Result(Struct):
     shape: list[int]
     dtype: str
     differentiable: bool = False
+
+
+class Launched(Struct):
+    """The launches of a graded call."""
+
+    count: int
+    caught: Reply
+    """The verdict and the reason of a launch's exception that the solution caught; or empty."""
 
 
 class Answer(Struct):

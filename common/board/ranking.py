@@ -10,7 +10,7 @@ is third.
 from __future__ import annotations
 
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +19,7 @@ import numpy as np
 
 from common import interfaces, stats
 from common.records.lines import Influences, Record, Summary
+from common.verdicts import kinds
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -134,6 +135,11 @@ class Entry:
             return f"answers no case: {row.reason}"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
+
+    @property
+    def notes(self) -> Counter[str]:
+        """Return the number of cells with each kind of note."""
+        return Counter(kind for row in self.cells.values() for kind in kinds(row.notes))
 
     @property
     def unsupported(self) -> str:

@@ -144,10 +144,20 @@ def where(row: Record) -> str:
 
 
 def footnotes(tracks: Sequence[Track], about: Mapping[str, About], timed: bool) -> tuple[str, ...]:
-    """Return a footnote for each kind of mark in a table of these tracks."""
+    """Return a footnote for each kind of mark and of note in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
     disturbed = _disturbances(entries) if timed else []
-    return (*stale_note(entries, about), *disturbed, *_earlier_clock(entries))
+    return (*stale_note(entries, about), *disturbed, *_earlier_clock(entries), *_noted(entries))
+
+
+def _noted(entries: Iterable[Entry]) -> list[str]:
+    """Return a footnote for each kind of note, with the solutions and the numbers of their rows."""
+    solutions: dict[str, list[str]] = {}
+    for entry in entries:
+        for kind, count in entry.notes.items():
+            share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
+            solutions.setdefault(kind, []).append(share)
+    return [f"{kind}: {', '.join(shares)}" for kind, shares in solutions.items()]
 
 
 def _earlier_clock(entries: Sequence[Entry]) -> list[str]:

@@ -18,7 +18,7 @@ from common.grading.failing_condition import failing_condition
 from common.printable import printable, wrapped
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
+from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict, kinds
 
 SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""
@@ -205,13 +205,16 @@ class TierReport:
 
         For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, or
         `10 of 123 cases; 123 not supported or in part: ...` if some passing cases lack backward.
+        The kinds of notes follow: `10 of 10 cases; but no kernel was launched (3 cases)`.
         """
         answers = list(self._answers.values())
         passed = sum(answer.has("PASSED") for answer in answers)
         lacking = [answer for answer in answers if answer.has("UNSUPPORTED")]
         share = f"{passed} of {len(answers)} cases" if passed else ""
+        noted = ", ".join(f"{kind} ({_cases(n)})" for kind, n in _notes(answers).most_common())
+        but = f"; but {noted}" if noted else ""
         if not (passed and lacking):
-            return share
+            return share + but
         reasons = Counter(
             reason
             for answer in lacking
@@ -224,7 +227,7 @@ class TierReport:
         shown = [reason for reason, _ in reasons.most_common(REASONS)]
         more = ["..."] * (len(reasons) > REASONS)
         partly = " or in part" * any(answer.has("PASSED") for answer in lacking)
-        return f"{share}; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
+        return f"{share}; {len(lacking)} not supported{partly}: {', '.join(shown + more)}{but}"
 
     def _verdicts(self) -> Iterator[Verdict]:
         for answer in self._answers.values():
@@ -266,7 +269,7 @@ class TierReport:
         earlier = self._answers.pop((name, case.name), None)
         for verdict in directions:
             for note in verdict.notes if self._verbose else ():
-                print(f"{name} {verdict.case} {verdict.direction}, a note: {note}")
+                print(printable(f"{name} {verdict.case} {verdict.direction}, a note: {note}"))
         for failing, failure in answer.failures:
             if self._verbose or not self._has(name, failing, failure.verdict):
                 before = earlier and earlier.verdicts[failing[0]].verdict
@@ -290,9 +293,8 @@ class TierReport:
         for group in groups:
             self._summarize(group)
         for solution in dict.fromkeys(verdict.solution for verdict in verdicts):
-            outcomes = [
-                answer.outcome for (name, _), answer in self._answers.items() if name == solution
-            ]
+            answers = [answer for (name, _), answer in self._answers.items() if name == solution]
+            outcomes = [answer.outcome for answer in answers]
             counted = ", ".join(f"{n} {name}" for name, n in Counter(outcomes).most_common())
             hidden = any(
                 len(group.failing) > len(group.smallest)
@@ -300,16 +302,16 @@ class TierReport:
                 if group.solution == solution
             )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
-            cases = f"{len(outcomes)} case{'s' * (len(outcomes) > 1)}"
-            print(wrapped(f"{solution}, {self.tier}: {counted} of {cases}{more}"))
+            print(wrapped(f"{solution}, {self.tier}: {counted} of {_cases(len(outcomes))}{more}"))
             unsupported = dict.fromkeys(
                 (verdict.case, verdict.reason)
                 for verdict in verdicts
                 if verdict.solution == solution and verdict.verdict == "UNSUPPORTED"
             )
             for reason, n in Counter(reason for _, reason in unsupported).most_common():
-                line = f"unsupported: {printable(reason)} ({n} case{'s' * (n > 1)})"
-                print(wrapped(line, MARGIN))
+                print(wrapped(f"unsupported: {printable(reason)} ({_cases(n)})", MARGIN))
+            for kind, n in _notes(answers).most_common():
+                print(wrapped(f"note: {kind} ({_cases(n)})", MARGIN))
         for line in coverage(verdicts)[1]:
             print(line)
 
@@ -338,6 +340,19 @@ class TierReport:
             with console.capture() as captured:
                 console.print(drawn(failure.picture), soft_wrap=True)
             print(captured.get(), end="", flush=True)
+
+
+def _cases(count: int) -> str:
+    return f"{count} case{'s' * (count > 1)}"
+
+
+def _notes(answers: Iterable[Answer]) -> Counter[str]:
+    """Return the number of answers with each kind of note."""
+    return Counter(
+        kind
+        for answer in answers
+        for kind in kinds(note for verdict in answer.verdicts.values() for note in verdict.notes)
+    )
 
 
 # --- places in the source -------------------------------------------------------------------------

@@ -22,10 +22,12 @@ from common.disk_cache import DiskCache, trim_caches
 from common.errors import Kind, ServerEnded
 from common.grading.execution import CallSlots, call_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
+from common.grading.grade import CAUGHT, launches_of
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.sweep import CRASH_LIMIT, Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
 from common.ops._draw import draw
+from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
@@ -124,13 +126,15 @@ class Compiler:
         if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in verdicts.values()):
             return outcome
         try:
-            faults = self.faults(outcome.problem.op, outcome.case, outcome.solution)
+            faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
             verdicts = compiled(verdicts, faults)
+            notes = {direction: f"{CAUGHT}: {reason}" for direction, reason in caught.items()}
         except Unknown as unknown:
-            verdicts = {
-                direction: _with_note(verdict, str(unknown))
-                for direction, verdict in verdicts.items()
-            }
+            notes = dict.fromkeys(verdicts, f"not compiled for {TARGET}: {unknown}")
+        verdicts = {
+            direction: _with_note(verdict, notes.get(direction, ""))
+            for direction, verdict in verdicts.items()
+        }
         return dataclasses.replace(outcome, verdicts=verdicts)
 
     def faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
@@ -139,12 +143,16 @@ class Compiler:
         Raises:
             Unknown: The process ended before it had compiled all kernels.
         """
+        return self._faults(op, case, solution)[0]
+
+    def _faults(self, op: Op[Any], case: Case, solution: Solution) -> tuple[Faults, Faults]:
+        """Return the faults, and the faults whose exception the solution caught."""
         with self._lock:
             known = self._cache(solution).found
         if case.name not in known:
             with self._worker(solution) as worker:
                 known[case.name] = _ask_twice(op, case, worker)
-        return cast(Faults, known[case.name])
+        return cast(tuple[Faults, Faults], known[case.name])
 
     def _cache(self, solution: Solution) -> DiskCache:
         if solution not in self._caches:
@@ -180,8 +188,8 @@ class Unknown(Exception):
     """It is unknown whether the kernels compile; holds the reason in words."""
 
 
-def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> Faults:
-    """Return the faults of one case; ask a second time if the fork server ended.
+def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
+    """Return the faults of one case, and those caught; ask a second time if the fork server ended.
 
     Raises:
         Unknown: The process ended, or the fork server ended both times.
@@ -198,8 +206,8 @@ def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> Faults:
         raise Unknown(str(error)) from None
 
 
-def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
-    """Return the faults of one case.
+def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
+    """Return the faults of one case, and those whose exception the solution caught.
 
     Raises:
         Unknown: The process ended, or a compiled kernel could not be written to the disk.
@@ -210,14 +218,16 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     call = call_of(op, drawn[0], slots.inputs)
     output = slots.results[OUTPUT]
     forward = _reply(worker, wire.Forward(call=call, result=output, poison=FRESH))
+    caught = _caught("forward", forward)
     if reason := _fault(forward):
-        return dict.fromkeys(case.directions, reason)
+        return dict.fromkeys(case.directions, reason), caught
     if not ("backward" in case.directions and forward.get("differentiable")):
-        return {}
+        return {}, caught
     grad_output = slots.inputs["upstream"]
     gradients = {name: slots.results[name] for name in op.differentiable}
     backward = _reply(worker, wire.Backward(grad_output=grad_output, results=gradients))
-    return {"backward": reason} if (reason := _fault(backward)) else {}
+    reason = _fault(backward)
+    return {"backward": reason} if reason else {}, {**caught, **_caught("backward", backward)}
 
 
 def _reply(worker: Worker, request: wire.Request) -> Reply:
@@ -249,6 +259,12 @@ def _fault(reply: Reply) -> str:
     return str(reply.get("reason")) if reply.get("verdict") == "COMPILE_ERROR" else ""
 
 
+def _caught(direction: Direction, reply: Reply) -> Faults:
+    launches = launches_of(reply)
+    reason = _fault(launches.caught) if launches else ""
+    return {direction: reason} if reason else {}
+
+
 def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:
     """Return the verdicts, with COMPILE_ERROR for each fault unless an earlier check failed."""
     return {
@@ -257,9 +273,10 @@ def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:
     }
 
 
-def _with_note(verdict: Verdict, reason: str) -> Verdict:
-    note = f"not compiled for {TARGET}: {reason}"
-    return dataclasses.replace(verdict, notes=(*verdict.notes, note))
+def _with_note(verdict: Verdict, note: str) -> Verdict:
+    if not note or verdict.verdict != "PASSED":
+        return verdict
+    return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
 
 
 def _with_fault(verdict: Verdict, reason: str) -> Verdict:

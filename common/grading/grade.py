@@ -9,18 +9,20 @@ the harness's process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 import torch
 
+from common import wire
 from common.errors import Kind
 from common.grading.call_plan import Action, Attempt, Round, RoundCondition, plan_of
 from common.grading.compare import Finding, altered, compare, differing, label, wrong_values
 from common.grading.execution import Execution
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import NO_REPLY, Worker
+from common.printable import printable
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import ENDED, FINE, VERDICTS, Verdict
 from common.wire import Reply, Result
@@ -35,6 +37,9 @@ FEW = 1 << 14
 SAME = "the same inputs, in concurrent calls"
 NO_GRAD_FN = "the output has no grad_fn"
 NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
+NO_KERNEL = "no Triton kernel was launched, torch answered"
+CAUGHT = "an exception of a launch was caught by the solution"
+"""The start of a note whose end is the exception's reason."""
 PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 
@@ -76,6 +81,8 @@ class PlanRun:
         """The attempts of the current round whose outputs are live."""
         self._differentiable: set[Attempt] = set()
         """The attempts whose output can be differentiated."""
+        self._launches: dict[Direction, list[wire.Launched]] = {"forward": [], "backward": []}
+        """The launches of each answered request in the usual mode."""
         self._errors: dict[Direction, list[float | None]] = {}
         """The error of each compared result, in units of eager's error."""
 
@@ -186,6 +193,8 @@ class PlanRun:
         forward = direction == "forward"
         ask = self.execution.forward if forward else self.execution.backward
         reply = ask(attempt, **options)
+        if (launches := launches_of(reply)) and not attempt.further:
+            self._launches[direction].append(launches)
         results = _parse_results(reply, direction, self.execution.names(direction, attempt))
         failure = _failure_finding(reply) if results is None else self._failure(results)
         if failure and attempt.further:
@@ -294,10 +303,38 @@ class PlanRun:
             reason=finding.reason + self._programs(direction, finding),
             kind=finding.kind,
             error=max(errors, default=None) if passed else None,
-            notes=tuple(self.notes) if passed else (),
+            notes=(*self.notes, *self._launch_notes(direction)) if passed else (),
             picture=finding.picture,
             plan="" if finding.verdict in FINE else str(self.plan),
             results=self._first_results(direction) if keep_results else {},
+        )
+
+    def _launch_notes(self, direction: Direction) -> Iterator[str]:
+        """Yield a note if the solution caught a launch's exception, or launched no kernel.
+
+        No kernel is needed for results without elements, zeros, or copies of an input.
+        """
+        for launches in self._launches[direction]:
+            if launches.caught:
+                yield f"{CAUGHT}: {printable(str(launches.caught.get('reason')))}"
+                break
+        until = DIRECTIONS[: DIRECTIONS.index(direction) + 1]
+        made = [launches.count for each in until for launches in self._launches[each]]
+        if not any(made) and made and not self.worker.solution.peer and self._has_work(until):
+            yield NO_KERNEL
+
+    def _has_work(self, directions: Sequence[Direction]) -> bool:
+        """Return whether a result has a nonzero element and is no copy of an input."""
+        inputs = call_tensors(self.problem.arguments, self.problem.grad_output).values()
+        results = (
+            self.execution.result(name, self.plan.first)
+            for direction in directions
+            for name in self.execution.names(direction)
+        )
+        return any(
+            bool(result.count_nonzero())
+            and not any(torch.equal(result, value.to(result)) for value in inputs)
+            for result in results
         )
 
     def _programs(self, direction: Direction, finding: Finding) -> str:
@@ -329,6 +366,14 @@ def _parse_results(reply: Reply, direction: Direction, names: Iterable[str]) -> 
     except msgspec.ValidationError:
         return None
     return results if results.keys() == set(names) else None
+
+
+def launches_of(reply: Reply) -> wire.Launched | None:
+    """Remove the launches from a reply and return them; None if the reply has none."""
+    try:
+        return msgspec.convert(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
+    except msgspec.ValidationError:
+        return None
 
 
 def _failure_finding(reply: Reply) -> Finding:

@@ -150,6 +150,7 @@ class Measurement:
             reason=reason,
             error=None if grade.error is None else round(grade.error, 5),
             times=times,
+            notes=grade.notes,
         )
         gpu, host = times.get("gpu", {}), times.get("host", {})
         return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
@@ -183,8 +184,9 @@ def record_of(
     reason: str = "",
     error: float | None = None,
     times: Mapping[str, Any] | None = None,
+    notes: Sequence[str] = (),
 ) -> Record:
-    """Return a row with a verdict and, if the case was timed, its times; see `time_case`."""
+    """Return a row with a verdict and notes and, if it was timed, its times; see `time_case`."""
     times, work = times or {}, op.work(case, direction)
     return Record(
         schema=SCHEMA,
@@ -211,7 +213,7 @@ def record_of(
         clock=CLOCK,
         device_state=times.get("device_state", {}),
         peak_memory=times.get("peak_memory"),
-        notes=tuple(times.get("notes", ())),
+        notes=(*notes, *times.get("notes", ())),
         tier=tier,
     )
 

@@ -140,8 +140,8 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     peak_memory: int | None = None
     """The most bytes of the calls in addition to inputs and results; None without timing."""
     notes: tuple[str, ...] = ()
-    """Notes that do not affect the verdict, such as a CUDA graph that does not follow its inputs.
-    """
+    """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
+    launched". The part before ": " is the same in all rows with the same kind of note."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""

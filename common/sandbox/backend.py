@@ -13,10 +13,13 @@ from collections.abc import Iterator
 
 import torch
 from triton.compiler import compiler
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.jit import JITFunction
 
 from common.processes import VISIBLE
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
+from common.sandbox.launch_log import LOG
 from common.wire import ALL_TARGETS, ForkRequest
 
 ON_GPU = True
@@ -51,6 +54,8 @@ def install(wanted: ForkRequest) -> None:
         target.install(TARGET)
         if not INTERPRETED:
             target.stop_at_llvm()
+            for launcher in (JITFunction, Autotuner):
+                launcher.run = LOG.watched(launcher.run)
 
 
 def _stub_cuda_calls() -> None:

@@ -11,10 +11,11 @@ import torch
 
 from common.arena import dtype_name, integers
 from common.sandbox import backend
-from common.sandbox.failures import Refused
+from common.sandbox.failures import Refused, judge
+from common.sandbox.launch_log import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import FIRST_RUN, OUTPUT, POISONS, Arguments, Reply, TensorSlot
+from common.wire import FIRST_RUN, LAUNCHED, OUTPUT, POISONS, Arguments, Reply, TensorSlot
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -45,7 +46,7 @@ def forward(
         setting: The call's stream or mode of autograd; see `grading.call_plan.Mode`.
 
     Returns:
-        The output's shape and dtype, and whether it is differentiable.
+        The output's shape and dtype, whether it is differentiable, and the launches.
     """
     session.calls = {name: session.calls[name] for name in alive}
     inputs, options = session.bind(call)
@@ -59,7 +60,7 @@ def forward(
     graded_call.results[OUTPUT] = output
     session.calls[attempt] = graded_call
     reply = _deliver(session, graded_call, OUTPUT, result)
-    return reply | {"differentiable": output.requires_grad}
+    return reply | {"differentiable": output.requires_grad, LAUNCHED: graded_call.launches}
 
 
 def backward(
@@ -74,7 +75,8 @@ def backward(
         attempt: The name of the call.
 
     Returns:
-        The gradient's shape and dtype by input, or None for an input without a gradient.
+        The gradient's shape and dtype by input, or None for an input without a gradient; and the
+        launches.
     """
     call = session.calls[attempt]
     wanted = [call.inputs[name] for name in results]
@@ -86,10 +88,11 @@ def backward(
                 check_class(grad)
         del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))
-    return {
+    reply: Reply = {
         name: None if grad is None else _deliver(session, call, name, results[name])
         for name, grad in zip(results, gradients, strict=True)
     }
+    return reply | {LAUNCHED: call.launches}
 
 
 def deliver(session: Session, attempt: str, name: str, result: TensorSlot) -> Reply:
@@ -140,15 +143,17 @@ def checks(session: Session, call: Call) -> Iterator[None]:
     """
     log = backend.begin_watch(call.inputs, call.backwards)
     try:
-        with call.place():
+        with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
             with Poison(call.poison) as poison:
                 yield
             if written := poison.overrun():
                 raise Refused("OUT_OF_BOUNDS", written)
+        call.launches = {"count": LOG.count, "caught": judge(LOG.error) if LOG.error else {}}
     except Exception:
         session.seal.await_threads()
         raise
     finally:
+        LOG.clear()
         session.seal.check()
         if log and (fault := log.fault()):
             raise Refused("OUT_OF_BOUNDS", fault) from None

@@ -42,6 +42,8 @@ class Call:
     """Enters the stream of forward, backward and the delivery of their results."""
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
+    launches: Reply = field(default_factory=dict)
+    """The launches of the latest of forward and backward; see `wire.Launched`."""
 
 
 class Session:

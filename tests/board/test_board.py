@@ -242,3 +242,18 @@ def test_a_readme_without_its_markers_is_a_fault(page, text):
     with pytest.raises(UserError, match=r"README\.md"):
         markdown.insert(page, "board")
     assert page.read_text() == text
+
+
+def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
+    torch, caught = "no kernel", "caught: out of resources"
+    rows = [
+        row("alice/rope", notes=(torch, caught)),
+        row("alice/rope", case="c2", notes=(torch,)),
+        row("bob/rope", notes=(torch,)),
+        row("bob/rope", case="c2"),
+    ]
+    (track,) = rank(rows)
+    assert ranking(track, ABOUT, timed=True).footnotes[-2:] == (
+        "no kernel: alice/rope (2 of 2 rows), bob/rope (1 of 2 rows)",
+        "caught: alice/rope (1 of 2 rows)",
+    )

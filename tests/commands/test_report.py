@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -279,6 +280,19 @@ def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
     assert "smoke: 2 UNSUPPORTED, 1 forward PASSED and backward UNSUPPORTED of 3 cases\n" in out
     assert "    unsupported: bshd (2 cases)\n" in out
     assert "    unsupported: the output has no grad_fn (1 case)\n" in out
+
+
+def test_notes_are_counted_by_their_kind_and_told_with_the_share(capsys):
+    """In a case with both directions a note counts once; its details, after a colon, do not."""
+    report = TierReport("smoke", verbose=False)
+    for number, case in enumerate(CASES[:3]):
+        notes = (f"no kernel: {number}", *["caught: it"] * (number == 1))
+        passed = both("alice/rope", number, "PASSED", "PASSED")
+        report.add(ROPE, case, [replace(verdict, notes=notes) for verdict in passed])
+    report.end()
+    out = capsys.readouterr().out
+    assert "    note: no kernel (3 cases)\n    note: caught (1 case)\n" in out
+    assert report.share == "3 of 3 cases; but no kernel (3 cases), caught (1 case)"
 
 
 @pytest.mark.parametrize("verbose", [False, True])

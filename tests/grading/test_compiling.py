@@ -382,7 +382,7 @@ def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
 
 def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
     hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
-    monkeypatch.setattr(Compiler, "faults", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(Compiler, "_faults", lambda *_: pytest.fail("asked"))
     graded = asked(OP, CASE, WRONG["never_returns"], hangs)
     with compiler() as ours:
         assert list(ours.behind([graded])) == [graded]
@@ -406,7 +406,7 @@ def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
 
     def faults(self, op, case, solution):
         assert case.name != "0" or last.wait(LONGEST)
-        return {}
+        return {}, {}
 
     def graded():
         for number in range(4):
@@ -416,7 +416,7 @@ def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
         yield too_large
         last.set()
 
-    monkeypatch.setattr(Compiler, "faults", faults)
+    monkeypatch.setattr(Compiler, "_faults", faults)
     with compiler() as ours:
         graded_cases = list(ours.behind(graded()))
     assert [graded.case.name for graded in graded_cases] == ["0", "1", "2", "3", CASE.name]

@@ -29,6 +29,7 @@ from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.spans import Method
 from common.sandbox.interpreter.wrap import wrap
+from common.sandbox.launch_log import LOG
 
 
 def install() -> None:
@@ -201,7 +202,8 @@ def _bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
 def _leave_launches_out_of_graphs() -> None:
     """Break torch.compile's graph at each launch, so that the kernel runs as plain Python."""
     for launcher in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
-        launcher.run = graphs.leave_out(_reject_fake_tensors(launcher.run), IN_A_GRAPH)
+        run = _reject_fake_tensors(LOG.watched(launcher.run))
+        launcher.run = graphs.leave_out(run, IN_A_GRAPH)
 
 
 def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,186 @@
+"""Notes on the launches of a case: no kernel ran, or the solution caught a launch's exception."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from common import ops
+from common.grading.compiling import Compiler
+from common.grading.grade import CAUGHT, NO_KERNEL
+from common.grading.sweep import Sweep
+from common.sandbox.launch_log import LaunchLog
+from common.spec import DIRECTIONS
+from common.verdicts import kinds
+from tests.support.workers import written
+
+OP = ops.load("rotate_half")
+CASES = {case.name: case for case in OP.tier("smoke", "cpu")}
+PLAIN = "10x2x4x8-float32"
+EMPTY = next(name for name, case in CASES.items() if not math.prod(OP.output(case)))
+SOURCE = '''
+"""Rotates by a kernel or by torch, as `rotate` decides."""
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, y, half, WIDTH: tl.constexpr, KIND: tl.constexpr):
+    row = 2 * half * tl.program_id(0)
+    if KIND == 1:
+        tl.static_assert(False, "no such kind")
+    column = tl.arange(0, WIDTH)
+    here = column < half
+    tl.store(y + row + column, -tl.load(x + row + half + column, here), here)
+    tl.store(y + row + half + column, tl.load(x + row + column, here), here)
+
+
+def by_kernel(x, kind=0):
+    x = x.contiguous()
+    y, half = torch.empty_like(x), x.shape[-1] // 2
+    if x.numel():
+        width = triton.next_power_of_2(half)
+        kernel[(x.numel() // (2 * half),)](x, y, half, width, kind)
+    return y
+
+
+def by_torch(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
+
+
+def first_that_works(*ways):
+    for way in ways[:-1]:
+        try:
+            return way()
+        except Exception:
+            pass
+    return ways[-1]()
+
+
+class Rotated(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return rotate(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return -rotate(grad)
+
+
+def rotate_half(x):
+    return Rotated.apply(x)
+
+
+def rotate(x):
+'''
+WAYS = {
+    "kernel": "    return by_kernel(x)",
+    "unless on a GPU": "    return by_kernel(x) if x.is_cuda else by_torch(x)",
+    "by environment": (
+        "    import os\n"
+        "    return by_torch(x) if os.environ['TRITON_INTERPRET'] == '1' else by_kernel(x)"
+    ),
+    "caught": (
+        "    try:\n        return by_kernel(x, 1)\n"
+        "    except Exception:\n        return by_torch(x)"
+    ),
+    "caught by a helper": (
+        "    return first_that_works(lambda: by_kernel(x, None + 1), lambda: by_kernel(x, 1),"
+        " lambda: by_torch(x))"
+    ),
+    "by another kernel": (
+        "    return first_that_works(lambda: by_kernel(x, 1), lambda: by_kernel(x))"
+    ),
+    "in float32": "    return by_kernel(x) if x.dtype == torch.float32 else by_torch(x)",
+}
+
+
+@pytest.fixture
+def noted(fork_server, tmp_path):
+    """Return a function from a way and cases to the kinds of notes by case and direction."""
+
+    def graded(way, *names):
+        solution = written(tmp_path, SOURCE + WAYS[way])
+        with Sweep("cpu", server=fork_server) as sweep:
+            found = list(sweep.grade(OP, [CASES[name] for name in names], [solution]))
+        every = [verdict for graded in found for verdict in graded.verdicts.values()]
+        assert {verdict.verdict for verdict in every} == {"PASSED"}, every
+        return {(v.case, v.direction): set(kinds(v.notes)) for v in every}
+
+    return graded
+
+
+@pytest.mark.parametrize(
+    ("way", "kinds"),
+    [
+        ("kernel", set()),
+        ("unless on a GPU", {NO_KERNEL}),
+        ("by environment", {NO_KERNEL}),
+        ("caught", {NO_KERNEL, CAUGHT}),
+        ("caught by a helper", {NO_KERNEL, CAUGHT}),
+        ("by another kernel", {CAUGHT}),
+    ],
+)
+def test_a_note_says_what_answered_in_place_of_a_kernel(noted, way, kinds):
+    assert noted(way, PLAIN) == dict.fromkeys([(PLAIN, "forward"), (PLAIN, "backward")], kinds)
+
+
+def test_each_case_in_which_torch_answers_is_noted_by_itself(noted):
+    half = next(name for name in CASES if name.endswith("float16"))
+    found = noted("in float32", PLAIN, half)
+    assert found == {
+        (case, direction): {NO_KERNEL} if case == half else set()
+        for case in (PLAIN, half)
+        for direction in DIRECTIONS
+    }
+
+
+def test_a_case_that_needs_no_kernel_gets_no_note(noted):
+    assert not any(noted("unless on a GPU", EMPTY).values())
+
+
+def test_a_kernel_that_does_not_compile_is_noted_where_its_exception_is_caught(
+    tmp_path, fork_server
+):
+    """Its type depends on a branch, which the interpreter does not take."""
+    branch = "    if half > 99:\n        column = row\n"
+    source = SOURCE.replace("    here =", f"{branch}    here =")
+    way = WAYS["caught"].replace("(x, 1)", "(x)")
+    solution = written(tmp_path, source + way)
+    with Sweep("cpu", server=fork_server) as sweep, Compiler("cpu") as compiler:
+        (graded,) = compiler.behind(sweep.grade(OP, [CASES[PLAIN]], [solution]))
+    for verdict in graded.verdicts.values():
+        (note,) = verdict.notes
+        assert verdict.verdict == "PASSED"
+        assert note.startswith(f"{CAUGHT}: a kernel does not compile for sm_90: ")
+        assert "of rotate_half.py" in note
+
+
+def test_an_exception_that_triton_itself_catches_is_no_note():
+    """An autotuner leaves out the configurations whose launch raises."""
+    log = LaunchLog()
+
+    @log.watched
+    def launch(fits, **options):
+        if not fits:
+            raise MemoryError
+
+    @log.watched
+    def tuned(*fit):
+        for each in fit:
+            try:
+                return launch(each)
+            except MemoryError:
+                pass
+        raise ZeroDivisionError
+
+    tuned(False, True)
+    assert (log.count, log.error) == (1, None)
+    with pytest.raises(ZeroDivisionError):
+        tuned(False)
+    assert (log.count, type(log.error)) == (1, ZeroDivisionError)
+    launch(True, warmup=True)
+    assert log.count == 1, "a compilation is no launch"
