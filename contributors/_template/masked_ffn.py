@@ -51,8 +51,15 @@ def _kernel(
     tl.store(out + rows[:, None].to(tl.int64) * outputs + columns[None, :], result, there)
 
 
-# 2. The launcher allocates the output, and chooses the number of programs and the tile's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the tile's size. A
+#    kernel trusts its pointers and sizes: with a mask shorter than x it would read other memory. So
+#    the launcher refuses what does not fit.
 def _launch(x, w_v, w_t, mask):
+    if mask.dtype != torch.bool or mask.shape != x.shape[:1]:
+        raise ValueError(f"mask {list(mask.shape)} of {mask.dtype} is not bool [{len(x)}]")
+    for w in (w_v, w_t):
+        if w.shape != w_v.shape or w.shape[1:] != x.shape[1:] or w.dtype != x.dtype:
+            raise ValueError(f"weight {list(w.shape)} of {w.dtype} does not fit x {list(x.shape)}")
     x = x.contiguous()
     if w_v.stride() != w_t.stride():  # the kernel takes one stride for both
         w_v, w_t = w_v.contiguous(), w_t.contiguous()
@@ -74,6 +81,10 @@ class _MaskedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        # With create_graph=True gradients are on in here, and autograd would take what the kernel
+        # computes for constants: a second derivative would be wrong without a word.
+        if torch.is_grad_enabled():
+            raise RuntimeError("masked_ffn has no second derivative")
         x, w_v, w_t, mask = ctx.saved_tensors
         # The gradient of x goes back through the same weights, so the same kernel computes it. A
         # weight's gradient sums over that weight's tokens, here in plain torch; replace it.

@@ -68,12 +68,12 @@ def _kernel(
         tl.store(out + lanes, rest, mask=lanes < D)
 
 
-# 2. The launcher allocates the output, and chooses the number of programs and the block's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the block's size. A
+#    kernel trusts its pointers and sizes: where freqs had fewer rows than t has positions, it would
+#    read other memory. So the launcher refuses what does not fit.
 def _launch(t, freqs, tensor_format, backward):
     t, freqs = t.contiguous(), freqs.contiguous()  # the kernel expects rows without gaps
     out = torch.empty_like(t)
-    if not t.numel():  # no rows, no programs
-        return out
     d, d2 = t.shape[-1], freqs.shape[-1]
     if tensor_format == "sbhd":  # the next position comes after all heads of all sequences
         s, b, h, _ = t.shape
@@ -81,6 +81,10 @@ def _launch(t, freqs, tensor_format, backward):
     else:  # bshd: after all heads, and the positions begin again with the next sequence
         _, s, h, _ = t.shape
         rows_per_position = h
+    if freqs.shape[0] < s or d2 > d or d2 % 2:
+        raise ValueError(f"freqs {list(freqs.shape)} do not fit t {list(t.shape)}")
+    if not t.numel():  # no rows, no programs
+        return out
     block, rest = triton.next_power_of_2(max(d2 // 2, 1)), triton.next_power_of_2(d - d2)
     rows = t.numel() // d
     _kernel[(rows,)](t, freqs, out, rows_per_position, s, d, d2, block, rest, backward)
@@ -98,6 +102,10 @@ class _Rope(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        # With create_graph=True gradients are on in here, and autograd would take what the kernel
+        # computes for constants: a second derivative would be wrong without a word.
+        if torch.is_grad_enabled():
+            raise RuntimeError("rope has no second derivative")
         (freqs,) = ctx.saved_tensors
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 

@@ -28,8 +28,11 @@ def _kernel(x, y, HALF: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y + HALF + lanes, x1, mask=mask)
 
 
-# 2. The launcher allocates the output, and chooses the number of programs and the block's size.
+# 2. The launcher allocates the output, and chooses the number of programs and the block's size. A
+#    kernel trusts its pointers and sizes, so the launcher refuses what would not fit.
 def _launch(x):
+    if x.shape[-1] % 2:
+        raise ValueError(f"x {list(x.shape)} has an odd number of features")
     x = x.contiguous()  # the kernel expects rows without gaps
     y = torch.empty_like(x)
     if x.numel():  # no rows, no programs
@@ -48,6 +51,10 @@ class _RotateHalf(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
+        # With create_graph=True gradients are on in here, and autograd would take what the kernel
+        # computes for constants: a second derivative would be wrong without a word.
+        if torch.is_grad_enabled():
+            raise RuntimeError("rotate_half has no second derivative")
         return -_launch(grad)  # a second pass over memory; improve this
 
 

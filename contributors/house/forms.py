@@ -46,11 +46,16 @@ def ceil_div(length, block):
     return -(-length // block)
 
 
-def height_of(tokens, depths, columns):
-    """Return the rows of a partition's tiles for a product with [depths, columns].
+def height_of(x, w, weights=1):
+    """Return the rows of a partition's tiles for x [tokens, depths] and weights [columns, depths].
 
     They are 32 where the op is small, and 64 where tiles of 128 would leave processors idle.
     """
+    try:
+        (tokens, depths), (columns, _) = x.shape, w.shape
+    except ValueError:
+        raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices") from None
+    columns *= weights
     if forced == "small" or (forced is None and tokens * depths * columns < FEW):
         return SMALL["BLOCK_M"]
     return 64 if _tiles(tokens, columns) < processors() else 128

@@ -1,6 +1,7 @@
 """The sizes, arguments and plans of the rope kernel's launches, which are kept by shape."""
 
 import functools
+from typing import NamedTuple
 
 import torch
 import triton
@@ -19,7 +20,7 @@ class Launches:
     def __call__(self, t, freqs, starts, ends, how, transposed, in_place=False):
         """Return t turned, by a plan. In place, t has contiguous features.
 
-        `how` is seq_first, interleaved, cp_size, cp_rank.
+        `how` is tensor_format, interleaved, cp_size, cp_rank.
         """
         # None: of contiguous tensors they follow from the shapes, and most calls have no positions
         strides = freqs_row = positions = None
@@ -43,6 +44,7 @@ class Launches:
 
     def ordinary(self, kernel, t, freqs, starts, ends, how, transposed):
         """Return t turned, by an ordinary launch of the kernel, whose sizes torch may not know."""
+        check(t, freqs, *described(starts, ends), how)
         t, freqs = dense(t), dense(freqs)
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
         if t.numel():
@@ -53,16 +55,23 @@ class Launches:
         return out
 
     def _plan(
-        self, shape, strides, dtype, freqs_shape, freqs_row, _, positions, how, transposed, in_place
-    ):
-        """Return the plan of a launch; to look it up takes a microsecond."""
+        self, shape, strides, dtype, freqs_shape, freqs_row, freqs_dtype, positions, how,
+        transposed, in_place,
+    ):  # fmt: skip
+        """Return the plan of a launch; to look it up takes a microsecond.
+
+        Raises:
+            ValueError: There is no such call of rope.
+        """
+        starts, ends = positions or (None, None)
+        check(Like(shape, dtype), Like(freqs_shape, freqs_dtype), starts, ends, how)
         if 0 in shape:
             return _launch_nothing
         if strides is None:
             strides = torch.empty(shape, device="meta").stride()
         if freqs_row is None:
             freqs_row = freqs_shape[-1]
-        sequences, starts, _ = positions or (None, None, None)
+        sequences = ends and ends.shape[0] - 1
         of_tensors, of_call = (shape, strides, dtype, freqs_shape), (how, transposed, in_place)
         sizes = arguments(*of_tensors, freqs_row, sequences, *of_call, no_starts=starts is None)
         grid, rest, warps = sizes
@@ -78,10 +87,66 @@ def dense(x):
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
+class Like(NamedTuple):
+    """What a plan knows of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
 def described(starts, ends):
-    """Return the number of sequences, if they are packed, and the dtypes of the positions."""
-    sequences = None if ends is None else ends.numel() - 1
-    return sequences, *(None if each is None else each.dtype for each in (starts, ends))
+    """Return what a plan knows of the positions."""
+    return (
+        None if starts is None else Like(starts.shape, starts.dtype),
+        None if ends is None else Like(ends.shape, ends.dtype),
+    )
+
+
+LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
+
+
+def check(t, freqs, starts, ends, how):
+    """Raise ValueError if there is no such call of rope; the kernel would read past a tensor.
+
+    Values on the GPU are not looked at: those of start_positions and cu_seqlens are the caller's.
+    """
+    for fault in _faults(t, freqs, starts, ends, *how):
+        raise ValueError(f"rope: {fault}")
+
+
+def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank):
+    """Yield what is wrong with a call; where something is, what follows may raise."""
+    shapes = f"t {list(t.shape)}, freqs {list(freqs.shape)}"
+    if tensor_format not in LAYOUTS:
+        yield f"tensor_format is {tensor_format!r}, not one of {', '.join(LAYOUTS)}"
+    if (tensor_format == "thd") != (ends is not None):
+        yield f"cu_seqlens belongs to thd, and thd needs it; tensor_format is {tensor_format!r}"
+    if len(t.shape) != LAYOUTS[tensor_format].count(",") + 1:
+        yield f"t {list(t.shape)} is not {LAYOUTS[tensor_format]} ({tensor_format})"
+    if len(freqs.shape) != 4 or freqs.shape[1] != 1 or freqs.shape[2] != 1:
+        yield f"freqs {list(freqs.shape)} is not [s2, 1, 1, d2]"
+    if freqs.shape[-1] % 2 or freqs.shape[-1] > t.shape[-1]:
+        yield f"freqs turns an even number of features, and no more than t has: {shapes}"
+    if not (t.dtype.is_floating_point and freqs.dtype.is_floating_point):
+        yield f"t and freqs are of floating point, not {t.dtype} and {freqs.dtype}"
+    for name, each in (("start_positions", starts), ("cu_seqlens", ends)):
+        if each and (each.dtype not in (torch.int32, torch.int64) or len(each.shape) != 1):
+            yield f"{name} is a list of int32, not {list(each.shape)} of {each.dtype}"
+    if not 0 <= cp_rank < cp_size:
+        yield f"cp_rank {cp_rank} is not one of {cp_size} ranks"
+    if ends:
+        sequences = ends.shape[0] - 1
+        if sequences < 0 or (sequences == 0 and t.shape[0]):
+            yield "cu_seqlens is [b + 1], from 0 to the number of tokens"
+    else:
+        at = tensor_format.index("s")
+        length, sequences = t.shape[at], t.shape[1 - at]
+        if cp_size > 1 and length % 2:
+            yield f"with context parallelism t has two chunks of each sequence: {shapes}"
+        if length * cp_size > freqs.shape[0]:
+            yield f"freqs has fewer positions than the {cp_size} times {length} of t: {shapes}"
+    if starts and starts.shape[0] != sequences:
+        yield f"start_positions is [b], not {list(starts.shape)}, where b is {sequences}"
 
 
 def arguments(
@@ -94,7 +159,8 @@ def arguments(
     are taken as further heads where they lie in memory as heads do.
     alone: no other tensor is turned by the same launch.
     """
-    seq_first, interleaved, cp_size, cp_rank = how
+    tensor_format, interleaved, cp_size, cp_rank = how
+    seq_first = tensor_format != "bshd"
     if sequences is None:
         (rows, columns, heads, width), (t_row, t_column, t_head, _) = shape, strides
         length = rows if seq_first else columns
@@ -150,17 +216,20 @@ def _tiles(width: int) -> tuple[int, int, int]:
 
 
 def call_of(
-    tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
+    freqs, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
     cp_size=1, cp_rank=0,
 ):  # fmt: skip
-    """Return the positions, the ends of sequences and `how`, as a launch takes them."""
+    """Return freqs, the positions, the ends of sequences and `how`, as a launch takes them."""
+    if freqs.requires_grad and torch.is_grad_enabled():
+        raise ValueError("rope: freqs gets no gradient; pass freqs.detach()")
     if start_positions is not None:
         if cp_size > 1:
             raise NotImplementedError("start_positions with context parallelism")
         start_positions = start_positions.contiguous()
-    cu_seqlens = cu_seqlens.contiguous() if tensor_format == "thd" else None
-    how = tensor_format != "bshd", bool(interleaved), cp_size, cp_rank
-    return start_positions, cu_seqlens, how
+    if cu_seqlens is not None:
+        cu_seqlens = cu_seqlens.contiguous()
+    how = tensor_format, bool(interleaved), cp_size, cp_rank
+    return freqs, start_positions, cu_seqlens, how
 
 
 def version(call):

@@ -6,8 +6,8 @@ import torch
 from forms import height_of
 from gated import down_gradient, up
 from gradients import weight_gradients
-from operators import traced, unused
-from partition import Partition, Sorted, empty_sorted, kept_plan, rows_of_plan, sort
+from operators import refuse_second_derivative, traced, unused
+from partition import Partition, Sorted, check, empty_sorted, kept_plan, rows_of_plan, sort
 from products import product
 from rows import SORTED, Rows, kept, pack, rows_for
 from sequence import Direction
@@ -19,6 +19,7 @@ def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mas
     """Plan the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
     there is one, and a new mask's order.
     """
+    _check(tokens, x, w1, w2, w3, u1, u2, u3, mask)
     new = sort(s, tile, mask) if mask else None
     plan = Sorted.of(tokens, tile, new or order)
     x = rows_for(s, plan, x, 2 * w1.shape[0])
@@ -46,7 +47,14 @@ def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packe
 
 
 def _height(x, w1):
-    return height_of(*x.shape, 2 * w1.shape[0])
+    return height_of(x, w1, weights=2)
+
+
+def _check(tokens, x, w1, w2, w3, u1, u2, u3, mask):
+    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
+    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
+    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
+    check("masked_ffn", tokens, mask, x, **weights)
 
 
 def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
@@ -80,6 +88,7 @@ class _MaskedFFN(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
+        refuse_second_derivative("masked_ffn")
         x, w1, w2, w3, u1, u2, u3, _ = ctx.needs_input_grad
         wanted = x, w1 or w3 or u1 or u3, w2 or u2
         return _by_argument(*_run_backward(ctx.plan, *wanted, g, *ctx.saved_tensors))
@@ -103,6 +112,9 @@ def masked_ffn(
 
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
     Returns x's shape and dtype.
+
+    Raises:
+        ValueError: The shapes or the dtypes do not fit.
     """
     tensors = x, w1, w2, w3, u1, u2, u3
     if traced():
@@ -130,6 +142,7 @@ def _operator(
 @_operator.register_fake
 def _(x, w1, w2, w3, u1, u2, u3, mask):
     height = _height(x, w1)
+    _check(mask.numel(), x, w1, w2, w3, u1, u2, u3, mask)
     gates = x.new_empty(2, rows_of_plan(x.shape[0], height), w1.shape[0])
     return x.new_empty(x.shape), gates, empty_sorted(mask, height)
 
@@ -154,6 +167,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, g, *_):
+    refuse_second_derivative("masked_ffn")
     return _by_argument(*_backward_operator(g, *ctx.saved_tensors))
 
 

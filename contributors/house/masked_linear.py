@@ -3,8 +3,8 @@
 import torch
 from forms import height_of
 from gradients import weight_gradients
-from operators import traced, unused
-from partition import Partition, Sorted, empty_sorted, kept_plan, sort
+from operators import refuse_second_derivative, traced, unused
+from partition import Partition, Sorted, check, empty_sorted, kept_plan, sort
 from products import product
 from rows import kept, rows_for
 from sequence import Direction
@@ -14,6 +14,7 @@ from torch.compiler import is_compiling
 @Direction
 def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
     """Plan the output [tokens, out], x's packed copy, if there is one, and a new mask's order."""
+    _check(tokens, x, w_v, w_t, mask)
     new = sort(s, tile, mask) if mask else None
     plan = Sorted.of(tokens, tile, new or order)
     x = rows_for(s, plan, x, w_v.shape[0])
@@ -31,8 +32,9 @@ def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     return d_x, d_w
 
 
-def _height(x, w_v):
-    return height_of(*x.shape, w_v.shape[0])
+def _check(tokens, x, w_v, w_t, mask):
+    weight = w_v.shape[0], x.shape[1]
+    check("masked_linear", tokens, mask, x, w_v=(w_v, weight), w_t=(w_t, weight))
 
 
 def _run_backward(plan, of_x, of_weights, *tensors):
@@ -42,13 +44,14 @@ def _run_backward(plan, of_x, of_weights, *tensors):
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        ctx.plan = kept_plan(mask, _height(x, w_v))
+        ctx.plan = kept_plan(mask, height_of(x, w_v))
         out, packed = ctx.plan.forward(_forward, (), x, w_v, w_t, mask)
         ctx.save_for_backward(x, w_v, w_t, packed)
         return out
 
     @staticmethod
     def backward(ctx, g):
+        refuse_second_derivative("masked_linear")
         of_x, of_v, of_t, _ = ctx.needs_input_grad
         d_x, d_w = _run_backward(ctx.plan, of_x, of_v or of_t, g, *ctx.saved_tensors)
         d_v, d_t = (None, None) if d_w is None else d_w.unbind()
@@ -65,13 +68,16 @@ def masked_linear(
     """Return x @ w_v.T for the tokens of the mask and x @ w_t.T for the others.
 
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
+
+    Raises:
+        ValueError: The shapes or the dtypes do not fit.
     """
     if traced():
         call = x, w_v, w_t, mask
         return _operator(*call)[0] if is_compiling() else _MaskedLinear.apply(*call)
     if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
         return _apply(x, w_v, w_t, mask)
-    return kept_plan(mask, _height(x, w_v)).forward(_forward, (), x, w_v, w_t, mask)[0]
+    return kept_plan(mask, height_of(x, w_v)).forward(_forward, (), x, w_v, w_t, mask)[0]
 
 
 # --- torch.compile takes each direction as one operator, and looks into neither -------------------
@@ -83,20 +89,22 @@ def masked_linear(
 def _operator(
     x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = Partition(x.shape[0], _height(x, w_v))
+    plan = Partition(x.shape[0], height_of(x, w_v))
     return plan.forward(_forward, (), x, w_v, w_t, mask)[0], plan.sorted
 
 
 @_operator.register_fake
 def _(x, w_v, w_t, mask):
-    return x.new_empty(x.shape[0], w_v.shape[0]), empty_sorted(mask, _height(x, w_v))
+    height = height_of(x, w_v)
+    _check(mask.numel(), x, w_v, w_t, mask)
+    return x.new_empty(x.shape[0], w_v.shape[0]), empty_sorted(mask, height)
 
 
 @torch.library.custom_op(unused("masked_linear_backward"), mutates_args=())
 def _backward_operator(
     g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, order: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = Partition(x.shape[0], _height(x, w_v), order)
+    plan = Partition(x.shape[0], height_of(x, w_v), order)
     return tuple(_run_backward(plan, True, True, g, x, w_v, w_t, None))
 
 
@@ -111,6 +119,7 @@ def _save(ctx, inputs, output):
 
 
 def _differentiate(ctx, g, _):
+    refuse_second_derivative("masked_linear")
     d_x, (d_v, d_t) = _backward_operator(g, *ctx.saved_tensors)
     return d_x, d_v, d_t, None
 

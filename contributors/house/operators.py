@@ -21,7 +21,7 @@ def traced():
     return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
-def linear(name, schema, tensors, launch, kernel, instead):
+def linear(name, schema, tensors, launch, check, kernel, instead):
     """Return a map that is linear in its first tensor as a function for such calls.
 
     Args:
@@ -29,22 +29,28 @@ def linear(name, schema, tensors, launch, kernel, instead):
         schema: The types of its arguments. The last one, a bool, asks for the transposed map.
         tensors: The number of tensors, which come first.
         launch: Launch a kernel: `launch(kernel, *arguments)`, or by a plan where it is None.
+        check: Raise ValueError for arguments that a launch would refuse.
         kernel: That kernel.
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
     keep, transpose = _gradient(tensors)
-    operator = _operator(name, schema, launch, kernel)
+    operator = _operator(name, schema, launch, check, kernel)
     operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
     refusal = f"{name} has no rule for torch.func.vmap: {instead}"
     transformed = _transformed(functools.partial(launch, None), keep, transpose, refusal)
     return lambda *arguments: (operator if is_compiling() else transformed.apply)(*arguments)
 
 
-def _operator(name, schema, launch, kernel):
+def _operator(name, schema, launch, check, kernel):
     """Return the operator, which has no gradient yet."""
     by_plan = functools.partial(launch, None)
     operator = torch.library.custom_op(unused(name), by_plan, mutates_args=(), schema=schema)
-    operator.register_fake(lambda x, *_: torch.empty_like(x, memory_format=torch.contiguous_format))
+
+    @operator.register_fake
+    def result(*arguments):
+        check(*arguments)
+        return torch.empty_like(arguments[0], memory_format=torch.contiguous_format)
+
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
 
         @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
@@ -90,6 +96,17 @@ def _transformed(run, keep, transpose, refusal):
             raise NotImplementedError(refusal)
 
     return Transformed
+
+
+def refuse_second_derivative(name):
+    """Raise an error in a backward under `create_graph=True`, which enables gradients there.
+
+    The gradients depend on what forward saved, and autograd sees only launches. The error node of
+    torch's `once_differentiable` is silent where the upstream gradient is constant, as a sum's is,
+    and where it lies on no path to the inputs that `torch.autograd.grad` is given.
+    """
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{name} has no second derivative: call backward without create_graph")
 
 
 def unused(name):

@@ -166,6 +166,26 @@ def empty_sorted(mask: torch.Tensor, tile: int) -> torch.Tensor:
     return mask.new_empty(rows_of_plan(mask.shape[0], tile) + 4, dtype=torch.int32)
 
 
+def check(op, tokens, mask, x, **weights):
+    """Raise ValueError if tensors or operands do not fit; a kernel would leave their memory.
+
+    Args:
+        op: The op's name.
+        tokens: The length of the mask.
+        mask: The mask, None if it is known.
+        x: [tokens, depths]
+        weights: Each weight with the shape that it must have.
+    """
+    shape, dtype = ((tokens,), torch.bool) if mask is None else (mask.shape, mask.dtype)
+    if dtype != torch.bool or tuple(shape) != tuple(x.shape[:1]):
+        raise ValueError(f"{op}: mask is {list(shape)} of {dtype}, not bool; x is {list(x.shape)}")
+    for name, (weight, wanted) in weights.items():
+        if tuple(weight.shape) != wanted:
+            raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(wanted)}")
+        if weight.dtype != x.dtype or not x.dtype.is_floating_point:
+            raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")
+
+
 def sort(s, tile, mask):
     """Return the operand of `Partition.sorted` for a mask, bool `[tokens]`, made by one launch."""
     (tokens,), (stride,) = mask.shape, mask.strides
@@ -198,11 +218,11 @@ def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):
-        return Partition(mask.shape[0], tile)
+        return Partition(mask.numel(), tile)
     stream = torch._C._cuda_getCurrentRawStream(mask.get_device()) if mask.is_cuda else None
     plan, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
     if plan is None or key[0]() is not mask or key[1:] != wanted:
-        plan = Partition(mask.shape[0], tile)
+        plan = Partition(mask.numel(), tile)
         _last = plan, (weakref.ref(mask), *wanted)
     return plan

@@ -6,7 +6,7 @@ All formats and options are one kernel, and backward is the same kernel with oth
 import torch
 import triton
 import triton.language as tl
-from launching import Launches, call_of, transposed, version
+from launching import Launches, call_of, check, described, transposed, version
 from operators import linear, traced
 from pairs import partner_of, partners
 from trigonometry import cos_sin
@@ -188,17 +188,23 @@ def _rope_kernel(
 _launch = Launches(_rope_kernel)
 
 
-def _trace(kernel, t, freqs, starts, ends, seq_first, interleaved, cp_size, cp_rank, transposed):
-    call = freqs, starts, ends, (seq_first, interleaved, cp_size, cp_rank), transposed
+def _trace(kernel, t, freqs, starts, ends, *options):
+    *how, transposed = options
+    call = freqs, starts, ends, tuple(how), transposed
     return _launch(t, *call) if kernel is None else _launch.ordinary(kernel, t, *call)
+
+
+def _check(t, freqs, starts, ends, *options):
+    check(t, freqs, *described(starts, ends), options[:-1])
 
 
 _operator = linear(
     "rope",
-    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, bool seq_first, bool interleaved,"
+    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
     " int cp_size, int cp_rank, bool transposed) -> Tensor",
     tensors=4,
     launch=_trace,
+    check=_check,
     kernel=_rope_kernel,
     instead="t has a dimension for batches, and heads may hold another",
 )
@@ -243,9 +249,13 @@ def rope(
     freqs: [s2, 1, 1, d2], float32; start_positions: [b]. Returns t's shape and dtype.
     cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
     each sequence.
+
+    Raises:
+        ValueError: The shapes, the dtypes and the options do not fit, or freqs requires a gradient.
+            No value of start_positions or cu_seqlens is looked at: the GPU would be waited for.
     """
-    call = call_of(tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
+    call = call_of(freqs, tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
     if traced():
-        starts, ends, how = call
-        return _operator(t, freqs, starts, ends, *how, False)
-    return _turned(t, (freqs, *call, False))
+        *tensors, how = call
+        return _operator(t, *tensors, *how, False)
+    return _turned(t, (*call, False))

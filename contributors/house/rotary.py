@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 from launch import Plan
-from launching import arguments, call_of, transposed, version
+from launching import Like, arguments, call_of, check, dense, described, transposed, version
 from operators import traced
 from rope import _launch, _rope_kernel, _turned, rope
 
@@ -54,13 +54,19 @@ def _rope_qk_kernel(
 
 
 @functools.lru_cache(maxsize=1024)
-def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *rest):
+def _plan_qk(
+    q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype,
+    freqs_shape, freqs_row, freqs_dtype, starts, ends, how, transposed,
+):  # fmt: skip
     """Return the plan of a launch for both, None for no tokens."""
+    for t in (Like(q_shape, q_dtype), Like(k_shape, k_dtype)):
+        check(t, Like(freqs_shape, freqs_dtype), starts, ends, how)
     if (*q_shape[:-2], q_shape[-1], q_dtype) != (*k_shape[:-2], k_shape[-1], k_dtype):
         q, k = ((*shape, dtype) for shape, dtype in ((q_shape, q_dtype), (k_shape, k_dtype)))
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     if 0 in q_shape or 0 in k_shape:
         return None
+    rest = freqs_shape, freqs_row, ends and ends.shape[0] - 1, how, transposed
     (programs,), q_rest, warps = arguments(q_shape, q_strides, q_dtype, *rest, False, alone=False)
     _, k_rest, _ = arguments(k_shape, k_strides, k_dtype, *rest, False, alone=False)
     tokens, columns, q_heads, q_blocks, *q_numbers = q_rest[:12]
@@ -71,19 +77,13 @@ def _plan_qk(dtypes, q_shape, q_strides, q_dtype, k_shape, k_strides, k_dtype, *
     return Plan(_rope_qk_kernel, (programs // q_blocks * blocks,), rest, num_warps=warps)
 
 
-def _dense(x):
-    """Return x, copied where its features are not contiguous."""
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 def _launch_qk(q, k, freqs, starts, ends, how, transposed):
     """Return q and k turned."""
-    q, k, freqs = _dense(q), _dense(k), _dense(freqs)
+    q, k, freqs = dense(q), dense(k), dense(freqs)
     q_out, k_out = (torch.empty_like(x, memory_format=torch.contiguous_format) for x in (q, k))
-    dtypes = tuple(None if x is None else x.dtype for x in (freqs, starts, ends))
     of_both = q.shape, q.stride(), q.dtype, k.shape, k.stride(), k.dtype
-    sequences = None if ends is None else ends.numel() - 1
-    plan = _plan_qk(dtypes, *of_both, freqs.shape, freqs.stride(0), sequences, how, transposed)
+    of_freqs = freqs.shape, freqs.stride(0), freqs.dtype
+    plan = _plan_qk(*of_both, *of_freqs, *described(starts, ends), how, transposed)
     if plan is not None:
         plan(q, k, freqs, q_out, k_out, starts, ends)
         return q_out, k_out
@@ -115,11 +115,11 @@ def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: An
     Where torch traces the call (`operators.py`) it is two launches.
 
     Raises:
-        ValueError: q and k differ in more than their heads.
+        ValueError: q and k differ in more than their heads, or `rope` raises it.
     """
     if traced():
         return rope(q, freqs, **options), rope(k, freqs, **options)
-    return _turned_qk(q, k, (freqs, *call_of(**options), False))
+    return _turned_qk(q, k, (*call_of(freqs, **options), False))
 
 
 class _RopeInPlace(torch.autograd.Function):
@@ -145,7 +145,7 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         return t.copy_(rope(t, freqs, **options))
     if t.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
-    call = (freqs, *call_of(**options), False)
+    call = (*call_of(freqs, **options), False)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
         return _launch(t, *call, in_place=True)

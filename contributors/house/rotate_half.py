@@ -29,6 +29,11 @@ def _rotate_half_kernel(
     tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 
 
+def _check(shape) -> None:
+    if not shape or shape[-1] % 2:
+        raise ValueError(f"rotate_half: x {list(shape)} is not [..., d], d even")
+
+
 def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
     """Return the grid and the kernel's arguments behind its tensors."""
     *rows, width = shape
@@ -42,6 +47,7 @@ def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
 @functools.lru_cache(maxsize=1024)
 def _plan(dtype: torch.dtype, shape: torch.Size, *how: bool) -> Plan | None:
     """Return the plan of a launch, None for no rows; to look it up takes a microsecond."""
+    _check(shape)
     return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(dtype, shape, *how))
 
 
@@ -53,7 +59,9 @@ def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> tor
         plan = _plan(x.dtype, x.shape, interleaved, transposed)
         if plan is not None:
             plan(x, y)
-    elif x.numel():
+        return y
+    _check(x.shape)
+    if x.numel():
         grid, rest = _arguments(x.dtype, x.shape, interleaved, transposed)
         kernel[grid](x, y, *rest)
     return y
@@ -64,6 +72,7 @@ _operator = linear(
     "(Tensor x, bool interleaved, bool transposed) -> Tensor",
     tensors=1,
     launch=_launch,
+    check=lambda x, *_: _check(x.shape),
     kernel=_rotate_half_kernel,
     instead="x may have any number of dimensions",
 )
@@ -96,6 +105,9 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
     """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even; `interleaved`, for the pairs.
 
     With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype.
+
+    Raises:
+        ValueError: d is odd, or x has no dimension.
     """
     if traced():
         return _operator(x, interleaved, False)

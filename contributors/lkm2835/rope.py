@@ -7,7 +7,6 @@ modulo that width, so one line of arithmetic serves both halves.
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import once_differentiable
 
 TILE = 4096  # elements a program: 32 a thread, four loads of 16 bytes of x and as many of partners
 
@@ -89,8 +88,9 @@ class _Rope(torch.autograd.Function):
         return _launch(t, freqs, tensor_format, backward=False)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):
+        if grad.requires_grad and torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("rope has no second derivative")
         (freqs,) = ctx.saved_tensors
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 

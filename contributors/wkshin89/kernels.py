@@ -3,7 +3,6 @@
 import torch
 import triton
 import triton.language as tl
-from torch.autograd.function import once_differentiable
 
 BLOCK = 2048  # elements a program: 16 a thread, in two loads of 16 bytes for a half type
 
@@ -55,6 +54,7 @@ class RotateHalf(torch.autograd.Function):
         return _launch(x, interleaved, sign=1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx, grad):
+        if grad.requires_grad and torch.is_grad_enabled():  # create_graph=True
+            raise RuntimeError("rotate_half has no second derivative")
         return _launch(grad, ctx.interleaved, sign=-1), None

@@ -11,8 +11,8 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 
-DTYPE, FREQS = torch.bfloat16, (11, 1, 1, 128)
-HOW = (True, False, 1, 0)
+DTYPE, FREQS = torch.bfloat16, (8192, 1, 1, 128)
+HOW = ("sbhd", False, 1, 0)
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def of_rope(in_place, heads=32):
 def of_both():
     strides = (2 * 48 * 128, 48 * 128, 128, 1)
     both = (8192, 2, 32, 128), strides, DTYPE, (8192, 2, 8, 128), strides, DTYPE
-    plan = rotary._plan_qk((torch.float32, None, None), *both, FREQS, 128, None, HOW, False)
+    plan = rotary._plan_qk(*both, FREQS, 128, torch.float32, None, None, HOW, False)
     return assembly(plan, DTYPE, DTYPE, torch.float32, DTYPE, DTYPE, None, None)
 
 
