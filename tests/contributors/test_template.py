@@ -38,6 +38,6 @@ def test_a_template_refuses_an_argument_that_does_not_fit(op, place, change):
     spec.loader.exec_module(module)
     arguments = [*CALLS[op]]
     arguments[place] = change(arguments[place])
-    with pytest.raises(ValueError, match="fit|odd|bool") as refused:
+    with pytest.raises(ValueError, match=r"fit|odd|bool") as refused:
         getattr(module, op)(*arguments)
     assert "\n" not in str(refused.value)
