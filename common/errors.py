@@ -38,6 +38,8 @@ class Kind(enum.StrEnum):
     """A SIGKILL that the harness did not send ended the process while other processes ran."""
     ILLEGAL_ACCESS = "illegal access"
     """CUDA reported an access far out of bounds, after which the process is unusable."""
+    NO_GPU = "no GPU"
+    """A part of the solution runs only on a GPU, and there is none."""
     INFERENCE_THREAD = "inference thread"
     """Another thread, which was not in inference mode, wrote to a tensor of inference mode."""
 

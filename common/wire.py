@@ -20,6 +20,9 @@ LAUNCHED = "*launched"
 ALL_TARGETS = "every"
 """A value for `ForkRequest.target`: each request names its own target for a full compilation."""
 
+STAND_IN = "sm_90"
+"""The target that stands for the GPU where none is: compute capability 9.0, an H100 or H200."""
+
 STACK = signal.SIGUSR1
 """The signal on which a solution's process writes its stack to the socket at once."""
 

@@ -18,8 +18,8 @@ from common import wire
 from common.errors import ServerEnded
 from common.paths import CACHE, ROOT
 
-TARGET = "sm_90"
-"""The compilation target if there is no GPU: compute capability 9.0, an H100 or H200."""
+TARGET = wire.STAND_IN
+"""The target for which kernels are compiled if there is no GPU."""
 LONGEST_IMPORT = 60.0
 """The most seconds that the server may take to import torch."""
 LONGEST_END = 5.0

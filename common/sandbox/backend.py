@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
+from triton import knobs
 from triton.compiler import compiler
+from triton.runtime import interpreter
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
@@ -20,12 +22,19 @@ from common.processes import VISIBLE
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
 from common.sandbox.launch_log import LOG
-from common.wire import ALL_TARGETS, ForkRequest
+from common.wire import ALL_TARGETS, STAND_IN, ForkRequest
 
 ON_GPU = True
 INTERPRETED = COUNTED = False
 TARGET = ""
 """The GPU that kernels are compiled for; ALL_TARGETS if a later request names the GPU."""
+KEPT = (
+    "runtime.interpret", "runtime.override_arch", "runtime.jit_cache_hook",
+    "runtime.add_stages_inspection_hook", "compilation.override", "compilation.front_end_debugging",
+    "compilation.store_binary_only", "cache.dir", "cache.manager_class",
+)  # fmt: skip
+"""The settings in triton.knobs by which a kernel would not be compiled for the target. Settings of
+the generated code, such as the precision of products, are left to the solution."""
 LAG = 10_000_000
 """The GPU clock cycles for which the default stream sleeps: a few milliseconds."""
 
@@ -47,24 +56,28 @@ def install(wanted: ForkRequest) -> None:
     compiler.filter_traceback = lambda error: None  # `failures` reads the front end's frames
     if not ON_GPU:
         os.environ[VISIBLE] = ""
-        _stub_cuda_calls()
+        # with ALL_TARGETS, a later request names the target
+        target.install(TARGET if TARGET in target.TARGETS else STAND_IN)
     if INTERPRETED:
         patches.install()
-    if TARGET and TARGET != ALL_TARGETS:  # with ALL_TARGETS, a later request names the target
-        target.install(TARGET)
-        if not INTERPRETED:
-            target.stop_at_llvm()
-            for launcher in (JITFunction, Autotuner):
-                launcher.run = LOG.watched(launcher.run)
+    elif TARGET and TARGET != ALL_TARGETS:
+        target.stop_at_llvm()
+        for launcher in (JITFunction, Autotuner):
+            launcher.run = LOG.watched(launcher.run)
+    keep_settings(KEPT if TARGET else KEPT[:1])
 
 
-def _stub_cuda_calls() -> None:
-    """Stub the torch.cuda calls that code around a launch makes, since they raise without a GPU."""
-    vars(torch.cuda).update(
-        device=contextlib.nullcontext,
-        current_device=lambda: 0,
-        synchronize=lambda device=None: None,
-    )
+def keep_settings(names: Iterable[str] = KEPT[:1]) -> None:
+    """Keep settings of Triton as they are now, by default whether kernels are interpreted.
+
+    Whatever a solution assigns to them or to their environment variables has no effect.
+    """
+    if not knobs.runtime.interpret:  # a kernel may name the class instead of the setting
+        interpreter.InterpretedFunction = JITFunction
+    for group, name in (setting.split(".") for setting in names):
+        owner = getattr(knobs, group)
+        kept = functools.partial(lambda value, _: value, getattr(owner, name))
+        setattr(type(owner), name, property(kept, lambda *_: None, lambda _: None))
 
 
 def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:

@@ -7,6 +7,8 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
+from torch._C import _dispatch_has_computed_kernel_for_dispatch_key as has_kernel
+from torch._ops import OpOverload, OpOverloadPacket
 from triton.compiler import compiler
 from triton.compiler.errors import CompilationError
 from triton.runtime.errors import OutOfResources, PTXASError
@@ -40,9 +42,11 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
             return cause
         # torch raises NotImplementedError too, for a dtype that an operator does not support
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
-            return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"))
+            if operator := None if backend.ON_GPU else _operator_of_a_gpu(cause):
+                return Failure("UNSUPPORTED", f"{operator} runs only on a GPU", Kind.NO_GPU)
+            return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"), kind_of(cause))
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
-            return Failure("UNSUPPORTED", IN_A_GRAPH)
+            return Failure("UNSUPPORTED", IN_A_GRAPH, Kind.NO_GPU)
         if isinstance(cause, CompilationError):
             reason = ", ".join(filter(None, (_front_end_words(causes), _place(causes))))
             return Failure("COMPILE_ERROR", _compile_reason(reason))
@@ -57,6 +61,19 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         if (kind := kind_of(cause)) is Kind.OUT_OF_MEMORY:
             return Failure("RUNTIME_ERROR", out_of_memory(cause), kind)
     return Failure("RUNTIME_ERROR", describe(causes[-1]), kind_of(causes[-1]))
+
+
+def _operator_of_a_gpu(error: BaseException) -> str:
+    """Return the operator that raised the error if only CUDA has a kernel for it; "" otherwise."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        operator = frame.f_locals.get("self")
+        if isinstance(operator, OpOverloadPacket):
+            operator = getattr(operator, operator.overloads()[0])
+        if isinstance(operator, OpOverload):
+            name = operator.name()
+            if has_kernel(name, "CUDA") and not has_kernel(name, "CPU"):
+                return f"the operator {name}"
+    return ""
 
 
 def _compile_reason(reason: str) -> str:

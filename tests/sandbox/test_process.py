@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib.util
 import json
@@ -10,10 +11,12 @@ import os
 import pytest
 
 from common import wire
+from common.grading.fork_server import ForkServer
 from common.paths import ROOT
+from common.sandbox.compiled.target import TARGETS
 from common.sandbox.landlock import landlock_version
 from tests.support.seeds import MODULE
-from tests.support.workers import HALF, RIGHT, ask, stage
+from tests.support.workers import HALF, RIGHT, ask, stage, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
 
@@ -274,10 +277,46 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
         *(f"with torch.cuda.device({of}): pass" for of in ("x.device.index", "x.device", "None")),
         "with torch.cuda.device(torch.cuda.current_device()): pass",
         "torch.cuda.synchronize()",
+        "with torch.cuda.stream(torch.cuda.Stream(x.device)) as side: side.synchronize()",
+        "torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream())",
+        "torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())",
     ],
 )
 def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):
     assert ask(worker(HALF.format(first), "rotate_half"))[1] == RIGHT
+
+
+ASKS = """
+import torch
+from triton.runtime import driver
+
+limits = driver.active.utils.get_device_properties(driver.active.get_current_device())
+of_torch, of_triton = torch.cuda.get_device_properties("cuda"), driver.active.get_current_target()
+assert not torch.cuda.is_available() and not torch.cuda.device_count()
+assert driver.active.get_active_torch_device() == torch.device("cpu")
+assert of_torch.multi_processor_count == limits["multiprocessor_count"] == {processors}
+assert of_torch.shared_memory_per_block_optin == limits["max_shared_mem"] == {shared}
+assert (of_triton.backend, of_triton.arch) == {arch}
+assert torch.cuda.get_device_capability() == {capability} == (of_torch.major, of_torch.minor)
+assert torch.cuda.get_device_capability() == driver.active.get_device_capability()
+assert torch.cuda.get_device_name(0) == of_torch.name == "{name}"
+
+def rope(t, freqs):
+    return t
+"""
+
+
+@pytest.mark.parametrize("name", ["", "sm_90", "sm_120"])
+def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name):
+    """The interpreter's process answers as an H100, and a compiling process as its target."""
+    gpu = TARGETS[name or "sm_90"]
+    source = ASKS.format(
+        arch=(gpu.backend, gpu.arch), capability=gpu.capability, name=gpu.name,
+        processors=gpu.processors, shared=gpu.shared,
+    )  # fmt: skip
+    server = ForkServer("cpu", target=name)
+    with contextlib.closing(server), workers(server, tmp_path) as start:
+        assert start(source).call(wire.Settle()) == {}
 
 
 def test_a_trace_is_json_text(worker):

@@ -1,4 +1,7 @@
-"""A Triton driver for a target GPU that is not present.
+"""A target GPU that is not present: its properties, and a Triton driver that compiles for it.
+
+Without a GPU, torch.cuda and Triton's driver answer questions about the GPU, such as its number of
+multiprocessors, with the target's properties, whether kernels are compiled or interpreted.
 
 Triton compiles each launch for the named target, with the launch's own signature, constants,
 alignment and options, and checks the kernel against the target's limits of shared memory and
@@ -27,7 +30,7 @@ from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.driver import driver
+from triton.runtime.driver import DriverConfig
 
 THREADS = 1024
 """The maximum threads of a block, on every target."""
@@ -37,6 +40,7 @@ THREADS = 1024
 class Target:
     """A GPU that kernels are compiled for."""
 
+    name: str
     backend: str
     arch: int | str
     warp: int
@@ -44,18 +48,46 @@ class Target:
     """The maximum bytes of shared memory of a block."""
     processors: int
     """Streaming multiprocessors, or compute units."""
+    memory: int
+    """The bytes of GPU memory, nominally."""
+    l2: int
+    threads: int = 2048
+    """The maximum threads of a multiprocessor."""
+    registers: int = 65536
+    """The 32-bit registers of a multiprocessor."""
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """The compute capability; of gfx942, (9, 4)."""
+        return divmod(self.arch, 10) if isinstance(self.arch, int) else (9, 4)
+
+    @property
+    def properties(self) -> SimpleNamespace:
+        """The properties in the form of `torch.cuda.get_device_properties`."""
+        major, minor = self.capability
+        return SimpleNamespace(
+            name=self.name, major=major, minor=minor, gcnArchName=str(self.arch),
+            total_memory=self.memory, L2_cache_size=self.l2, warp_size=self.warp,
+            multi_processor_count=self.processors, regs_per_multiprocessor=self.registers,
+            max_threads_per_block=THREADS, max_threads_per_multi_processor=self.threads,
+            shared_memory_per_block=48 << 10, shared_memory_per_block_optin=self.shared,
+            shared_memory_per_multiprocessor=self.shared + (1 << 10),
+        )  # fmt: skip
 
 
 TARGETS = {
-    "sm_80": Target("cuda", 80, 32, 163 << 10, 108),
-    "sm_90": Target("cuda", 90, 32, 227 << 10, 132),
-    "sm_100": Target("cuda", 100, 32, 227 << 10, 148),
-    "sm_120": Target("cuda", 120, 32, 99 << 10, 170),
-    "gfx942": Target("hip", "gfx942", 64, 64 << 10, 304),
+    "sm_80": Target("NVIDIA A100-SXM4-80GB", "cuda", 80, 32, 163 << 10, 108, 80 << 30, 40 << 20),
+    "sm_90": Target("NVIDIA H100 80GB HBM3", "cuda", 90, 32, 227 << 10, 132, 80 << 30, 50 << 20),
+    "sm_100": Target("NVIDIA B200", "cuda", 100, 32, 227 << 10, 148, 180 << 30, 126 << 20),
+    "sm_120": Target(
+        "NVIDIA GeForce RTX 5090", "cuda", 120, 32, 99 << 10, 170, 32 << 30, 96 << 20, 1536
+    ),
+    "gfx942": Target(
+        "AMD Instinct MI300X", "hip", "gfx942", 64, 64 << 10, 304, 192 << 30, 4 << 20, 2048, 131072
+    ),
 }
-"""The targets by name: A100, H100 and H200, B200, RTX 5090, MI300X. The shared memory is that of
-CUDA's programming guide, table "Technical Specifications per Compute Capability", and of AMD's
-CDNA3 ISA."""
+"""The targets by name; sm_90 is also an H200. The shared memory is that of CUDA's programming
+guide, table "Technical Specifications per Compute Capability", and of AMD's CDNA3 ISA."""
 
 
 class NoGPU(DriverBase):  # type: ignore[misc]
@@ -64,7 +96,10 @@ class NoGPU(DriverBase):  # type: ignore[misc]
     def __init__(self, target: Target) -> None:
         """Report the target's limits as device properties."""
         self._target = target
-        properties = {"max_shared_mem": target.shared, "multiprocessor_count": target.processors}
+        properties = {
+            "max_shared_mem": target.shared, "multiprocessor_count": target.processors,
+            "max_num_regs": target.registers, "warpSize": target.warp,
+        }  # fmt: skip
         self.utils = SimpleNamespace(
             get_device_properties=lambda device: properties,
             load_binary=lambda name, kernel, shared, device: (None, None, 0, 0, THREADS),
@@ -92,8 +127,8 @@ class NoGPU(DriverBase):  # type: ignore[misc]
         return 0
 
     def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """Return CUDA's compute capability."""
-        return divmod(int(self._target.arch), 10)
+        """Return the compute capability."""
+        return self._target.capability
 
     def map_python_to_cpp_type(self, ty: str) -> str:
         """Return the type unchanged, since no launcher is compiled."""
@@ -109,12 +144,65 @@ class NoGPU(DriverBase):  # type: ignore[misc]
 
 
 def install(name: str) -> None:
-    """Make Triton compile for the target of this name; call this once, before any launch.
+    """Let the target of this name stand for the GPU; call this before any launch.
 
-    An autotuner compiles all its configurations, as on a GPU, and selects the first that fits.
+    A driver that a solution installs, such as one with a GPU's properties of its own, has no
+    effect. An autotuner compiles all its configurations, as on a GPU, and selects the first that
+    fits.
     """
-    driver.set_active(NoGPU(TARGETS[name]))
+    target = TARGETS[name]
+    DriverConfig.default = DriverConfig.active = property(lambda _: NoGPU(target), _ignore)
+    DriverConfig.set_active = DriverConfig.reset_active = _ignore
     Autotuner.do_bench = property(lambda _: _bench)
+    vars(torch.cuda).update(_answers(target))
+
+
+def _answers(target: Target) -> dict[str, Callable[..., Any]]:
+    """Return the functions of torch.cuda that raise without a GPU and that launchers call.
+
+    Solutions choose the device `cuda` if a GPU is available, so none is, even if a solution makes
+    the machine's GPU visible. torch.compile needs a function of its own for each name.
+    """
+    return {
+        "is_available": lambda: False,
+        "device_count": lambda: 0,
+        "current_device": lambda: 0,
+        "get_device_properties": lambda device=None: target.properties,
+        "get_device_capability": lambda device=None: target.capability,
+        "get_device_name": lambda device=None: target.name,
+        "is_bf16_supported": lambda including_emulation=True: True,
+        "mem_get_info": lambda device=None: (target.memory, target.memory),
+        "current_stream": lambda device=None: Stream(),
+        "default_stream": lambda device=None: Stream(),
+        "is_current_stream_capturing": lambda: False,
+        "Stream": Stream,
+        "Event": lambda *options, **named: torch.cpu.Event(),
+        "device": contextlib.nullcontext,
+        "device_of": lambda tensor: contextlib.nullcontext(),
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "set_device": lambda device: None,
+        "synchronize": lambda device=None: None,
+    }
+
+
+class Stream(torch.cpu.Stream):
+    """The stream of a process without a GPU, whose work is done when its call returns."""
+
+    cuda_stream = 0
+
+    def __init__(self, device: Any = None, priority: int = 0) -> None:
+        """Take torch.cuda.Stream's arguments."""
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return an event, which has happened."""
+        return event or torch.cpu.Event()
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+
+def _ignore(*arguments: Any, **options: Any) -> None:
+    """Do nothing."""
 
 
 def warm(full: bool) -> None:

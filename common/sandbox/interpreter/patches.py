@@ -23,7 +23,7 @@ from triton.runtime import autotuner, interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpreter_semantic
 from triton.runtime.jit import JITFunction
 
-from common.errors import IN_A_GRAPH
+from common.errors import IN_A_GRAPH, Kind
 from common.sandbox import graphs
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
@@ -153,7 +153,7 @@ def _tensor(handle: TensorHandle, like: tl.core.tensor) -> tl.core.tensor:
 
 def _atomic_rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
     if _is_bfloat16(value):
-        raise NotImplementedError("the interpreter has no atomics on bfloat16")
+        raise NeedsGPU("the interpreter has no atomics on bfloat16")
     return method(builder, op, ptr, value, *args)
 
 
@@ -212,7 +212,7 @@ def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run)
     def launch(*args: Any, **kwargs: Any) -> Any:
         if any(isinstance(arg, FakeTensor) for arg in (*args, *kwargs.values())):
-            raise NotImplementedError(IN_A_GRAPH)
+            raise NeedsGPU(IN_A_GRAPH)
         return run(*args, **kwargs)
 
     return launch
@@ -224,7 +224,13 @@ def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
 _EXTRA = extra.__name__
 
 
-class Lacking(AttributeError, NotImplementedError):
+class NeedsGPU(NotImplementedError):
+    """The interpreter cannot run a kernel that a GPU runs."""
+
+    kind = Kind.NO_GPU
+
+
+class Lacking(AttributeError, NeedsGPU):
     """An operation that the interpreter does not have."""
 
 
@@ -247,7 +253,7 @@ def _replacement(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _refusal(operation: str) -> Callable[..., Any]:
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError(f"the interpreter cannot run {operation}")
+        raise NeedsGPU(f"the interpreter cannot run {operation}")
 
     return refuse
 
@@ -322,7 +328,7 @@ def _libdevice_result(
     """Return the result of a libdevice function for each element."""
     if symbol not in SYMBOLS:
         name = symbol.replace("__nv_", "libdevice.")
-        raise NotImplementedError(f"the interpreter cannot run {name}")
+        raise NeedsGPU(f"the interpreter cannot run {name}")
     result = SYMBOLS[symbol](*(operand.data for operand in operands))
     return TensorHandle(result.astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
 

@@ -16,7 +16,7 @@ import torch
 
 from common import ops
 from common.ops._draw import draw
-from common.sandbox import timed_callables
+from common.sandbox import backend, timed_callables
 from common.sandbox.contract import given, load, named_options
 from common.spec import Case, Op
 
@@ -33,6 +33,7 @@ def prepared(path: Path, op: Op[Any], case: Case, device: str) -> PreparedCall:
     Raises:
         Refused: The solution does not load, or does not take an option of the case.
     """
+    backend.keep_settings()
     function = load(path, op)
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
