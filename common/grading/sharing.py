@@ -49,13 +49,15 @@ def _failure(server: ForkServer, arena: Arena) -> str:
         return str(error).partition("\n")[0]
     server_pid, pid, connection = server.fork()
     try:
-        answer_of(connection, pid, wire.Share(ticket=ticket), MAPPING_TIMEOUT, arena.fds)
+        answer = answer_of(connection, pid, wire.Share(ticket=ticket), MAPPING_TIMEOUT, arena.fds)
     except (OSError, EOFError, ValueError):
         return "a forked process could not map the memory; --verbose shows its error"
     finally:
         connection.close()
         server.reap(server_pid, pid)
         reclaim(arena.lent)
+    if answer.ended:
+        return f"a forked process could not map the memory: {answer.reply.get('reason')}"
     return ""
 
 

@@ -146,21 +146,24 @@ class Session:
         call: Arguments,
         function: Callable[..., Any] | None,
         prepare: Callable[..., Any] | None = None,
-    ) -> tuple[Any, Any, Any]:
-        """Return a call to time: forward, the differentiable inputs and the upstream gradient.
+    ) -> tuple[tuple[Any, Any, Any], dict[str, torch.Tensor]]:
+        """Return a call to time, and its tensors by name, with the upstream gradient as `upstream`.
 
-        Forward is the solution's function with its arguments bound and nothing around it, since a
-        wrapper would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
+        The call is a tuple: forward, the differentiable inputs and the upstream gradient. Forward is
+        the solution's function with its arguments bound and nothing around it, since a wrapper would
+        be timed too. For a peer with `prepare`, forward is the result of `prepare`.
         """
         self.calls = {}
         inputs, options = self.bind(call)
         self._version += RENEWALS
         wanted = [inputs[name] for name in call.differentiable]
         grad_output = self.tensor(call.grad_output)
+        tensors = {**inputs, **options, "upstream": grad_output}
         if prepare:
-            return prepare(**inputs, **options), wanted, grad_output
+            return (prepare(**inputs, **options), wanted, grad_output), tensors
         assert function is not None
-        return functools.partial(function, *inputs.values(), **options), wanted, grad_output
+        forward = functools.partial(function, *inputs.values(), **options)
+        return (forward, wanted, grad_output), tensors
 
     def check_output(self, output: Any) -> None:
         """Check that an output is a plain torch.Tensor, outside the memory of the arguments.

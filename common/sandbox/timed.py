@@ -75,18 +75,15 @@ def _timed_call(session: Session, call: Arguments, changes: bool) -> TimedCall:
     The inputs of a prepared call never change and its results are not kept, since the result of a
     peer's `prepare` would not follow the change, and the call may overwrite that result.
     """
-    forward, wanted, grad_output = session.prepared(call, session.function, session.prepare)
+    bound, tensors = session.prepared(call, session.function, session.prepare)
     if not changes:
-        return TimedCall(forward, wanted, grad_output)
-    inputs = [name for name in call.tensors if name not in call.optional]
-    inputs_by_name = dict(zip(inputs, forward.args, strict=True))
-    tensors = {**inputs_by_name, **forward.keywords, "upstream": grad_output}
+        return TimedCall(*bound)
     slots = {**call.tensors, "upstream": call.grad_output}
     changing = [
         Changing(tensors[name], session.elements(slots[name]), unit)
         for name, unit in call.changing.items()
     ]
-    return TimedCall(forward, wanted, grad_output, changing)
+    return TimedCall(*bound, changing)
 
 
 def _limits(copy_bytes: int, products: list[Any], dtype: str) -> Limits:
@@ -197,7 +194,7 @@ def _probes(session: Session) -> Probes:
 
 def trace_calls(session: Session, call: Arguments, backward: bool) -> Reply:
     """Return a Chrome trace of a few calls, as JSON text."""
-    prepared = session.prepared(call, session.function, session.prepare)
+    prepared, _ = session.prepared(call, session.function, session.prepare)
     run = timed_callables.as_run(prepared, backward)
     return {"trace": chrome_trace(run)}
 

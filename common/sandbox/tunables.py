@@ -52,7 +52,7 @@ def lookups(session: Session, call: Arguments, choices: list[Any]) -> Reply:
     """
     shapes: Reply = {}
     try:
-        forward, wanted, grad_output = session.prepared(call, session.function)
+        (forward, wanted, grad_output), _ = session.prepared(call, session.function)
         output = _record_lookups(session, "forward", forward, choices, shapes)
         if output.requires_grad:
             backward = functools.partial(torch.autograd.grad, output, wanted, grad_output)

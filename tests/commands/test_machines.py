@@ -91,9 +91,15 @@ def test_without_a_gpu_every_command_says_so(study, command):
 # --- what it shares -------------------------------------------------------------------------------
 
 
-def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch):
-    """The process dies of it, and the next one starts from the same server."""
-    lost = Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False))
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False)), id="it answers"),
+        pytest.param(Ticket("no number"), id="it dies"),
+    ],
+)
+def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch, lost):
+    """With or without a GPU; the next process starts from the same server."""
     monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
     monkeypatch.setattr(Arena, "fds", [])
     with pytest.raises(UserError) as caught:

@@ -1,4 +1,4 @@
-"""Both corpora on a GPU: what only shows there, and what must show there too.
+"""The wrong kernels and the cheats on a GPU: what only shows there, and what must show there too.
 
 Only what is asked for is graded: `-k rotate_half`, say, takes one op of four.
 """
@@ -9,22 +9,18 @@ import contextlib
 from collections import Counter, defaultdict
 
 import pytest
-import torch
 
 from common import ops
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.grading.tiers import REPEATS
-from common.peaks import peak_of
 from common.verdicts import FINE
 from tests.support import corpora as corpus
-from tests.support.corpora import BESIDE_CHEATS, CHEATS, WITNESSED, WRONG, expected, promised
+from tests.support.corpora import CHEATS, WITNESSED, WRONG, expected, promised
 
 # on a GPU the host's memory is looked at four times a second: this one may take 64 GiB before that
 TOO_LARGE = {"takes_all_memory"}
 ALL = [each for each in (*WRONG, *CHEATS) if each.handle not in TOO_LARGE]
-TIMED = [solution for solution in CHEATS if promised(solution, "Timed on a GPU")]
-HONEST = [solution for solution in BESIDE_CHEATS if solution.op in corpus.LARGE]
 DEADLINE = 10.0
 """Seconds of work on one reply: a kernel that never ends is asked three times."""
 TOGETHER = 26
@@ -102,35 +98,3 @@ def test_bystander_is_untouched(solution, verdicts):
     for verdict in verdicts[solution]:
         counts[solution, verdict.direction][verdict.verdict] += 1
     assert not corpus.harmed(solution, counts), told(verdicts[solution])
-
-
-@pytest.fixture(scope="module")
-def timed():
-    return corpus.timed("cuda", [*corpus.TIMED, *BESIDE_CHEATS])
-
-
-@pytest.mark.parametrize("solution", corpus.TIMED, ids=lambda solution: solution.handle)
-def test_is_caught_when_timed(solution, timed):
-    assert timed[solution] == promised(solution, "Timed")
-
-
-@pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
-def test_an_honest_one_is_timed(solution, timed):
-    assert timed[solution] == "PASSED"
-
-
-@pytest.fixture(scope="module")
-def timed_large():
-    if not peak_of(torch.cuda.get_device_name()):
-        pytest.skip("nothing is known of what this GPU can do at most")
-    return corpus.timed("cuda", [*TIMED, *HONEST], corpus.LARGE)
-
-
-@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
-def test_what_no_device_can_do_is_refused(solution, timed_large):
-    assert timed_large[solution] == promised(solution, "Timed on a GPU")
-
-
-@pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
-def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
-    assert timed_large[solution] == "PASSED"

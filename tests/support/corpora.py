@@ -31,8 +31,8 @@ BYSTANDERS = [
     *solutions.select(_EVERYONE, only="house"),
     *solutions.select(_EVERYONE, only="wenhaoli_xmu/masked_linear"),
 ]
-WRONG, CHEATS = (
-    solutions.discover(ROOT / "tests" / "corpus" / name) for name in ("wrong", "cheats")
+WRONG, CHEATS, HONEST = (
+    solutions.discover(ROOT / "tests" / "corpus" / name) for name in ("wrong", "cheats", "honest")
 )
 DEADLINE = 10.0
 WITNESSED = 4
@@ -166,6 +166,30 @@ def timed(
             for graded in sweep.grade(op, small(op, names), several):
                 times = timing.time_case(graded, concurrent, "forward", sweep.memory_budget)
                 found[graded.solution] = times.get("verdict", "PASSED")
+    return found
+
+
+def timed_where_right(
+    device: str, several: Collection[Solution], server: ForkServer | None = None
+) -> dict[Solution, dict[str, str]]:
+    """Return what each solution gets by direction when it is timed on the first case it passes.
+
+    A direction that is not supported is left out, as bench leaves it out.
+    """
+    found: dict[Solution, dict[str, str]] = {solution: {} for solution in several}
+    for op in map(ops.load, sorted({solution.op for solution in several})):
+        with Sweep(device, overlap=False, server=server) as sweep:
+            concurrent = baseline_of(sweep, op)
+            for graded in sweep.grade(op, op.cases("smoke"), several, lambda one, _: found[one]):
+                if found[graded.solution]:
+                    continue
+                for direction, verdict in graded.verdicts.items():
+                    if verdict.verdict == "PASSED":
+                        times = timing.time_case(graded, concurrent, direction, sweep.memory_budget)
+                        got = f"{times.get('verdict', '')} {times.get('reason', '')}".strip()
+                        found[graded.solution][direction] = (
+                            got or times.get("unmeasured") or "PASSED"
+                        )
     return found
 
 
