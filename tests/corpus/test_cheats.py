@@ -38,7 +38,6 @@ MOVES, WRITES = (
     next(cheat for cheat in CHEATS if cheat.handle == handle)
     for handle in ("moves_the_start", "writes_to_the_record")
 )
-SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +60,7 @@ def test_bystander_is_untouched(solution, counts):
 def timed(fork_server):
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "SECONDS", SHORT)
+        patch.setattr(timing, "SECONDS", corpus.SHORT)
         return corpus.timed("cpu", [*TIMED, *BESIDE_CHEATS], server=fork_server)
 
 
@@ -84,7 +83,7 @@ def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_
         more = 500e-6 * rounds * self.inputs * run  # far above a call, on a busy machine too
         return Elapsed(took.wall + more, took.busy + more, took.waited)
 
-    monkeypatch.setattr(timing, "SECONDS", SHORT)
+    monkeypatch.setattr(timing, "SECONDS", corpus.SHORT)
     monkeypatch.setattr(TimedProcess, "throughput_run", longer)
     if not eager_is_asked:
         monkeypatch.setattr(timing, "_eagers_stopwatch", lambda *_: Stopwatch(None, "host"))

@@ -6,6 +6,7 @@ Only what is asked for is graded: `-k rotate_half`, say, takes one op of four.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections import Counter, defaultdict
 
 import pytest
@@ -39,10 +40,11 @@ def awaited(solution):
 
 @pytest.fixture(scope="module")
 def verdicts(request):
-    """Return each one's verdicts until it has all that are awaited; the others' beside each group.
+    """Return a function that returns a kernel's verdicts, until it has all that are awaited.
 
-    Who passes is asked on a few cases, or on all where it fails in the interpreter. The large cases
-    are for those that promise something of a GPU: only there do programs wait for others to end.
+    It grades all kernels of the op that are asked for, and the others beside each group. Who passes
+    is asked on a few cases, or on all where it fails in the interpreter. The large cases are for
+    those that promise something of a GPU: only there do programs wait for others to end.
     """
     found = defaultdict(list)
 
@@ -63,16 +65,23 @@ def verdicts(request):
     ours = [item for item in request.session.items if item.path == request.path]
     tests = [item for item in ours if "verdicts" in item.fixturenames]
     asked_for = {item.callspec.params["solution"] for item in tests}
+
+    @functools.cache
+    def grade(name):
+        op, everyone = ops.load(name), [each for each in ALL if each.op == name]
+        chosen = [each for each in everyone if each in asked_for] or everyone
+        for start in range(0, len(chosen), TOGETHER):
+            group = chosen[start : start + TOGETHER]
+            take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
+            there = [each for each in group if promised(each, "On a GPU")]
+            take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
+
+    def verdicts(solution):
+        grade(solution.op)
+        return found[solution]
+
     with contextlib.closing(ForkServer("cuda")) as server:
-        for op in map(ops.load, sorted({each.op for each in asked_for})):
-            everyone = [each for each in ALL if each.op == op.name]
-            chosen = [each for each in everyone if each in asked_for] or everyone
-            for start in range(0, len(chosen), TOGETHER):
-                group = chosen[start : start + TOGETHER]
-                take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
-                there = [each for each in group if promised(each, "On a GPU")]
-                take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
-    return found
+        yield verdicts
 
 
 def said(found):
@@ -87,14 +96,14 @@ def told(found):
 
 @pytest.mark.parametrize("solution", ALL, ids=lambda solution: solution.name)
 def test_is_caught(solution, verdicts):
-    wanted, found = awaited(solution), verdicts[solution]
+    wanted, found = awaited(solution), verdicts(solution)
     assert wanted <= said(found) if wanted else found and said(found) <= FINE, told(found)
 
 
 @pytest.mark.parametrize("solution", corpus.BYSTANDERS, ids=lambda solution: solution.name)
 def test_bystander_is_untouched(solution, verdicts):
     """Some of the others leave their CUDA context unusable."""
-    counts = defaultdict(Counter)
-    for verdict in verdicts[solution]:
+    counts, found = defaultdict(Counter), verdicts(solution)
+    for verdict in found:
         counts[solution, verdict.direction][verdict.verdict] += 1
-    assert not corpus.harmed(solution, counts), told(verdicts[solution])
+    assert not corpus.harmed(solution, counts), told(found)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
+from common.measure import timing
 from common.peaks import peak_of
 from tests.support import corpora as corpus
 from tests.support.corpora import BESIDE_CHEATS, CHEATS, HONEST, promised
@@ -47,10 +50,20 @@ def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
 
 
 @pytest.fixture(scope="module")
-def honest():
-    return corpus.timed_where_right("cuda", HONEST)
+def honest(request):
+    """Return a function that returns what an honest solution gets; it times all of the op."""
+    chosen = [item.callspec.params["solution"] for item in request.session.items
+              if "honest" in item.fixturenames]  # fmt: skip
+
+    @functools.cache
+    def timed(op):
+        return corpus.timed_where_right("cuda", [each for each in chosen if each.op == op])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "SECONDS", corpus.SHORT)
+        yield lambda solution: timed(solution.op)[solution]
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
 def test_what_is_accepted_when_graded_is_accepted_when_timed(solution, honest):
-    assert honest[solution] and set(honest[solution].values()) == {"PASSED"}
+    assert honest(solution) and set(honest(solution).values()) == {"PASSED"}

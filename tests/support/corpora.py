@@ -39,6 +39,8 @@ WITNESSED = 4
 FEWEST = 10
 """Cases of an op in a sample, at least."""
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
+SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
+"""Seconds of samples where the verdict matters and the time does not."""
 LARGE = {"rotate_half": "8192x2x32x128-bfloat16"}
 """Cases that are timed: small ones, and one that is no small work for any device."""
 Counts = dict[tuple[Solution, str], Counter]

@@ -8,6 +8,7 @@ the path without a GPU is tested on every machine.
 from __future__ import annotations
 
 import os
+import re
 
 import execnet
 import pytest
@@ -17,7 +18,7 @@ from xdist.workermanage import WorkerController
 
 from common.processes import VISIBLE
 
-SHARING = 3
+SHARING = 4
 """Processes that share the GPU."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
@@ -101,14 +102,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Files(LoadScopeScheduling):
-    """The tests of a file run in one process: one that sees a GPU if they need it, else another."""
+    """The tests of a file run in one process: one that sees a GPU if they need it, else another.
+
+    On a GPU, a file's solutions of each op may run in a process of their own, since one process
+    compares the results of some thirty solutions at once on one core. For example,
+    `tests/corpus/test_on_gpu.py::test_is_caught[aborts/rope]` has the scope
+    `tests/corpus/test_on_gpu.py::rope`.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid.partition("::")[0]
+        path = nodeid.partition("::")[0]
+        op = re.search(r"\[\w+/(\w+)\]$", nodeid)
+        return f"{path}::{op[1]}" if op and on_gpu(path, self.config) else path
 
-    def _suits(self, node: WorkerController, path: str) -> bool:
+    def _suits(self, node: WorkerController, scope: str) -> bool:
         if self.config.option.device == "cpu":
             return True
+        path = scope.partition("::")[0]
         return on_gpu(path, self.config) == (VISIBLE not in node.gateway.spec.env)
 
     def schedule(self) -> None:
