@@ -98,7 +98,8 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
             ):
                 smoke.take_all(graded_cases, smoke_report, server, memory, stop)
             # the failure's cause ends the output, and the board's cases would repeat the failure
-            if not (smoke_report.failures or (smoke_report.failed and not only)):
+            answers = not smoke_report.failed and smoke_report.share
+            if not smoke_report.failures and (answers or only):
                 rows = measure_board(chosen, server, compiler, board_report, memory, only, stop)
         finally:
             for report in (smoke_report, board_report):
@@ -108,8 +109,8 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
     if only:
         board_report.end()
         return not (smoke_report.failures or board_report.failures)
-    if smoke_report.failed:
-        return False
+    if not answers:  # in no case, which is no failure if the folder needs a GPU
+        return not smoke_report.failed
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from common import paths
 from common.board import terminal
+from common.errors import Kind
 from common.grading.failing_condition import failing_condition
 from common.printable import printable, wrapped
 from common.source import is_code
@@ -150,22 +151,30 @@ class Group:
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
     """Return the solutions that answer no case, and a line on each solution with few answers.
 
-    A failure in either direction is an answer too.
+    A failure in either direction is an answer too. A solution that needs a GPU, where there is
+    none, may answer no case.
     """
     cases: dict[str, set[str]] = defaultdict(set)
     answered: dict[str, set[str]] = defaultdict(set)
+    without_gpu: dict[str, set[str]] = defaultdict(set)
     for verdict in verdicts:
         cases[verdict.solution].add(verdict.case)
         if verdict.verdict != "UNSUPPORTED":
             answered[verdict.solution].add(verdict.case)
+        elif verdict.kind is Kind.NO_GPU:
+            without_gpu[verdict.solution].add(verdict.case)
     lines = []
     for solution, names in cases.items():
         count = len(answered[solution])
-        if not count:
+        if not count and without_gpu[solution]:
+            needed = f"{len(without_gpu[solution])} of {_cases(len(names))} need a GPU"
+            lines.append(f"{solution} is not judged: {needed}, and none is here")
+        elif not count:
             lines.append(f"{solution} answers no case: it leaves all {len(names)} unsupported")
         elif count < FEW * len(names):
             lines.append(f"{solution} answers {count} of {len(names)} cases, fewer than a tenth")
-    return {solution for solution in cases if not answered[solution]}, lines
+    silent = {name for name in cases if not answered[name] and not without_gpu[name]}
+    return silent, lines
 
 
 class TierReport:

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
+import torch
 from torch._C import _dispatch_has_computed_kernel_for_dispatch_key as has_kernel
 from torch._ops import OpOverload, OpOverloadPacket
 from triton.compiler import compiler
@@ -23,6 +24,8 @@ from common.wire import Reply
 Node = ast.expr | ast.stmt
 LONGEST_REASON = 400
 """The maximum number of characters that a reason quotes of an exception's text."""
+NO_GPU = "no GPU is here"
+"""A part of a reason that may be due to the lack of a GPU."""
 
 
 class Refused(Failure):
@@ -43,7 +46,8 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         # torch raises NotImplementedError too, for a dtype that an operator does not support
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             if operator := None if backend.ON_GPU else _operator_of_a_gpu(cause):
-                return Failure("UNSUPPORTED", f"{operator} runs only on a GPU", Kind.NO_GPU)
+                reason = f"the operator {operator} is registered for CUDA alone, and {NO_GPU}"
+                return Failure("UNSUPPORTED", reason, Kind.NO_GPU)
             return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"), kind_of(cause))
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH, Kind.NO_GPU)
@@ -72,7 +76,7 @@ def _operator_of_a_gpu(error: BaseException) -> str:
         if isinstance(operator, OpOverload):
             name = operator.name()
             if has_kernel(name, "CUDA") and not has_kernel(name, "CPU"):
-                return f"the operator {name}"
+                return str(name)
     return ""
 
 
@@ -88,8 +92,14 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def describe(error: BaseException) -> str:
-    """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
-    return ", ".join(filter(None, (_words(error), _place([error]))))
+    """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`.
+
+    If the line of source asks for a GPU, and none is here, the reason says so.
+    """
+    place, in_torch = _place([error]), traceback.extract_tb(error.__traceback__)[-1:]
+    asks = "cuda" in place.lower() or any(f.filename == torch.cuda.__file__ for f in in_torch)
+    remark = NO_GPU if asks and not backend.ON_GPU else ""
+    return ", ".join(filter(None, (_words(error), remark, place)))
 
 
 def _words(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from common.records import runs
-from tests.support.study import RIGHT, UNSUPPORTED, WRONG
+from tests.support.study import FOR_CUDA, RIGHT, UNSUPPORTED, WRONG
 
 
 @pytest.mark.slow
@@ -59,6 +59,16 @@ def test_a_solution_that_answers_no_case_has_failed(graded_here):
     ran = graded_here("bob", UNSUPPORTED)
     assert ran.code == 1
     assert ran.out.splitlines()[-1].startswith("bob/rotate_half answers no case: it leaves all ")
+
+
+@pytest.mark.slow
+def test_a_solution_for_cuda_alone_is_not_judged_and_has_not_failed(study, by_hand):
+    by_hand("alice", FOR_CUDA)
+    told = "alice/rotate_half is not judged: 60 of 77 cases need a GPU, and none is here"
+    for ran in (study("check", "alice"), study("grade", "--only", "alice")):
+        assert ran.code == 0, ran.err
+        assert ran.out.splitlines()[-1] == told
+        assert "half is registered for CUDA alone, and no GPU is here" in ran.out
 
 
 @pytest.mark.slow

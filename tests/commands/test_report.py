@@ -11,6 +11,7 @@ import pytest
 from common import ops, solutions
 from common.commands.progress import Progress
 from common.commands.report import SHOWN, TierReport, coverage
+from common.errors import Kind
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
@@ -261,6 +262,17 @@ def test_who_answers_nothing_or_little_is_said(answers, line):
     assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
     bob = both("bob/rope", 0, *NONE)
     assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
+
+
+@pytest.mark.parametrize("needing", range(3))
+def test_who_needs_a_gpu_answers_nothing_and_has_not_failed(needing):
+    found = [
+        replace(verdict, kind=Kind.NO_GPU if case < needing else Kind.NONE)
+        for case in range(3)
+        for verdict in both("alice/rope", case, *NONE)
+    ]
+    line = f"alice/rope is not judged: {needing} of 3 cases need a GPU, and none is here"
+    assert coverage(found) == ((set(), [line]) if needing else ({"alice/rope"}, [SILENT]))
 
 
 def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):

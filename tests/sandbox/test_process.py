@@ -11,6 +11,7 @@ import os
 import pytest
 
 from common import wire
+from common.errors import Kind
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.compiled.target import TARGETS
@@ -304,6 +305,54 @@ assert torch.cuda.get_device_name(0) == of_torch.name == "{name}"
 def rope(t, freqs):
     return t
 """
+
+
+FOR_CUDA = {
+    "an operator": "o = torch.library.custom_op('test_process::o', half_, mutates_args=(),"
+    " device_types='cuda')",
+    "its packet": "torch.library.custom_op('test_process::o', half_, mutates_args=(),"
+    " device_types='cuda')\no = torch.ops.test_process.o",
+    "a library": "l = torch.library.Library('test_process', 'DEF')\n"
+    "l.define('o(Tensor x) -> Tensor')\nl.impl('o', half_, 'CUDA')\no = torch.ops.test_process.o",
+    "within another": "i = torch.library.custom_op('test_process::o', half_, mutates_args=(),"
+    " device_types='cuda')\n@torch.library.custom_op('test_process::outer', mutates_args=())\n"
+    "def o(x: torch.Tensor) -> torch.Tensor:\n    return i(x)",
+}
+"""Operators with a kernel for CUDA alone."""
+HALF_ = "def half_(x: torch.Tensor) -> torch.Tensor:\n    return half(x)\n"
+
+
+@pytest.mark.parametrize("kind", FOR_CUDA)
+def test_an_operator_for_cuda_alone_is_unsupported_where_no_gpu_is(worker, kind):
+    source = f"{SOURCE}{HALF_}{FOR_CUDA[kind]}\ndef rotate_half(x):\n    return o(x)"
+    reply, _ = ask(worker(source, "rotate_half"))
+    reason = "the operator test_process::o is registered for CUDA alone, and no GPU is here"
+    assert reply == {"verdict": "UNSUPPORTED", "reason": reason, "kind": Kind.NO_GPU}
+
+
+def test_an_operator_without_any_kernel_needs_no_gpu(worker):
+    lacks = "l = torch.library.Library('test_process', 'DEF')\nl.define('o(Tensor x) -> Tensor')\n"
+    source = f"{SOURCE}{lacks}def rotate_half(x):\n    return torch.ops.test_process.o(x)"
+    reply, _ = ask(worker(source, "rotate_half"))
+    assert reply["verdict"] == "UNSUPPORTED" and "kind" not in reply
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        ("assert x.is_cuda", True),
+        ("if not x.is_cuda: raise ValueError('expected CUDA')", True),
+        ("y = torch.empty_like(x, device=torch.device(type=chr(99) + 'uda'))", True),
+        ("y = torch.empty(4, device=DEVICE)", True),
+        ("x.cuda()", True),
+        ("assert x.ndim > 3", False),
+        ("torch.empty(-4)", False),
+    ],
+)
+def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, said):
+    reply, _ = ask(worker("DEVICE = 'cuda'" + HALF.format(first), "rotate_half"))
+    assert reply["verdict"] == "RUNTIME_ERROR"
+    assert ("no GPU is here, line " in reply["reason"]) == said, reply
 
 
 @pytest.mark.parametrize("name", ["", "sm_90", "sm_120"])

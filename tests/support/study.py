@@ -54,6 +54,16 @@ UNSUPPORTED = '''"""nothing yet"""
 def rotate_half(x):
     raise NotImplementedError("tomorrow")
 '''
+FOR_CUDA = '''"""an operator for CUDA alone"""
+import torch
+
+@torch.library.custom_op("alice::half", mutates_args=(), device_types="cuda")
+def half(x: torch.Tensor) -> torch.Tensor:
+    return -x
+
+def rotate_half(x):
+    return half(x)
+'''
 
 
 TERMINAL = ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
