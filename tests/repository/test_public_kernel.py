@@ -10,17 +10,29 @@ from common import ops
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.solutions import Solution
+from tests.support.second_derivatives import second_derivatives
 
 pytestmark = pytest.mark.slow
 
 FILE = re.compile(r"`(\w+\.py)`, .*:\n\n((?: {4}.*\n|\n)+)")
 
 
-def test_the_example_answers_what_it_says(tmp_path, fork_server):
+@pytest.fixture
+def example(tmp_path):
+    """Return the adapter's file, beside the kernel's."""
     page = (ROOT / "docs" / "public-kernels.md").read_text()
     for name, code in FILE.findall(page):
         (tmp_path / name).write_text(dedent(code))
-    solution, op = Solution(tmp_path / "rope.py", "rope"), ops.load("rope")
+    return tmp_path / "rope.py"
+
+
+def test_the_example_has_a_second_derivative(example):
+    (by_way,) = second_derivatives([example]).values()
+    assert set(by_way.values()) == {"right"}
+
+
+def test_the_example_answers_what_it_says(example, fork_server):
+    solution, op = Solution(example, "rope"), ops.load("rope")
     verdicts = defaultdict(set)
     with Sweep("cpu", server=fork_server) as sweep:
         for graded in sweep.grade(op, op.cases("smoke"), [solution]):

@@ -1,5 +1,7 @@
 """What the house refuses: calls that no op defines, in one line, before a kernel runs."""
 
+import functools
+
 import pytest
 import torch
 from masked_ffn import masked_ffn
@@ -8,6 +10,7 @@ from rope import rope
 from rotary import rope_, rope_qk
 from rotate_half import rotate_half
 from torch._subclasses import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 DICE = torch.Generator().manual_seed(0)
 
@@ -190,3 +193,27 @@ def test_a_known_mask_of_fewer_tokens_is_refused_for_more(op):
     for rows in (29, 40):
         with pytest.raises(ValueError, match="mask"):
             op(x[:rows], *weights, mask)
+
+
+@pytest.mark.parametrize("op", LAYERS)
+@pytest.mark.parametrize("inner", [torch.sum, lambda out: out.square().sum()])
+def test_a_masked_layer_s_operator_has_no_second_derivative_either(op, inner):
+    tensors = [each.requires_grad_() for each in arguments(op)]
+    operator = getattr(torch.ops.house, op.__name__)
+    loss = inner(operator(*tensors, MASK)[0])
+    with pytest.raises(RuntimeError, match=f"{op.__name__} has no second derivative"):
+        torch.autograd.grad(loss, tensors[:1], create_graph=True)
+
+
+@pytest.mark.parametrize("op", LAYERS)
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_takes_no_second_derivative(op, reentrant):
+    gradients = []
+    for call in (op, functools.partial(checkpoint, op, use_reentrant=reentrant)):
+        tensors = [each.detach().requires_grad_() for each in TENSORS[op]]
+        call(*tensors, MASK).square().sum().backward()
+        gradients.append([each.grad for each in tensors])
+    torch.testing.assert_close(*gradients)
+
+
+TENSORS = {op: arguments(op) for op in LAYERS}
