@@ -14,5 +14,5 @@ from common.paths import ROOT
 def second_derivatives(files: Iterable[Path]) -> dict[str, dict[str, str]]:
     """Ask tests.support.kernels.second_derivatives for the verdicts on a folder's solutions."""
     command = [sys.executable, "-m", "tests.support.kernels.second_derivatives", *map(str, files)]
-    answer = subprocess.check_output(command, cwd=ROOT, text=True)
-    return json.loads(answer)
+    found: dict[str, dict[str, str]] = json.loads(subprocess.check_output(command, cwd=ROOT))
+    return found

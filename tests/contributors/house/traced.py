@@ -167,7 +167,18 @@ def test_no_node_where_no_gradient_is_due(module, op, monkeypatch):
             assert op(leaf).grad_fn is None and not op(leaf).requires_grad
 
 
-@pytest.mark.parametrize("op", [lambda t: rope(t, FREQS), rotate_half])
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda t: rope(t, FREQS),
+        lambda t: rope_(t * 1, FREQS),
+        lambda t: rope_qk(t, t[..., :1, :].detach(), FREQS)[0],
+        lambda t: rope_qk(t[..., :1, :].detach(), t, FREQS)[1],
+        lambda t: torch.ops.house.rope(t, FREQS, None, None, "sbhd", False, 1, 0, False),
+        rotate_half,
+        lambda t: torch.ops.house.rotate_half(t, False, False),
+    ],
+)
 def test_a_gradient_has_a_gradient(op):
     """The map is linear: the gradient of its gradient is the map itself."""
     x, upstream = T.clone().requires_grad_(), torch.randn_like(T, requires_grad=True)
