@@ -149,9 +149,9 @@ class Session:
     ) -> tuple[tuple[Any, Any, Any], dict[str, torch.Tensor]]:
         """Return a call to time, and its tensors by name, with the upstream gradient as `upstream`.
 
-        The call is a tuple: forward, the differentiable inputs and the upstream gradient. Forward is
-        the solution's function with its arguments bound and nothing around it, since a wrapper would
-        be timed too. For a peer with `prepare`, forward is the result of `prepare`.
+        The call is a tuple: forward, the differentiable inputs and the upstream gradient. Forward
+        is the solution's function with its arguments bound and nothing around it, since a wrapper
+        would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
         """
         self.calls = {}
         inputs, options = self.bind(call)
