@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -39,11 +39,6 @@ ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
 """The verdicts after which the process is unusable: the next case needs a new one."""
 ISOLATED_TOO = "also with no other process running"
 """The end of the reason if a SIGKILL recurred while no other process ran."""
-
-
-def kinds(notes: Iterable[str]) -> list[str]:
-    """Return the distinct kinds of notes: the part before the details, which follow ": "."""
-    return list(dict.fromkeys(note.partition(": ")[0] for note in notes))
 
 
 class Failure(Exception):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 Reply = dict[str, Any]
 """The result of a request, with `verdict` and `reason` if the request failed."""
+Double = Literal["", "quadratic", "constant"]
+"""The loss of a double backward; see `graded.backward`."""
 LAUNCHED = "*launched"
 """The key of `Launched` in the reply to `Forward` and to `Backward`; no argument has this name."""
 ALL_TARGETS = "every"
@@ -175,6 +177,8 @@ class Backward(Request, tag="backward"):
     grad_output: TensorSlot
     results: dict[str, TensorSlot]
     attempt: str = ""
+    keep: bool = False
+    double: Double = ""
 
 
 class Deliver(Request, tag="deliver"):

@@ -18,8 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from common import interfaces, stats
-from common.records.lines import Influences, Record, Summary
-from common.verdicts import kinds
+from common.records.lines import Influences, Record, Summary, kinds
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}

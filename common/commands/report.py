@@ -17,9 +17,10 @@ from common.board import terminal
 from common.errors import Kind
 from common.grading.failing_condition import failing_condition
 from common.printable import printable, wrapped
+from common.records.lines import kinds
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict, kinds
+from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
 
 SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""

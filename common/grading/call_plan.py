@@ -4,7 +4,8 @@ Usually the solution runs forward and backward twice on the same inputs, one cal
 In one case of four, several calls are live at the same time, like the layers of a model. After the
 first call come a forward on other inputs in the first call's memory; forwards on the same inputs in
 separate memory, up to four in small cases; and all backwards, in a random order. One case of four
-has one more call, in a further mode. `grade.py` carries the plan out.
+has one more call, in a further mode. In a few cases the graph of the latest call is kept for a
+second and a double backward, which can only add notes. `grade.py` carries the plan out.
 """
 
 from __future__ import annotations
@@ -26,10 +27,15 @@ MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
 SMALL = 1 << 14
 """The most result elements of a case that has calls like the latest at the same time."""
+DOUBLE = range(1 << 8, 1 << 20)
+"""The numbers of result elements for which there is a double backward: eager's errors on fewer are
+no measure, and the oracle runs in one piece."""
 OTHER_EVERY = 4
 """One case in this many has a call on other inputs."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
+GRAPH_EVERY, GRAPHS = 16, 4
+"""One case in so many keeps a graph, but about so many cases of a short run, at most half."""
 
 
 # --- modes ----------------------------------------------------------------------------------------
@@ -119,6 +125,8 @@ class Attempt:
     """Whether the call is on other inputs than the first call."""
     backwards: bool = False
     """Whether the interpreter runs the programs of a launch in reverse order."""
+    keeps_graph: bool = False
+    """Whether backward keeps the graph for AGAIN and DOUBLE."""
 
     @property
     def further(self) -> bool:
@@ -135,6 +143,10 @@ class Action(Enum):
     OUTPUT = "output once more"
     """Read the output again: a later call must not have changed it."""
     GRADIENTS = "gradients once more"
+    AGAIN = "backward once more"
+    """Repeat the backward of a kept graph; other gradients are a note."""
+    DOUBLE = "double backward"
+    """Differentiate the gradients of a kept graph; wrong second derivatives are a note."""
     COMPARE = "comparison"
     """Compare the results with the oracle's; for `first`, those of all calls in the usual mode."""
 
@@ -151,6 +163,7 @@ class RoundCondition(Enum):
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
+    RIGHT = "if all is right"
     FORWARD_RIGHT = "if forward is right and backward ended no process"
 
 
@@ -207,6 +220,8 @@ class PlanChoices:
     """The number of calls that are concurrent with the latest, if the results are small."""
     dice: random.Random
     """Shuffles the backwards of concurrent calls."""
+    keeps_graph: bool = False
+    """Whether the latest call keeps its graph."""
 
 
 def choose(problem: Problem, solution: Solution) -> PlanChoices:
@@ -214,11 +229,13 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     case, draws = problem.case.name, problem.draws
     further = modes(problem.op, problem.device)
     index = draws.dealt(MODE_EVERY * len(further), case, solution.name, "mode")
+    graph_every = max(2, min(GRAPH_EVERY, math.ceil(len(draws.deck) / GRAPHS)))
     return PlanChoices(
         other=draws.dealt(OTHER_EVERY, case, solution.name, "other inputs") == 0,
         mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
+        keeps_graph=draws.dealt(graph_every, case, solution.name, "graph") == 0,
     )
 
 
@@ -232,7 +249,11 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
     backward = problem.names != (OUTPUT,)
     usual = Mode("", problem.op.differentiable)
     first = Attempt("first", usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN])
-    latest = Attempt("latest", usual, POISONS[SECOND_RUN], GUARDS[SECOND_RUN], backwards=True)
+    keeps_graph = choices.keeps_graph and backward and not (problem.low_memory or problem.far)
+    latest = Attempt(
+        "latest", usual, POISONS[SECOND_RUN], GUARDS[SECOND_RUN],
+        backwards=True, keeps_graph=keeps_graph,
+    )  # fmt: skip
     other = further = None
     if choices.other and not problem.far:
         other = Attempt("other inputs", usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], other=True)
@@ -240,12 +261,12 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
         further = Attempt("further", choices.mode, POISONS[SECOND_RUN], GUARDS[SECOND_RUN])
     in_first_memory = tuple(attempt for attempt in (other, further) if attempt)
     concurrent: tuple[Attempt, ...] = ()
+    elements = sum(shape.numel() for shape in problem.shapes.values())
     if other and not problem.low_memory:
-        small = sum(shape.numel() for shape in problem.shapes.values()) <= SMALL
         # these calls share the latest call's inputs, and so its guard bytes
         concurrent = tuple(
             Attempt(f"concurrent {n + 1}", usual, POISONS[n % len(POISONS)], GUARDS[SECOND_RUN])
-            for n in range(choices.concurrent if small else 0)
+            for n in range(choices.concurrent if elements <= SMALL else 0)
         )
         order = [other, latest, *concurrent]
         choices.dice.shuffle(order)
@@ -260,6 +281,10 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
     rounds = [Round(_sequential_steps(first, backward))]
     rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
+    if keeps_graph:
+        actions = (Action.AGAIN, Action.DOUBLE)[: 1 + (elements in DOUBLE)]
+        steps = tuple(PlanStep(action, latest) for action in actions)
+        rounds.append(Round(steps, RoundCondition.RIGHT))
     if further:
         # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
         # in inference mode, so that every later backward would fail

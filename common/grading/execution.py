@@ -15,7 +15,7 @@ from common.grading.call_plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import Worker
 from common.spec import Direction, Op
-from common.wire import GARBAGE, Reply, TensorSlot
+from common.wire import GARBAGE, Double, Reply, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -272,14 +272,19 @@ class Execution:
             call.kept = sorted(self.problem.other.unchanged)
         return call
 
-    def backward(self, attempt: Attempt) -> Reply:
-        """Request the gradients of an output; they are written to the attempt's slots."""
+    def backward(self, attempt: Attempt, double: Double = "") -> Reply:
+        """Request the gradients of an output; they are written to the attempt's slots.
+
+        With `double`, request second derivatives; see `graded.backward`.
+        """
         slots = self.slots[attempt]
         reply = self.worker.ask(
             wire.Backward(
                 attempt=attempt.name,
                 grad_output=slots.inputs["upstream"],
                 results={name: slots.results[name] for name in self.names("backward", attempt)},
+                keep=attempt.keeps_graph,
+                double=double,
             )
         )
         if not reply.get("verdict") and None not in reply.values():

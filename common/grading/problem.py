@@ -20,12 +20,33 @@ from common.ops._draw import draw
 from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
+LOST, ROUNDED = 0.1, 8.0
+"""The rms error of second derivatives that is no fault: the share of the truth's rms, or the
+multiple of eager's error. A term that autograd loses is larger."""
 DRAWS_OF_FEW = 8
 """The number of draws for the budget of small tensors."""
 Drawn = tuple[dict[str, Any], torch.Tensor]
 """The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by name."""
+
+
+@dataclass(frozen=True)
+class SecondDerivative:
+    """A second derivative in float64, and eager's in the case's dtype."""
+
+    truth: torch.Tensor
+    eager: torch.Tensor
+
+    def refutes(self, result: torch.Tensor) -> bool:
+        """Return whether a result lacks a part of the truth, which no rounding explains."""
+        allowed = max(LOST * _rms(self.truth), ROUNDED * _rms(self.eager - self.truth))
+        error = _rms(result - self.truth)
+        return bool(error > allowed or (error.isnan() and not allowed.isnan()))
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.double().square().mean().sqrt()
 
 
 @dataclass(frozen=True)
@@ -133,6 +154,15 @@ class Problem:
             return truth, _larger_budgets(budgets, original)
 
         return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged)
+
+    def second_derivatives(self, constant: bool) -> dict[str, SecondDerivative]:
+        """Return the truth of a double backward; see `gradients.second_derivatives`."""
+        drawn = self.op, self.arguments, self.grad_output, constant
+        truth, eager = (
+            oracle.second_derivatives(*drawn, torch.float64),
+            oracle.second_derivatives(*drawn),
+        )
+        return {name: SecondDerivative(truth[name], eager[name]) for name in truth}
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the axes of the result `name`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypedDict
 
 import msgspec
@@ -141,7 +141,7 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """The most bytes of the calls in addition to inputs and results; None without timing."""
     notes: tuple[str, ...] = ()
     """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
-    launched". The part before ": " is the same in all rows with the same kind of note."""
+    launched"; see `kinds`."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""
@@ -196,6 +196,11 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
         by_clock = {"gpu": reasons, "host": of_host}
         return {clock: influences for clock, influences in by_clock.items() if influences}
+
+
+def kinds(notes: Iterable[str]) -> list[str]:
+    """Return the distinct kinds of notes: the part before the details, which follow ": "."""
+    return list(dict.fromkeys(note.partition(": ")[0] for note in notes))
 
 
 # --- counted work ---------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from common.arena import dtype_name, integers
+from common.gradients import second_derivatives
 from common.sandbox import backend
 from common.sandbox.failures import Refused, judge
 from common.sandbox.launch_log import LOG
@@ -64,15 +65,23 @@ def forward(
 
 
 def backward(
-    session: Session, grad_output: TensorSlot, results: Mapping[str, TensorSlot], attempt: str = ""
+    session: Session,
+    grad_output: TensorSlot,
+    results: Mapping[str, TensorSlot],
+    attempt: str = "",
+    keep: bool = False,
+    double: str = "",
 ) -> Reply:
-    """Compute the gradients of a call and copy them into their slots.
+    """Compute the gradients of a call, or their gradients, and copy them into their slots.
 
     Args:
         session: The solution's session, which holds the call.
         grad_output: The slot of the upstream gradient.
         results: The slot of each gradient, by input.
         attempt: The name of the call.
+        keep: Whether to keep the graph, so that the request can be repeated.
+        double: Compute second derivatives of a loss that is "quadratic" in the output, or that is
+            linear: its upstream gradient is "constant". See `gradients.second_derivatives`.
 
     Returns:
         The gradient's shape and dtype by input, or None for an input without a gradient; and the
@@ -82,11 +91,19 @@ def backward(
     wanted = [call.inputs[name] for name in results]
     gradient = session.tensor(grad_output)
     with checks(session, call):
-        gradients = torch.autograd.grad(call.results[OUTPUT], wanted, gradient, allow_unused=True)
+        output = call.results[OUTPUT]
+        gradients: Sequence[torch.Tensor | None]
+        if double:
+            gradients = second_derivatives(output, wanted, gradient, double == "constant")
+        else:
+            gradients = torch.autograd.grad(
+                output, wanted, gradient, retain_graph=keep, allow_unused=True
+            )
         for grad in gradients:
             if grad is not None:
                 check_class(grad)
-        del call.results[OUTPUT]
+        if not keep:
+            del call.results[OUTPUT]
     call.results |= dict(zip(results, gradients, strict=True))
     reply: Reply = {
         name: None if grad is None else _deliver(session, call, name, results[name])

@@ -235,13 +235,16 @@ def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
 @pytest.mark.parametrize("place", ["first", "before"])
 def test_what_a_mode_leaves_unsupported_is_noted(verdicts, place):
     """Coverage must not depend on the draw."""
-    condition = {"first": "not w_v.requires_grad", "before": "not ctx.needs_input_grad[1]"}[place]
+    condition, direction = {
+        "first": ("not w_v.requires_grad", "forward"),
+        "before": ("not ctx.needs_input_grad[1]", "backward"),
+    }[place]
     source = SAVES.format(
         **{**AS_IT_IS, place: f"if {condition}: raise NotImplementedError('some')"}
     )
     found = verdicts(source, mode=X_ALONE)
     assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
-    assert found["forward"].notes[0] == f"some, {modes(MASKED, 'cpu')[X_ALONE].text}"
+    assert found[direction].notes[0] == f"some, {modes(MASKED, 'cpu')[X_ALONE].text}"
 
 
 def test_threads_that_write_slices_are_noted(verdicts):

@@ -16,7 +16,7 @@ from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " interfaces solutions arena files"
+    " interfaces solutions arena files gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -25,6 +25,7 @@ MAY = {
     "draws": "",
     "disk_cache": "digest files paths",
     "files": "",
+    "gradients": "",
     "processes": "",
     "importing": "",
     "spec": "",

@@ -61,21 +61,26 @@ AS_IT_IS = {"before": "pass", "factor": "1", "first": "pass"}
 
 
 def chosen(
-    interleaved: bool = False, mode: int | None = None, concurrent: int = 3, dice: Any = None
+    interleaved: bool = False,
+    mode: int | None = None,
+    concurrent: int = 3,
+    dice: Any = None,
+    keeps_graph: bool = False,
 ) -> Callable[..., PlanChoices]:
     """Return a function in the place of `plan.choose`: a test makes the choices.
 
     Args:
         interleaved: Whether two calls live at the same time.
         mode: The index of the further mode.
-        beside: The calls beside the latest.
+        concurrent: The calls beside the latest.
         dice: Shuffles the backwards.
+        keeps_graph: Whether a second and a double backward follow.
     """
 
     def choose(problem: Problem, solution: Solution) -> PlanChoices:
         several = modes(problem.op, problem.device)
         further = None if mode is None else several[mode]
-        return PlanChoices(interleaved, further, concurrent, dice or random.Random(0))
+        return PlanChoices(interleaved, further, concurrent, dice or random.Random(0), keeps_graph)
 
     return choose
 
