@@ -65,13 +65,15 @@ def judge(
 ) -> Judged:
     """Grade the solutions on a sample of their cases, in new processes.
 
-    One that answers few kinds of cases is asked the others too, until it has passed.
+    One that answers few kinds of cases is asked the others too, until it has passed. On a GPU the
+    cases whose views take gigabytes are left out: tests of both kinds share its memory.
     """
     judged = Judged()
     with Sweep(device, overlap=True, server=server) as sweep:
         for op in map(ops.load, sorted({solution.op for solution in several})):
-            chosen = corpus.sample(op, seed)
-            others = [case for case in op.cases("smoke") if case not in chosen]
+            smoke = [case for case in op.cases("smoke") if device == "cpu" or not case.span]
+            chosen = [case for case in corpus.sample(op, seed) if case in smoke]
+            others = [case for case in smoke if case not in chosen]
 
             def skip(solution: Solution, case: Case, chosen: list[Case] = chosen) -> bool:
                 return case not in chosen and not corpus.harmed(solution, judged.counts)
