@@ -34,6 +34,8 @@ class Kind(enum.StrEnum):
     """The GPU's memory ran out; other processes may have used it."""
     DISK = "disk"
     """A compiled kernel could not be written to the disk."""
+    LAUNCH = "launch"
+    """A launch is beyond what the driver of a GPU accepts."""
     KILLED = "killed"
     """A SIGKILL that the harness did not send ended the process while other processes ran."""
     ILLEGAL_ACCESS = "illegal access"

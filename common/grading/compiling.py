@@ -1,8 +1,9 @@
 """Compile the kernels of cases that were graded on a CPU, for a GPU that need not be present.
 
 A kernel that runs in Triton's interpreter does not necessarily compile. A second process makes the
-same calls without the interpreter: each launch is compiled, with its own signature, constants,
-alignment and options, and no kernel runs. Of that process's verdicts only COMPILE_ERROR counts.
+same calls without the interpreter, and those of a twin at the shape of its board case: each launch
+is compiled, with its own signature, constants, alignment and options, and no kernel runs. Of that
+process's verdicts only COMPILE_ERROR counts, and the refusal of a launch.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
@@ -41,8 +42,10 @@ FRESH = 0.0
 AHEAD = 100
 """The most graded cases that wait for the compilation of their kernels."""
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
-Faults = Mapping[Direction, str]
-"""For each direction with a kernel that does not compile, the reason."""
+Fault = dict[str, str]
+"""The `verdict` and the `reason`; empty for no fault."""
+Faults = Mapping[Direction, Fault]
+"""The faults of the directions with a kernel that does not compile or cannot be launched."""
 
 
 class Compiler:
@@ -128,7 +131,7 @@ class Compiler:
         try:
             faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
             verdicts = compiled(verdicts, faults)
-            notes = {direction: f"{CAUGHT}: {reason}" for direction, reason in caught.items()}
+            notes = {at: f"{CAUGHT}: {fault['reason']}" for at, fault in caught.items()}
         except Unknown as unknown:
             notes = dict.fromkeys(verdicts, f"not compiled for {TARGET}: {unknown}")
         verdicts = {
@@ -209,25 +212,51 @@ def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]
 def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     """Return the faults of one case, and those whose exception the solution caught.
 
+    Instead of a twin, its board case is called if possible.
+
     Raises:
         Unknown: The process ended, or a compiled kernel could not be written to the disk.
         ServerEnded: The fork server ended.
     """
+    if case.twin and (at_full_shape := _at_full_shape(op, case, worker)):
+        return at_full_shape
     drawn = draw(op, case, SEED, "cpu")
     slots = stage(op, case, drawn, worker)
     call = call_of(op, drawn[0], slots.inputs)
     output = slots.results[OUTPUT]
     forward = _reply(worker, wire.Forward(call=call, result=output, poison=FRESH))
     caught = _caught("forward", forward)
-    if reason := _fault(forward):
-        return dict.fromkeys(case.directions, reason), caught
+    if fault := _fault(forward):
+        return dict.fromkeys(case.directions, fault), caught
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}, caught
     grad_output = slots.inputs["upstream"]
     gradients = {name: slots.results[name] for name in op.differentiable}
     backward = _reply(worker, wire.Backward(grad_output=grad_output, results=gradients))
-    reason = _fault(backward)
-    return {"backward": reason} if reason else {}, {**caught, **_caught("backward", backward)}
+    fault = _fault(backward)
+    return {"backward": fault} if fault else {}, {**caught, **_caught("backward", backward)}
+
+
+def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Faults] | None:
+    """Return the faults of a twin's board case; None if another exception ended its call.
+
+    Large tensors have no data there, which an exception may be due to.
+    """
+    board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
+    if not board:
+        return None
+    reply = _reply(worker, wire.Launches(name=TARGET, case=board.name))
+    stopped = reply.get("stopped", reply)
+    fault, caught = _fault(stopped), {} if stopped else _fault(reply["caught"])
+    if stopped and not fault:
+        return None
+    for each in filter(None, (fault, caught)):
+        each["reason"] = f"at {board.name}: {each['reason']}"
+    failing: Sequence[Direction] = twin.directions
+    if stopped.get("direction") == "backward":
+        failing = ("backward",)
+    noted = twin.directions if caught else ()
+    return dict.fromkeys(failing if fault else (), fault), dict.fromkeys(noted, caught)
 
 
 def _reply(worker: Worker, request: wire.Request) -> Reply:
@@ -254,19 +283,20 @@ def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
     return slots
 
 
-def _fault(reply: Reply) -> str:
-    """Return the reason of a COMPILE_ERROR; "" for any other reply."""
-    return str(reply.get("reason")) if reply.get("verdict") == "COMPILE_ERROR" else ""
+def _fault(reply: Reply) -> Fault:
+    """Return the verdict and the reason of a kernel that a GPU refuses; {} for any other reply."""
+    refused = Kind(reply.get("kind", "")) is Kind.LAUNCH or reply.get("verdict") == "COMPILE_ERROR"
+    return {name: str(reply[name]) for name in ("verdict", "reason")} if refused else {}
 
 
 def _caught(direction: Direction, reply: Reply) -> Faults:
     launches = launches_of(reply)
-    reason = _fault(launches.caught) if launches else ""
-    return {direction: reason} if reason else {}
+    fault = _fault(launches.caught) if launches else {}
+    return {direction: fault} if fault else {}
 
 
 def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:
-    """Return the verdicts, with COMPILE_ERROR for each fault unless an earlier check failed."""
+    """Return the verdicts, with the verdict of each fault unless an earlier check failed."""
     return {
         direction: _with_fault(verdict, faults[direction]) if direction in faults else verdict
         for direction, verdict in verdicts.items()
@@ -279,8 +309,8 @@ def _with_note(verdict: Verdict, note: str) -> Verdict:
     return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
 
 
-def _with_fault(verdict: Verdict, reason: str) -> Verdict:
-    if verdict.verdict in BEFORE_LAUNCH:
+def _with_fault(verdict: Verdict, fault: Fault) -> Verdict:
+    if verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:
         return verdict
     identity = verdict.solution, verdict.op, verdict.case, verdict.direction
-    return Verdict(*identity, "COMPILE_ERROR", reason)
+    return Verdict(*identity, fault["verdict"], fault["reason"])

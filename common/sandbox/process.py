@@ -90,8 +90,8 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.ForkReque
     if not backend.ON_GPU:  # CUDA reserves more address space than the machine has memory
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
     # M_PERTURB (-6): malloc fills with 0x5A, the complement of 0xA5, memory that no dispatch mode
-    # of torch fills; not with ALL_TARGETS, whose large tensors must stay untouched
-    if not backend.ON_GPU and backend.TARGET != wire.ALL_TARGETS:
+    # of torch fills; not for a target, whose large tensors must stay untouched
+    if not (backend.ON_GPU or backend.TARGET):
         libc.mallopt(-6, 0xA5)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)

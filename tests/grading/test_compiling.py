@@ -74,7 +74,8 @@ def kernel(x, y, BLOCK: tl.constexpr):
 
 def rotate_half(x, *, interleaved=False):
     y = torch.empty_like(x)
-    kernel[(1,)](x, y{rest})
+    {before}
+    kernel[{grid}](x, y{rest})
     return y
 """
 COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
@@ -102,8 +103,8 @@ def test_what_interprets_need_not_compile(compiler):
     with compiler() as ours:
         faults = ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])
     assert faults.keys() == {"forward", "backward"}
-    assert all(f"not compile for {TARGET}" in each for each in faults.values())
-    assert "type" in faults["forward"]
+    assert all(f"not compile for {TARGET}" in each["reason"] for each in faults.values())
+    assert "type" in faults["forward"]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_kernel_is_held_against_the_limits_of_the_target(compiler, handle, wor
     solution = WRONG[handle]
     op = ops.load(solution.op)
     with compiler() as ours:
-        assert words in ours.faults(op, next(op.cases("smoke")), solution)["forward"]
+        assert words in ours.faults(op, next(op.cases("smoke")), solution)["forward"]["reason"]
 
 
 def test_source_that_is_made_at_run_time_is_compiled_too(compiler, tmp_path):
@@ -126,7 +127,7 @@ def test_source_that_is_made_at_run_time_is_compiled_too(compiler, tmp_path):
     path.write_text(GENERATED)
     with compiler() as ours:
         faults = ours.faults(OP, CASE, solutions.Solution(path, "rotate_half"))
-    assert "power of 2" in faults["forward"]
+    assert "power of 2" in faults["forward"]["reason"]
 
 
 @pytest.mark.parametrize("handle", REFUSED)
@@ -135,24 +136,38 @@ def test_the_line_and_the_target_are_named(compiler, handle):
     op = ops.load(solution.op)
     with compiler() as ours:
         every = (ours.faults(op, case, solution) for case in op.cases("smoke"))
-        fault = next(faults for faults in every if faults)["forward"]
+        fault = next(faults for faults in every if faults)["forward"]["reason"]
     where = re.search(r"does not compile for sm_90: .+, line (\d+) of (\w+\.py): (.+)", fault)
     assert where, fault
     line = (solution.path.parent / where[2]).read_text().splitlines()[int(where[1]) - 1]
     assert where[3] in line
 
 
-@pytest.fixture
-def fault(compiler, tmp_path):
-    """Return a function that compiles `kernel` and returns what is wrong with it."""
+def launched(lines, decorators="", rest=", 64", grid="(1,)", before="pass"):
+    return LAUNCHED.format(lines=lines, decorators=decorators, rest=rest, grid=grid, before=before)
 
-    def compile(lines="", decorators="", rest=", 64", source=""):
+
+@pytest.fixture
+def faults(compiler, tmp_path):
+    """Return a function that compiles a source and returns its faults on a case."""
+
+    def compile(source, case=CASE):
         path = tmp_path / "someone" / "rotate_half.py"
         path.parent.mkdir(exist_ok=True)
-        source = source or LAUNCHED.format(decorators=decorators, lines=lines, rest=rest)
         path.write_text(source)
         with compiler() as ours:
-            return ours.faults(OP, CASE, solutions.Solution(path, "rotate_half")).get("forward")
+            return ours.faults(OP, case, solutions.Solution(path, "rotate_half"))
+
+    return compile
+
+
+@pytest.fixture
+def fault(faults):
+    """Return a function that compiles `kernel` and returns what is wrong with it."""
+
+    def compile(*parts, source="", **named):
+        found = faults(source or launched(*parts, **named))
+        return found.get("forward", {}).get("reason")
 
     return compile
 
@@ -212,7 +227,7 @@ def placed(reason, folder):
 @pytest.mark.parametrize("where", PLACED)
 def test_the_place_is_the_line_that_the_compiler_was_reading(fault, tmp_path, where, nested):
     helpers, lines = PLACED[where]
-    source = LAUNCHED.format(decorators=helpers, lines=lines, rest=", 64")
+    source = launched(lines, helpers)
     if nested:
         body, launch = source.split("import triton.language as tl\n")[1].split("def rotate_half")
         body = f"def make():\n{textwrap.indent(body, '    ')}\n    return kernel\n\n\n"
@@ -222,7 +237,7 @@ def test_the_place_is_the_line_that_the_compiler_was_reading(fault, tmp_path, wh
 
 
 def test_the_place_is_in_the_file_that_launched_not_in_one_with_the_same_kernel(fault, tmp_path):
-    source = LAUNCHED.format(decorators="", lines=COPIES, rest=", 63")
+    source = launched(COPIES, rest=", 63")
     (tmp_path / "someone").mkdir()
     for other in ("a_kernel.py", "masked_linear.py"):
         (tmp_path / "someone" / other).write_text(f"# {other}\n{source}")
@@ -231,7 +246,7 @@ def test_the_place_is_in_the_file_that_launched_not_in_one_with_the_same_kernel(
 
 
 def test_a_kept_fault_names_the_line_where_it_is_now(fault):
-    source = LAUNCHED.format(decorators="", lines=COPIES, rest=", 63")
+    source = launched(COPIES, rest=", 63")
     (before, after) = (fault(source=comment + source) for comment in ("", "# one line more\n"))
     assert before != after == re.sub(r"line (\d+)", lambda n: f"line {int(n[1]) + 1}", before)
 
@@ -349,7 +364,8 @@ def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict, after):
         each: Verdict("a/b", "op", "case", each, verdict, "its own", 1.0)
         for each in ("forward", "backward")
     }
-    got = compiled(found, {"backward": "of the compiler"})
+    fault = {"verdict": "COMPILE_ERROR", "reason": "of the compiler"}
+    got = compiled(found, {"backward": fault})
     assert got["forward"] == found["forward"]
     assert got["backward"].verdict == after
     ours = after == verdict
@@ -378,6 +394,81 @@ def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
             ours.faults(OP, CASE, house)
         ours.renew()
         assert ours.faults(OP, CASE, house) == {}
+
+
+FULL = next(case for case in OP.cases("board") if case.name == "8192x2x32x128-bfloat16")
+COUNTED = """dirty = torch.full((1,), 1 << 30, dtype=torch.int32)
+    del dirty
+    programs = torch.empty(1, dtype=torch.int32)
+    kernel[(1,)](x, y, 64)"""
+ROWS = "x.numel() // x.shape[-1]"
+AT_FULL_SHAPE = {
+    "an axis": ("RUNTIME_ERROR", "axis z", {"grid": f"(1, 1, {ROWS})"}),
+    "an axis of a callable": ("RUNTIME_ERROR", "axis y", {"grid": f"lambda _: (2, {ROWS})"}),
+    "threads": ("COMPILE_ERROR", "threads", {"rest": f", 64, num_warps=4 if {ROWS} < 999 else 64"}),
+    "a range": ("COMPILE_ERROR", "power of 2", {"rest": f", 64 if {ROWS} < 999 else 96"}),
+}
+WITHIN = {
+    "programs on the first axis": {"grid": f"({ROWS},)"},
+    "programs whose number a kernel stores": {"grid": "(1, int(programs))", "before": COUNTED},
+}
+
+
+@pytest.mark.parametrize("limit", AT_FULL_SHAPE)
+def test_a_twin_is_held_against_the_limits_at_the_shape_of_its_board_case(faults, limit):
+    verdict, words, how = AT_FULL_SHAPE[limit]
+    found = faults(launched(COPIES, **how), OP.twin(FULL))
+    assert found.keys() == {"forward", "backward"}
+    assert found["forward"]["verdict"] == verdict
+    reason = found["forward"]["reason"]
+    assert reason.startswith(f"at {FULL.name}: ") and words in reason
+    assert " of rotate_half.py: " in reason
+
+
+@pytest.mark.parametrize("launch", WITHIN)
+def test_a_twin_whose_board_case_is_within_the_limits_has_no_fault(faults, launch):
+    assert faults(launched(COPIES, **WITHIN[launch]), OP.twin(FULL)) == {}
+
+
+def test_a_limit_that_backward_alone_exceeds_is_its_fault_alone(faults):
+    source = f"""{launched(COPIES).partition("def rotate_half")[0]}
+class _Function(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        kernel[(1, 70_000)](grad, grad, 64)
+        return grad
+
+
+def rotate_half(x):
+    return _Function.apply(x)
+"""
+    for case in (CASE, OP.twin(FULL)):
+        found = faults(source, case)
+        assert found.keys() == {"backward"} and found["backward"]["verdict"] == "RUNTIME_ERROR"
+
+
+def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(faults):
+    """A large tensor has none at the full shape, whose call raises then."""
+    needs = "assert x.float().abs().sum() > 0"
+    (wrong, right) = (launched(COPIES, rest=f", {size}", before=needs) for size in (63, 64))
+    assert faults(right, OP.twin(FULL)) == {}
+    assert "power of 2" in faults(wrong, OP.twin(FULL))["forward"]["reason"]
+
+
+@pytest.mark.slow
+def test_ptxas_reads_a_kernel_with_more_bytes_of_parameters_than_it_allows(fault):
+    def taking(count):
+        names = [f"a{number}" for number in range(count)]
+        sizes = f", 64, *range({1 << 40}, {(1 << 40) + count})"
+        kernel = launched(COPIES, rest=sizes)
+        return kernel.replace("BLOCK: tl.constexpr", f"BLOCK: tl.constexpr, {', '.join(names)}")
+
+    assert not fault(source=taking(600))
+    assert "too much parameter space" in fault(source=taking(4100))
 
 
 def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):

@@ -181,6 +181,15 @@ def test_a_launch_without_programs_is_none(counted):
     assert counted(copying("pass", "0"))["forward"] == []
 
 
+@pytest.mark.parametrize(
+    ("programs", "axis"), [("1, rows", "y"), ("1, 1, 65_536", "z"), ("rows << 12", "x")]
+)
+def test_a_launch_beyond_the_limits_is_refused_and_not_counted(counted, programs, axis):
+    reply = counted(copying("tl.store(y, tl.load(x))", programs))
+    assert reply["verdict"] == "RUNTIME_ERROR" and "forward" not in reply
+    assert f"axis {axis} of the grid" in reply["reason"]
+
+
 def test_unlike_programs_are_sampled_more(counted):
     body = """
         for part in range(tl.program_id(0) % 64):

@@ -32,7 +32,7 @@ for name in {names}:
 def test_no_switch_keeps_a_kernel_from_being_compiled(compiler, tmp_path, switch):
     solution = written(tmp_path, solution_text(**SWITCHES[switch]))
     with compiler() as ours:
-        fault = ours.faults(OP, CASE, solution)["forward"]
+        fault = ours.faults(OP, CASE, solution)["forward"]["reason"]
     assert "power of 2" in fault
 
 

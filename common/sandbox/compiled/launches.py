@@ -10,6 +10,7 @@ from triton import knobs
 
 from common.sandbox.compiled import target
 from common.sandbox.failures import judge
+from common.sandbox.launch_log import LOG
 from common.sandbox.session import Session
 from common.sandbox.shape_only import ShapeOnlyMode, board_case, full_shape_call
 from common.wire import Reply
@@ -28,7 +29,8 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
     Returns:
         In `kernels`, each kernel's hash, name, files by extension and the direction that launched
-        it first. In `stopped`, the verdict and the reason if the call raised an exception.
+        it first. In `stopped`, the verdict, the reason and the direction if the call raised an
+        exception; in `caught`, the verdict and the reason of a launch's exception that it caught.
     """
     assert session.op is not None and session.function is not None
     target.install(name)
@@ -42,12 +44,14 @@ def launches(session: Session, name: str, case: str) -> Reply:
 
     knobs.compilation.listener = compiled
     directions = ["forward"]
+    LOG.clear()
     try:
         _call(session, case, lambda: directions.append("backward"))
         reply: Reply = {}
     except Exception as error:
-        reply = judge(error)
-    return {"kernels": list(kernels.values()), "stopped": reply}
+        reply = judge(error) | {"direction": directions[-1]}
+    caught = judge(LOG.error) if LOG.error else {}
+    return {"kernels": list(kernels.values()), "stopped": reply, "caught": caught}
 
 
 def _call(session: Session, case: str, between: Callable[[], None]) -> None:

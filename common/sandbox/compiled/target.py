@@ -5,7 +5,8 @@ multiprocessors, with the target's properties, whether kernels are compiled or i
 
 Triton compiles each launch for the named target, with the launch's own signature, constants,
 alignment and options, and checks the kernel against the target's limits of shared memory and
-threads. The launch itself does nothing: a kernel's results keep their uninitialized content.
+threads. The launch itself only checks its grid: a kernel's results keep their uninitialized
+content.
 
 A verdict needs only some stages of the compiler. LLVM's optimizer, its code generator and ptxas
 take more than half of a compilation. They accept whatever Triton's own passes accept, except for
@@ -16,6 +17,8 @@ kernel are known before these stages.
 from __future__ import annotations
 
 import contextlib
+import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,8 +35,41 @@ from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import DriverConfig
 
+from common.errors import Kind
+
 THREADS = 1024
 """The maximum threads of a block, on every target."""
+GRID = (2**31 - 1, 65_535, 65_535)
+"""The maximum programs of a launch on each axis, on every target of CUDA."""
+Grid = tuple[int, int, int]
+
+
+class LaunchRefused(RuntimeError):
+    """A launch that a GPU's driver refuses."""
+
+    kind = Kind.LAUNCH
+
+
+def checked(sizes: Sequence[Any]) -> Grid:
+    """Return the sizes of a grid on three axes, as integers.
+
+    Triton computes the number of programs in 32 bits, and launches none if it is not positive.
+
+    Raises:
+        LaunchRefused: CUDA refuses the grid, or Triton launches none of its programs.
+        TypeError: A size is no integer.
+    """
+    grid: Grid = (*map(operator.index, sizes), *[1] * (3 - len(sizes)))  # type: ignore[assignment]
+    programs = math.prod(grid)
+    if min(grid) <= 0 and programs <= 0:
+        return grid
+    for axis, size, most in zip("xyz", grid, GRID, strict=True):
+        if not 0 < size <= most:
+            reason = f"axis {axis} of the grid {grid} takes 1 to {most:,} programs"
+            raise LaunchRefused(f"Triton Error [CUDA]: invalid argument: {reason}")
+    if not 0 < programs % 2**32 < 2**31:
+        raise LaunchRefused(f"Triton counts the programs of the grid {grid} in 32 bits: none runs")
+    return grid
 
 
 @dataclass(frozen=True)
@@ -139,8 +175,9 @@ class NoGPU(DriverBase):  # type: ignore[misc]
         return _bench
 
     def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        """Return a launcher that does nothing."""
-        return lambda *arguments, **options: None
+        """Return a launcher that runs nothing; for CUDA, it checks the grid."""
+        check = checked if self._target.backend == "cuda" else tuple
+        return lambda x, y, z, *arguments, **options: check((x, y, z)) and None
 
 
 def install(name: str) -> None:
@@ -232,10 +269,11 @@ def _bench(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
 HINT = "(?:cacheModifier|evictionPolicy|isVolatile) ="
 UNREAD = re.compile(
     rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|tma_gather|tma_scatter|{HINT}.*{HINT}"
+    r"|tt\.func public (?:[^\n,]*,){100}"
 )
 """Code that Triton's passes do not check: inline assembly, the name of a library function, gathers
-and scatters of a descriptor's rows, which ptxas supports from sm_100 on, and two cache hints on one
-access, many pairs of which ptxas rejects."""
+and scatters of a descriptor's rows, which ptxas supports from sm_100 on, two cache hints on one
+access, many pairs of which ptxas rejects, and a hundred arguments, whose bytes ptxas limits."""
 KEY = f"verdict {UNREAD.pattern}"
 """Part of the key in Triton's caches, which separates the results of these stages from fully
 compiled kernels and from the results for another pattern."""

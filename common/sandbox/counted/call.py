@@ -7,7 +7,6 @@ computed. Of each kernel launch, a sample of programs runs and stands for all it
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
 import random
@@ -20,6 +19,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
+from common.sandbox.compiled.target import Grid, checked
 from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
 from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
 from common.sandbox.failures import judge
@@ -49,7 +49,6 @@ def count(session: Session, case: str) -> Reply:
         reason.
     """
     board = board_case(session, case)
-    ctypes.CDLL(None).mallopt(-6, 0)  # M_PERTURB: it would touch all memory
     counted: Reply = {}
     try:
         _count(session, board, counted)
@@ -166,7 +165,6 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
-Grid = tuple[int, int, int]
 
 
 class Launches:
@@ -223,7 +221,7 @@ class Launches:
             for name, value in annotated(executor.fn, arguments).items()
         }
         grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
-        sizes: Grid = (*map(int, grid), *(1,) * (3 - len(grid)))  # type: ignore[assignment]
+        sizes = checked(grid)
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         programs = math.prod(sizes)
         run = functools.partial(self._program, functools.partial(executor.fn, **converted), sizes)

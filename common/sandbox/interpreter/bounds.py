@@ -23,6 +23,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from common.sandbox.compiled import target
 from common.sandbox.interpreter import recorded_trace, spans, vectorized
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
 from common.sandbox.interpreter.fault_replay import AccessLog as AccessLog
@@ -277,7 +278,7 @@ def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any)
         arguments, launch = begin_launch(executor, args, options)
         # `grid` gets numbers, as on a GPU; the interpreter would pass tensors
         grid = executor.grid
-        executor.grid = tuple(grid(arguments) if callable(grid) else grid)
+        executor.grid = target.checked(grid(arguments) if callable(grid) else grid)
         key = recorded_trace.key_of(executor.fn, arguments, executor.constexprs)
         if not WATCH.observer:  # an observer needs each access's line, which a replay does not have
             trace = WATCH.traces.take(key)
