@@ -84,6 +84,8 @@ class Arena:
         self.fd: int | None = None
         self.lent: list[Lent] = []
         """The counters of the mappings that workers have not released."""
+        self._unused = 0
+        """On a GPU, the number of references to the storage while no slot has a tensor."""
         if device == "cpu":
             self.fd = os.memfd_create("study", os.MFD_ALLOW_SEALING)
             os.ftruncate(self.fd, nbytes)
@@ -122,6 +124,7 @@ class Arena:
             torch.cuda.init()
             storage = torch.UntypedStorage._new_shared_cuda(*ticket.cuda)
             arena._map = torch.empty(0, dtype=torch.uint8, device="cuda").set_(storage)
+            arena._unused = arena._users()
         return arena
 
     def bytes_of(self, slot: TensorSlot) -> torch.Tensor:
@@ -187,6 +190,24 @@ class Arena:
             return lambda: False
         storage = StorageWeakRef(self._map.untyped_storage())
         return lambda: not storage.expired()
+
+    def still_used(self, tensors: dict[str, torch.Tensor]) -> set[str]:
+        """Remove the tensors from the dict; return the names of those that are still alive.
+
+        A tensor is alive if anything else refers to it or to a view of it. On a GPU all tensors
+        have one storage, so that all count as alive if any tensor of this memory is.
+        """
+        if isinstance(self._map, torch.Tensor):
+            names = set(tensors)
+            tensors.clear()
+            return names if self._users() > self._unused else set()
+        storages = {name: StorageWeakRef(each.untyped_storage()) for name, each in tensors.items()}
+        tensors.clear()
+        return {name for name, storage in storages.items() if not storage.expired()}
+
+    def _users(self) -> int:
+        """Return the number of references to the storage of the GPU's memory."""
+        return int(torch._C._storage_Use_Count(self._map.untyped_storage()._cdata))
 
     def close(self) -> None:
         """Free the memory, or this process's mapping of it."""

@@ -97,7 +97,11 @@ class Arguments(Struct):
     """The inputs whose elements may be permuted, and the size of the blocks that stay intact."""
     grad_output: TensorSlot
     kept: list[str] = []
-    """The inputs with the same values and memory as in the previous call."""
+    """The inputs that are the previous call's tensors, unchanged."""
+    written: list[str] = []
+    """The inputs that are the previous call's tensors, with other values written into them."""
+    freed: list[str] = []
+    """The inputs whose tensors of the previous call are freed; others lie at their addresses."""
 
 
 class Result(Struct):

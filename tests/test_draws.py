@@ -10,8 +10,8 @@ import pytest
 
 from common import ops
 from common.draws import Draws
-from common.grading.call_plan import MODE_EVERY, OTHER_EVERY, choose, modes
-from common.grading.problem import make_problem
+from common.grading.call_plan import CHANGES, MODE_EVERY, choose, modes
+from common.grading.problem import Change, make_problem
 from common.paths import PEERS
 from common.solutions import Solution
 
@@ -73,12 +73,14 @@ def chosen(op, seed, solution=EAGER, answered=lambda case: True):
     return [choose(each, solution) for each in made if answered(each.case)]
 
 
-def test_a_run_asks_one_case_in_four_on_other_inputs_and_in_every_mode():
+def test_a_run_asks_each_change_in_one_case_of_four_and_every_mode():
     several = modes(HALF, "cpu")
     for seed in SEEDS:
         made = chosen(HALF, seed)
-        other = sum(choices.other for choices in made)
-        assert len(CASES) // OTHER_EVERY <= other <= len(CASES) // OTHER_EVERY + 1
+        changes = Counter(choices.change for choices in made)
+        for change, times in Counter(CHANGES).items():
+            least = times * (len(CASES) // len(CHANGES))
+            assert least <= changes[change] <= least + times
         asked = Counter(choices.mode.text for choices in made if choices.mode)
         least = len(CASES) // (MODE_EVERY * len(several))
         assert least >= 1
@@ -103,20 +105,22 @@ def test_a_solution_of_a_usual_subset_is_asked_in_every_mode_too(op, answered):
     for seed in SEEDS:
         made = chosen(loaded, seed, answered=answered)
         assert {choices.mode.text for choices in made if choices.mode} == several, seed
-        assert sum(choices.other for choices in made) >= len(made) // OTHER_EVERY - 3
+        changes = Counter(choices.change for choices in made)
+        assert all(changes[change] >= len(made) // len(CHANGES) - 3 for change in Change)
 
 
 def test_solutions_have_choices_of_their_own():
-    ours, theirs = ([each.other for each in chosen(HALF, 0, one)] for one in (EAGER, ANOTHER))
+    ours, theirs = ([each.change for each in chosen(HALF, 0, one)] for one in (EAGER, ANOTHER))
     assert ours != theirs
 
 
 def test_the_other_inputs_are_the_same_each_time():
     first, second = problem(5), problem(5)
     assert first.seed == second.seed != problem(6).seed
-    assert (first.other.grad_output == second.other.grad_output).all()
-    assert not (first.other.grad_output == first.grad_output).all()
-    assert first.other.unchanged == second.other.unchanged
+    others = [each.changed(Change.WRITTEN) for each in (first, second)]
+    assert (others[0].grad_output == others[1].grad_output).all()
+    assert not (others[0].grad_output == first.grad_output).all()
+    assert others[0].unchanged == others[1].unchanged
 
 
 def test_the_source_is_the_systems():

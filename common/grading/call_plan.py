@@ -2,10 +2,12 @@
 
 Usually the solution runs forward and backward twice on the same inputs, one call after the other.
 In one case of four, several calls are live at the same time, like the layers of a model. After the
-first call come a forward on other inputs in the first call's memory; forwards on the same inputs in
-separate memory, up to four in small cases; and all backwards, in a random order. One case of four
-has one more call, in a further mode. In a few cases the graph of the latest call is kept for a
-second and a double backward, which can only add notes. `grade.py` carries the plan out.
+first call come a forward on other inputs, written into the first call's tensors; forwards on the
+same inputs in separate memory, up to four in small cases; and all backwards, in a random order. In
+most other small cases a forward on changed inputs follows, which exposes what a solution keeps
+under a wrong key; see `CHANGES`. One case of four has one more call, in a further mode. In a few
+cases the graph of the latest call is kept for a second and a double backward, which can only add
+notes. `grade.py` carries the plan out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from enum import Enum
 from itertools import combinations, count, groupby
 from typing import Any, NamedTuple
 
-from common.grading.problem import Problem
+from common.grading.problem import Change, Problem
 from common.solutions import Solution
 from common.spec import Op
 from common.wire import FIRST_RUN, GUARDS, OUTPUT, POISONS, SECOND_RUN
@@ -30,8 +32,8 @@ SMALL = 1 << 14
 DOUBLE = range(1 << 8, 1 << 20)
 """The numbers of result elements for which there is a double backward: eager's errors on fewer are
 no measure, and the oracle runs in one piece."""
-OTHER_EVERY = 4
-"""One case in this many has a call on other inputs."""
+CHANGES = (Change.WRITTEN, Change.REPLACED, Change.RETYPED, Change.RETYPED)
+"""The changes of inputs, each in one case of four; see `Problem.allows`."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
 GRAPH_EVERY, GRAPHS = 16, 4
@@ -121,17 +123,24 @@ class Attempt:
     """The fill value of fresh memory."""
     guard: int
     """The byte that fills the guard bands around the inputs and results."""
-    other: bool = False
-    """Whether the call is on other inputs than the first call."""
+    change: Change | None = None
+    """The difference between the call's inputs and those of the first call."""
     backwards: bool = False
     """Whether the interpreter runs the programs of a launch in reverse order."""
     keeps_graph: bool = False
     """Whether backward keeps the graph for AGAIN and DOUBLE."""
+    text: str = ""
+    """The words for a further call in a verdict's reason."""
 
     @property
     def further(self) -> bool:
-        """Whether the call is in a further mode."""
-        return bool(self.mode.text)
+        """Whether the call is made only if the usual calls are right, and compared alone."""
+        return bool(self.text)
+
+    @property
+    def forward_only(self) -> bool:
+        """Whether the call has no backward: results of forward show what depends on the inputs."""
+        return self.mode.forward_only or self.change in (Change.REPLACED, Change.RETYPED)
 
 
 class Action(Enum):
@@ -191,7 +200,7 @@ class Plan:
     latest: Attempt
     """The second call on the same inputs, which `PlanRun.repeat` makes again."""
     other: Attempt | None
-    """A call on other inputs in the first call's memory: a replay of the first result is wrong."""
+    """A call on other inputs in the first call's tensors: a replay of the first result is wrong."""
     concurrent: tuple[Attempt, ...]
     """Calls like the latest that are live at the same time, like further layers of a model."""
     sharing: tuple[tuple[Attempt, ...], ...]
@@ -199,9 +208,9 @@ class Plan:
     rounds: tuple[Round, ...]
 
     def __str__(self) -> str:
-        """Return a line for each round, and a line for each further mode."""
+        """Return a line for each round, and a line for each further call."""
         attempts = (attempt for group in self.sharing for attempt in group)
-        texts = (f"{attempt.name}: {attempt.mode.text}" for attempt in attempts if attempt.further)
+        texts = (f"{attempt.name}: {attempt.text}" for attempt in attempts if attempt.further)
         return "\n".join((*map(str, self.rounds), *texts))
 
 
@@ -212,8 +221,8 @@ class Plan:
 class PlanChoices:
     """The choices drawn for one solution in one case."""
 
-    other: bool
-    """Whether there is a call on other inputs."""
+    change: Change | None
+    """The change of one more call, if the problem allows it."""
     mode: Mode | None
     """The further mode of one more call, if any."""
     concurrent: int
@@ -231,7 +240,7 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     index = draws.dealt(MODE_EVERY * len(further), case, solution.name, "mode")
     graph_every = max(2, min(GRAPH_EVERY, math.ceil(len(draws.deck) / GRAPHS)))
     return PlanChoices(
-        other=draws.dealt(OTHER_EVERY, case, solution.name, "other inputs") == 0,
+        change=CHANGES[draws.dealt(len(CHANGES), case, solution.name, "other inputs")],
         mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
@@ -242,8 +251,7 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
 def plan_of(problem: Problem, solution: Solution) -> Plan:
     """Draw the plan of the solution's calls on a problem.
 
-    If the elements of an input are gigabytes apart, there is no call on other inputs. If the GPU's
-    memory is scarce, no two calls are live at the same time.
+    If the GPU's memory is scarce, no two calls are live at the same time.
     """
     choices = choose(problem, solution)
     backward = problem.names != (OUTPUT,)
@@ -254,14 +262,25 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
         "latest", usual, POISONS[SECOND_RUN], GUARDS[SECOND_RUN],
         backwards=True, keeps_graph=keeps_graph,
     )  # fmt: skip
-    other = further = None
-    if choices.other and not problem.far:
-        other = Attempt("other inputs", usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], other=True)
-    if choices.mode:
-        further = Attempt("further", choices.mode, POISONS[SECOND_RUN], GUARDS[SECOND_RUN])
-    in_first_memory = tuple(attempt for attempt in (other, further) if attempt)
-    concurrent: tuple[Attempt, ...] = ()
     elements = sum(shape.numel() for shape in problem.shapes.values())
+    change = choices.change if choices.change and problem.allows(choices.change) else None
+    other = None
+    further: list[Attempt] = []
+    if change is Change.WRITTEN:
+        other = Attempt(change.value, usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], change)
+    elif change and elements <= SMALL and not problem.low_memory:
+        text = _change_text(problem, change)
+        further.append(
+            Attempt(change.value, usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], change, text=text)
+        )
+    if mode := choices.mode:
+        # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
+        # in inference mode, so that every later backward would fail
+        further.append(
+            Attempt("further", mode, POISONS[SECOND_RUN], GUARDS[SECOND_RUN], text=mode.text)
+        )
+    in_first_memory = (*([other] if other else []), *further)
+    concurrent: tuple[Attempt, ...] = ()
     if other and not problem.low_memory:
         # these calls share the latest call's inputs, and so its guard bytes
         concurrent = tuple(
@@ -285,14 +304,21 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
         actions = (Action.AGAIN, Action.DOUBLE)[: 1 + (elements in DOUBLE)]
         steps = tuple(PlanStep(action, latest) for action in actions)
         rounds.append(Round(steps, RoundCondition.RIGHT))
-    if further:
-        # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
-        # in inference mode, so that every later backward would fail
-        steps = _sequential_steps(further, backward and not further.mode.forward_only)
+    for attempt in further:
+        steps = _sequential_steps(attempt, backward and not attempt.forward_only)
         rounds.append(
-            Round((*steps, PlanStep(Action.COMPARE, further)), RoundCondition.FORWARD_RIGHT)
+            Round((*steps, PlanStep(Action.COMPARE, attempt)), RoundCondition.FORWARD_RIGHT)
         )
     return Plan(first, latest, other, concurrent, sharing, tuple(rounds))
+
+
+def _change_text(problem: Problem, change: Change) -> str:
+    """Return the words for a call on changed inputs in a verdict's reason."""
+    if change is Change.REPLACED:
+        return "of a call on other inputs, at the addresses of freed ones"
+    changed = problem.changed(change)
+    same = " and ".join(sorted(changed.unchanged))
+    return f"of a call in {changed.case.dtype} on the same {same}"
 
 
 def _sequential_steps(attempt: Attempt, backward: bool) -> tuple[PlanStep, ...]:

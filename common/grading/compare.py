@@ -36,7 +36,7 @@ def compare(
     name: str,
     first: torch.Tensor,
     second: torch.Tensor,
-    again: torch.Tensor | None = None,
+    beside: bool = False,
 ) -> tuple[list[Finding], float | None]:
     """Compare one result of two runs with each other and with the oracle.
 
@@ -45,7 +45,7 @@ def compare(
         name: The result: `output`, or the argument whose gradient it is.
         first: The result of the first run.
         second: The result of the second run, on the same inputs.
-        again: The result of a run on `problem.other`, if there was one.
+        beside: Whether another call was live during the second run.
 
     Returns:
         The findings, and the error as a multiple of eager's error, if both errors are known.
@@ -53,19 +53,30 @@ def compare(
     truth, budget = problem.truth[name], problem.budgets[name]
     if not truth.numel():
         return [], None
-    inputs = "the same inputs" + (", the second beside another call" if again is not None else "")
+    inputs = "the same inputs" + ", the second beside another call" * beside
     findings = differing(name, first, second, inputs, problem.axes(name))
     if findings:
         findings += _from_poison(problem, name, first, second)
     wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
     if wrong:
         findings.append(_incorrect(problem, name, wrong))
-    elif again is not None and not problem.other.unchanged and _is_unchanged(first, again, truth):
-        reason = f"{label(name)} did not change when the inputs changed"
-        findings.append(Finding("TAMPERED", reason))
-    elif again is not None and not findings:
-        findings += wrong_values(problem.other, name, again, "of a call on other inputs")
     return findings, ratio
+
+
+def compare_other(
+    other: Problem, name: str, first: torch.Tensor, again: torch.Tensor
+) -> list[Finding]:
+    """Compare one right result of a run on the original inputs with that of a run on others.
+
+    Args:
+        other: The problem with the other inputs.
+        name: The result: `output`, or the argument whose gradient it is.
+        first: The result of the run on the original inputs.
+        again: The result of the run on the other inputs.
+    """
+    if not other.unchanged and _is_unchanged(first, again):
+        return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
+    return wrong_values(other, name, again, "of a call on other inputs")
 
 
 def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -> list[Finding]:
@@ -168,9 +179,9 @@ def _from_poison(
     return findings
 
 
-def _is_unchanged(first: torch.Tensor, again: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Return whether a result is the same on other inputs, although it must differ.
+def _is_unchanged(first: torch.Tensor, again: torch.Tensor) -> bool:
+    """Return whether a right result is the same on other inputs, although it must differ.
 
     Zeros may stay the same: for example, the gradient of weights that a mask leaves out.
     """
-    return torch.equal(integers(first), integers(again)) and int(truth.count_nonzero()) >= FEW
+    return torch.equal(integers(first), integers(again)) and int(first.count_nonzero()) >= FEW

@@ -12,7 +12,7 @@ import torch
 from common import wire
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
-from common.grading.problem import OUTPUT, Problem, call_tensors
+from common.grading.problem import OUTPUT, Change, Problem, call_tensors
 from common.grading.worker import Worker
 from common.spec import Direction, Op
 from common.wire import GARBAGE, Double, Reply, TensorSlot
@@ -118,19 +118,17 @@ class GuardedMemory:
     between attempts: `| guard | t | guard | freqs | guard | upstream | guard | output | ...`.
     """
 
-    def __init__(
-        self, arena: Arena, slots: Sequence[CallSlots], inputs: Mapping[str, torch.Tensor]
-    ) -> None:
-        """Locate the bands and gaps; `stage` fills them.
+    def __init__(self, arena: Arena, slots: Sequence[CallSlots]) -> None:
+        """Locate the bands; `stage` fills them.
 
         Args:
             arena: The memory.
             slots: The slots of each call, in the order of the memory.
-            inputs: The inputs by name, whose strides determine the gaps between their elements.
         """
         self.arena = arena
         self._bands = list(self._guard_bands(slots))
-        self._gaps = {name: gaps_of(tensor) for name, tensor in inputs.items()}
+        self._gaps: dict[tuple[str, torch.dtype], torch.Tensor | None] = {}
+        """The gaps between the elements of an input, by its name and dtype."""
         self._guard = 0
         self._staged: dict[TensorSlot, tuple[str, torch.Tensor]] = {}
 
@@ -150,7 +148,9 @@ class GuardedMemory:
         for _, band in self._bands:
             band.fill_(guard)
         for name, tensor in inputs.items():
-            staged, gaps = content(tensor), self._gaps[name]
+            if (name, tensor.dtype) not in self._gaps:
+                self._gaps[name, tensor.dtype] = gaps_of(tensor)
+            staged, gaps = content(tensor), self._gaps[name, tensor.dtype]
             staged = staged if gaps is None else staged.masked_fill(gaps, guard)
             self._staged[slots.inputs[name]] = name, staged
         for slot, (_, staged) in self._staged.items():
@@ -204,25 +204,46 @@ class Execution:
         self.problem, self.worker = problem, worker
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
-        inputs = call_tensors(problem.arguments, problem.grad_output)
-        results = result_slots(problem, problem.names)
         attempts = [attempt for group in plan.sharing for attempt in group]
         heads = [group[0] for group in plan.sharing for _ in group]
         # if memory is scarce, each attempt overwrites the results of the previous attempt
         arena, reserved = reserve(
             worker,
-            [inputs if attempt in heads else {} for attempt in attempts],
-            [results if attempt in heads or not problem.low_memory else {} for attempt in attempts],
+            [self._own_inputs(attempt, attempt in heads) for attempt in attempts],
+            [
+                result_slots(self._laid_out(attempt), problem.names)
+                if attempt in heads or not problem.low_memory
+                else {}
+                for attempt in attempts
+            ],
         )
-        self.memory = GuardedMemory(arena, reserved, inputs)
+        self.memory = GuardedMemory(arena, reserved)
         own = dict(zip(attempts, reserved, strict=True))
         self.slots = {
-            attempt: CallSlots(own[head].inputs, own[attempt].results or own[head].results)
+            attempt: CallSlots(
+                own[head].inputs | own[attempt].inputs, own[attempt].results or own[head].results
+            )
             for attempt, head in zip(attempts, heads, strict=True)
         }
 
-    def _problem(self, attempt: Attempt) -> Problem:
-        return self.problem.other if attempt.other else self.problem
+    def _laid_out(self, attempt: Attempt) -> Problem:
+        """Return a problem whose tensors have the attempt's shapes and dtypes.
+
+        Only another dtype needs other tensors, which are otherwise drawn once they are needed.
+        """
+        return self.problem_of(attempt) if attempt.change is Change.RETYPED else self.problem
+
+    def _own_inputs(self, attempt: Attempt, head: bool) -> dict[str, torch.Tensor]:
+        """Return the inputs in memory of the attempt's own; the others lie in its group's."""
+        problem = self._laid_out(attempt)
+        if not head and problem is self.problem:
+            return {}
+        inputs = call_tensors(problem.arguments, problem.grad_output)
+        return {name: tensor for name, tensor in inputs.items() if name not in problem.unchanged}
+
+    def problem_of(self, attempt: Attempt) -> Problem:
+        """Return the problem with the attempt's inputs."""
+        return self.problem.changed(attempt.change) if attempt.change else self.problem
 
     def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
         """Return the names of the results of a direction; a further mode may have fewer."""
@@ -231,12 +252,13 @@ class Execution:
         names = [name for name in self.problem.names if name != OUTPUT]
         if attempt is None:
             return names
-        mode = attempt.mode
-        return [] if mode.forward_only else [name for name in names if name in mode.differentiable]
+        if attempt.forward_only:
+            return []
+        return [name for name in names if name in attempt.mode.differentiable]
 
     def stage_inputs(self, attempt: Attempt) -> None:
         """Write the attempt's guard bytes, and its inputs as they were drawn."""
-        problem = self._problem(attempt)
+        problem = self.problem_of(attempt)
         tensors = call_tensors(problem.arguments, problem.grad_output)
         self.memory.stage(self.slots[attempt], tensors, attempt.guard)
         if self.problem.low_memory:
@@ -265,11 +287,15 @@ class Execution:
         return reply
 
     def _call(self, attempt: Attempt) -> wire.Arguments:
-        arguments, inputs = self._problem(attempt).arguments, self.slots[attempt].inputs
-        call = call_of(self.problem.op, arguments, inputs)
+        problem = self.problem_of(attempt)
+        call = call_of(problem.op, problem.arguments, self.slots[attempt].inputs)
         call.differentiable = list(attempt.mode.differentiable)
-        if attempt.other:
-            call.kept = sorted(self.problem.other.unchanged)
+        call.kept = sorted(problem.unchanged)
+        changed = [name for name in call.tensors if name not in problem.unchanged]
+        if attempt.change is Change.WRITTEN:
+            call.written = changed
+        elif attempt.change is Change.REPLACED:
+            call.freed = changed
         return call
 
     def backward(self, attempt: Attempt, double: Double = "") -> Reply:

@@ -18,7 +18,15 @@ import torch
 from common import wire
 from common.errors import Kind
 from common.grading.call_plan import Action, Attempt, Round, RoundCondition, plan_of
-from common.grading.compare import Finding, altered, compare, differing, label, wrong_values
+from common.grading.compare import (
+    Finding,
+    altered,
+    compare,
+    compare_other,
+    differing,
+    label,
+    wrong_values,
+)
 from common.grading.execution import Execution
 from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import NO_REPLY, Worker
@@ -159,7 +167,7 @@ class PlanRun:
             return False
         differentiable = output is not None and output.differentiable
         if not differentiable:
-            reason = f"{NO_GRAD_FN} {attempt.mode.text}"
+            reason = f"{NO_GRAD_FN} {attempt.text}"
             findings.append(
                 Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT
             )
@@ -243,9 +251,9 @@ class PlanRun:
         if (launches := launches_of(reply)) and not attempt.further:
             self._launches[direction].append(launches)
         results = _parse_results(reply, direction, self.execution.names(direction, attempt))
-        failure = _failure_finding(reply) if results is None else self._failure(results)
+        failure = _failure_finding(reply) if results is None else self._failure(results, attempt)
         if failure and attempt.further:
-            failure = failure._replace(reason=f"{failure.reason}, {attempt.mode.text}")
+            failure = failure._replace(reason=f"{failure.reason}, {attempt.text}")
         if failure:
             self._add(direction, failure, attempt)
             if forward and results is None and not attempt.further:
@@ -255,25 +263,26 @@ class PlanRun:
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
         """Add a failure to the findings, or only to the notes if a further mode is unsupported.
 
-        Coverage must not depend on the drawn mode. A thread pool that writes slices is not a fault
-        either, although it fails in inference mode.
+        Coverage must not depend on the drawn plan; other cases show that a dtype is unsupported. A
+        thread pool that writes slices is not a fault either, although it fails in inference mode.
         """
         noted = failure.verdict == "UNSUPPORTED" or failure.kind is Kind.INFERENCE_THREAD
-        if attempt.further and noted:
-            self.notes[direction].append(failure.reason)
-        else:
+        if not (attempt.further and noted):
             self.findings[direction].append(failure)
+        elif not attempt.change:
+            self.notes[direction].append(failure.reason)
 
-    def _failure(self, results: Described) -> Finding | None:
+    def _failure(self, results: Described, attempt: Attempt) -> Finding | None:
         """Return the first failure in the guard bytes, the inputs, or a result's shape or dtype."""
         if overrun := self.execution.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
         if changed := self.execution.memory.changed():
             return Finding("MUTATED_INPUT", f"{changed} changed")
+        problem = self.execution.problem_of(attempt)
         for name, result in results.items():
             if result is None:
                 return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
-            shape, dtype = list(self.problem.shapes[name]), self.problem.case.dtype
+            shape, dtype = list(problem.shapes[name]), problem.case.dtype
             if result.shape != shape:
                 reason = f"{label(name)} has shape {result.shape}, expected {shape}"
                 return Finding("INCORRECT_SHAPE", reason)
@@ -287,9 +296,6 @@ class PlanRun:
     def _compare(self, first: Attempt) -> None:
         """Compare the results of each direction in which every requested call has results."""
         plan, result = self.plan, self.execution.result
-        attempts = [
-            attempt for attempt in (first, plan.latest, plan.other) if attempt in self._requested
-        ]
         concurrent = [attempt for attempt in plan.concurrent if attempt in self._requested]
         for direction in self.directions:
             findings, answered = self.findings[direction], self.execution.answered[direction]
@@ -299,23 +305,27 @@ class PlanRun:
                 continue
             self._errors[direction] = []
             for name in self.execution.names(direction):
-                results = [result(name, attempt) for attempt in attempts if attempt]
-                new_findings, error = compare(self.problem, name, *results)
+                one, two = result(name, first), result(name, plan.latest)
+                new_findings, error = compare(self.problem, name, one, two, bool(plan.other))
+                if plan.other and not new_findings:
+                    other = self.execution.problem_of(plan.other)
+                    new_findings = compare_other(other, name, one, result(name, plan.other))
                 for attempt in concurrent:
                     if not new_findings:
-                        new_findings = differing(name, results[1], result(name, attempt), SAME)
+                        new_findings = differing(name, two, result(name, attempt), SAME)
                 findings += new_findings
                 self._errors[direction].append(error)
 
     def _compare_alone(self, attempt: Attempt) -> None:
-        """Compare the results of a further mode in each direction without findings."""
+        """Compare the results of a further call in each direction without findings."""
+        problem = self.execution.problem_of(attempt)
         for direction in self.directions:
             findings = self.findings[direction]
             if findings or attempt not in self.execution.answered[direction]:
                 continue
             for name in self.execution.names(direction, attempt):
                 result = self.execution.result(name, attempt)
-                findings += wrong_values(self.problem, name, result, attempt.mode.text)
+                findings += wrong_values(problem, name, result, attempt.text)
 
     def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the first call's results in host memory; no results if they are large."""

@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -23,12 +24,25 @@ from common.wire import OUTPUT as OUTPUT
 LOST, ROUNDED = 0.1, 8.0
 """The rms error of second derivatives that is no fault: the share of the truth's rms, or the
 multiple of eager's error. A term that autograd loses is larger."""
+LARGEST_HALF = 100.0
+"""The largest input of a case that may be drawn again in float16, so that no product overflows."""
 DRAWS_OF_FEW = 8
 """The number of draws for the budget of small tensors."""
 Drawn = tuple[dict[str, Any], torch.Tensor]
 """The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by name."""
+
+
+class Change(Enum):
+    """The difference between a call's inputs and those of an earlier call; the value names it."""
+
+    WRITTEN = "other inputs"
+    """Other values are written into the earlier tensors, except into some that stay unchanged."""
+    REPLACED = "replacement"
+    """The earlier tensors are freed, and tensors with other values lie at their addresses."""
+    RETYPED = "another dtype"
+    """The tensors without a gradient are the same, the others have a more precise dtype."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +80,8 @@ class Problem:
     low_memory: bool = False
     """Whether the truth and the results are in host memory, since GPU memory is scarce."""
     unchanged: frozenset[str] = frozenset()
-    """The names of the inputs that `other` has copied from the original problem."""
+    """The names of the inputs that `changed` has copied from the original problem."""
+    _changed: dict[Change, Problem] = field(default_factory=dict, init=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     """Threads compute the truth and draw other inputs only once."""
 
@@ -86,15 +101,25 @@ class Problem:
     def _solved(self) -> Solved:
         return self.solve()
 
-    @property
-    def other(self) -> Problem:
-        """Return the same case with other inputs, which are drawn once for all workers.
+    def changed(self, change: Change) -> Problem:
+        """Return the problem with changed inputs, which are drawn once for all workers.
 
-        Some tensors stay unchanged, to expose a solution that caches results under one of its
-        inputs. The budgets are at least this problem's, since eager may be lucky on few elements.
+        Only a problem with `WRITTEN` inputs has gradients.
         """
         with self._lock:
-            return self._redrawn
+            if change not in self._changed:
+                self._changed[change] = self._redrawn(change)
+            return self._changed[change]
+
+    def allows(self, change: Change) -> bool:
+        """Return whether the inputs can change like this.
+
+        If the elements of an input are gigabytes apart, none can. A dtype changes only from a half
+        type, whose rounded tables are wrong in float32.
+        """
+        if change is Change.RETYPED and (self.case.dtype == "float32" or not self._constant):
+            return False
+        return not self.far
 
     @property
     def seed(self) -> int:
@@ -136,22 +161,36 @@ class Problem:
         tensors = call_tensors(self.arguments, self.grad_output).values()
         return any(map(is_far, tensors))
 
-    @cached_property
-    def _redrawn(self) -> Problem:
-        draws = Draws(self.draws.number(self.op.name, self.case.name, "other inputs"))
+    def _redrawn(self, change: Change) -> Problem:
+        """Draw the problem with changed inputs.
+
+        Some written tensors stay unchanged, to expose a solution that caches results under one of
+        its inputs. In the same dtype the budgets are at least this problem's, since eager may be
+        lucky on few elements.
+        """
+        draws = Draws(self.draws.number(self.op.name, self.case.name, change.value))
         dice = draws.dice("which")
-        case, unchanged = self.case.varied(dice), _unchanged_inputs(self.arguments, dice)
+        gradients = change is Change.WRITTEN and "backward" in self.case.directions
+        case, unchanged = self.case.varied(dice), frozenset[str]()
+        if change is Change.WRITTEN:
+            unchanged = _unchanged_inputs(self.arguments, dice)
+        elif change is Change.RETYPED:
+            dtype = dice.choice(self._finer_dtypes)
+            case, unchanged = replace(self.case, dtype=dtype), self._constant
         seed = draws.number(self.op.name, case.name, "inputs")
-        arguments, grad_output = draw(self.op, case, seed, self.device)
-        arguments |= {name: self.arguments[name] for name in unchanged}
+        drawn = draw(self.op, case, seed, self.device)
+        drawn[0].update({name: self.arguments[name] for name in unchanged})
 
         # `solve` must not hold this problem, whose memory is freed with its last reference
-        op, low_memory, original = self.op, self.low_memory, self._solved[1]
-        drawn = arguments, grad_output
+        op, low_memory = self.op, self.low_memory
+        if change is Change.RETYPED:
+            solve = _solver(op, case, drawn, seed, gradients, low_memory)
+        else:
+            original = self._solved[1]
 
-        def solve() -> Solved:
-            truth, budgets = _truth_and_budgets(op, case, *drawn, low_memory)
-            return truth, _larger_budgets(budgets, original)
+            def solve() -> Solved:
+                truth, budgets = _truth_and_budgets(op, case, *drawn, gradients, low_memory)
+                return truth, _larger_budgets(budgets, original)
 
         return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged)
 
@@ -163,6 +202,18 @@ class Problem:
             oracle.second_derivatives(*drawn),
         )
         return {name: SecondDerivative(truth[name], eager[name]) for name in truth}
+    @property
+    def _constant(self) -> frozenset[str]:
+        """The names of the tensors that take no gradient."""
+        tensors = {name for name, v in self.arguments.items() if isinstance(v, torch.Tensor)}
+        return frozenset(tensors.difference(self.op.differentiable))
+
+    @property
+    def _finer_dtypes(self) -> list[str]:
+        """The more precise dtypes in which the case can be drawn."""
+        inputs = [self.arguments[name] for name in self.op.differentiable]
+        small = all(bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs)
+        return ["float16", "float32"] if self.case.dtype == "bfloat16" and small else ["float32"]
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the axes of the result `name`."""
@@ -201,20 +252,28 @@ def make_problem(
     """
     seed = draws.number(op.name, case.name, "inputs")
     drawn = draw(op, case, seed, device)
-
-    def solve() -> Solved:
-        truth, budgets = _truth_and_budgets(op, case, *drawn, low_memory)
-        if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
-            for offset in range(1, DRAWS_OF_FEW):
-                redrawn = draw(op, case, seed + offset, device)
-                _, others = _truth_and_budgets(op, case, *redrawn, low_memory)
-                budgets = _larger_budgets(budgets, others)
-        return truth, budgets
-
+    solve = _solver(op, case, drawn, seed, "backward" in case.directions, low_memory)
     problem = Problem(op, case, device, *drawn, solve, draws, low_memory)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
     return problem
+
+
+def _solver(
+    op: Op[Any], case: Case, drawn: Drawn, seed: int, gradients: bool, low_memory: bool
+) -> Callable[[], Solved]:
+    """Return a function that computes the truth, and the budgets by further draws if needed."""
+
+    def solve() -> Solved:
+        truth, budgets = _truth_and_budgets(op, case, *drawn, gradients, low_memory)
+        if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
+            for offset in range(1, DRAWS_OF_FEW):
+                redrawn = draw(op, case, seed + offset, drawn[1].device.type)
+                _, others = _truth_and_budgets(op, case, *redrawn, gradients, low_memory)
+                budgets = _larger_budgets(budgets, others)
+        return truth, budgets
+
+    return solve
 
 
 def _unchanged_inputs(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
@@ -232,10 +291,14 @@ def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[s
 
 
 def _truth_and_budgets(
-    op: Op[Any], case: Case, arguments: dict[str, Any], grad_output: torch.Tensor, low_memory: bool
+    op: Op[Any],
+    case: Case,
+    arguments: dict[str, Any],
+    grad_output: torch.Tensor,
+    gradients: bool,
+    low_memory: bool,
 ) -> Solved:
     """Return the oracle's results for one draw, and eager's error on each result."""
-    gradients = "backward" in case.directions
     truth = oracle.truth(op, arguments, grad_output, gradients)
     if low_memory:
         truth = {name: tensor.cpu() for name, tensor in truth.items()}

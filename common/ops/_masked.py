@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -79,6 +80,15 @@ class MaskedCase(Case):
     def track_of(self, direction: Direction) -> str:
         """Return `forward` or, for backward, `training`."""
         return "forward" if direction == "forward" else "training"
+
+    def varied(self, dice: random.Random) -> MaskedCase:
+        """Return the case with the opposite mask if all tokens are of one kind.
+
+        A mask that must not select infinite weights stays as it is.
+        """
+        opposite: dict[Mask, Mask] = {"all": "none", "none": "all"}
+        mask = self.mask if self.values == "infinite" else opposite.get(self.mask, self.mask)
+        return dataclasses.replace(self, mask=mask)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +25,8 @@ from common.wire import Arguments, Reply, TensorSlot, Ticket
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op that can be imported, loaded before any solution, which could replace an op's module."""
 
+MOST_SHELLS = 4096
+"""The most tensors that are made to find one at the address of a freed tensor's object."""
 RENEWALS = 1 << 20
 """The versions reserved for a timed input, whose version increases with each change in place."""
 
@@ -63,8 +65,8 @@ class Session:
         """The clock of forward under False, and of forward with backward under True."""
         self.probes: Probes | None = None
         self._version = 0
-        self._versions: dict[str, int] = {}
-        """The versions of the latest call's tensors, by name."""
+        self._bound: dict[str, torch.Tensor] = {}
+        """The tensors of the latest call, by name."""
 
     def load(self, path: str, op: str, memory: int | None = None) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises.
@@ -94,7 +96,7 @@ class Session:
 
         Return whether the shared memory is unmapped.
         """
-        self.calls, self.clocks = {}, {}
+        self.calls, self.clocks, self._bound = {}, {}, {}
         is_mapped = None
         if self.arena:
             is_mapped = self.arena.mapping()
@@ -105,18 +107,19 @@ class Session:
             torch.cuda.empty_cache()
         return not (is_mapped and is_mapped())
 
-    def tensor(self, slot: TensorSlot, version: int | None = None) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor, by default with a new version.
+    def tensor(self, slot: TensorSlot) -> torch.Tensor:
+        """Return the slot of shared memory as a tensor with a new version.
 
         The harness may have changed the memory. A solution that caches values derived from an
         argument under `(data_ptr(), _version)` must not find values of an earlier content.
         """
         assert self.arena is not None
-        tensor = self.arena.tensor(slot)
+        return self._renewed(self.arena.tensor(slot).detach())
+
+    def _renewed(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the tensor with a new version."""
         self._version += 1
-        version = self._version if version is None else version
-        torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-        return tensor
+        return _with_version(tensor, self._version)
 
     def elements(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
@@ -126,20 +129,51 @@ class Session:
     def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
         """Return a call's tensors by name, and its options.
 
-        A differentiable argument is a leaf that requires a gradient. An option may be a tensor. A
-        tensor that the call lists as `kept` has the same version as in the previous call.
+        A differentiable argument is a leaf that requires a gradient. An option may be a tensor. The
+        tensors are new, except those that the call lists as `kept`, `written` or `freed`. In a
+        process that has not answered the previous call, all are new.
 
         Raises:
             Refused: UNSUPPORTED, if the function does not take an option of the call.
         """
         assert self.function is not None
-        kept = {name: self._versions.get(name) for name in call.kept}
-        tensors = {name: self.tensor(slot, kept.get(name)) for name, slot in call.tensors.items()}
-        self._versions = {name: tensor._version for name, tensor in tensors.items()}
-        for name in call.differentiable:
-            tensors[name] = tensors[name].detach().requires_grad_()
-        optional = {name: tensors.pop(name) for name in call.optional}
-        return tensors, contract.named_options(self.function, {**call.options, **optional})
+        earlier, self._bound = self._bound, {}
+        tensors = {name: earlier[name] for name in (*call.kept, *call.written) if name in earlier}
+        for name in tensors.keys() & set(call.written):
+            self._renewed(tensors[name])
+        freed = {name: earlier[name] for name in call.freed if name in earlier}
+        earlier.clear()
+        tensors |= self._in_place_of(freed, call.tensors)
+        for name, slot in call.tensors.items():
+            self._bound[name] = tensors[name] if name in tensors else self.tensor(slot)
+            self._bound[name].requires_grad_(name in call.differentiable)
+        inputs = dict(self._bound)
+        optional = {name: inputs.pop(name) for name in call.optional}
+        return inputs, contract.named_options(self.function, {**call.options, **optional})
+
+    def _in_place_of(
+        self, freed: dict[str, torch.Tensor], slots: Mapping[str, TensorSlot]
+    ) -> dict[str, torch.Tensor]:
+        """Free tensors; return tensors that take over their addresses, ids and versions.
+
+        Thus a tensor that is freed may be followed by the next one that is allocated. The memory of
+        a tensor that the solution still holds is not allocated again: in its place comes a tensor
+        with a new id and a new version.
+        """
+        assert self.arena is not None
+        ids = {id(tensor): name for name, tensor in freed.items()}
+        versions = {name: tensor._version for name, tensor in freed.items()}
+        alive = self.arena.still_used(freed)
+        shells = _shells({key: name for key, name in ids.items() if name not in alive})
+        for name, version in versions.items():
+            tensor = self.tensor(slots[name])
+            if name in shells:
+                shells[name].data = tensor
+            else:
+                shells[name] = tensor
+            if name not in alive:
+                _with_version(shells[name], version)
+        return shells
 
     def prepared(
         self,
@@ -155,6 +189,7 @@ class Session:
         """
         self.calls = {}
         inputs, options = self.bind(call)
+        self._bound = {}
         self._version += RENEWALS
         wanted = [inputs[name] for name in call.differentiable]
         grad_output = self.tensor(call.grad_output)
@@ -178,6 +213,25 @@ class Session:
         check_class(output)
         if output.numel() and self.arena.holds(output):
             raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")
+
+
+def _with_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
+    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
+    return tensor
+
+
+def _shells(names: Mapping[int, str]) -> dict[str, torch.Tensor]:
+    """Return new empty tensors with these ids, by name; Python soon uses a freed id again."""
+    shells: dict[str, torch.Tensor] = {}
+    others: list[torch.Tensor] = []
+    device = "cuda" if backend.ON_GPU else "cpu"
+    while len(shells) < len(names) and len(others) < MOST_SHELLS:
+        shell = torch.empty(0, dtype=torch.float32, device=device)
+        if id(shell) in names:
+            shells[names[id(shell)]] = shell
+        else:
+            others.append(shell)
+    return shells
 
 
 def check_class(result: torch.Tensor) -> None:

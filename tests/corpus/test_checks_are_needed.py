@@ -12,6 +12,7 @@ import pytest
 
 from common import ops, solutions
 from common.grading import call_plan, compare, execution, grade, problem, worker
+from common.grading.problem import Change
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
@@ -36,7 +37,7 @@ def one_by_one(attempts, order):
 
 
 def without_other_inputs(problem, solution):
-    return dataclasses.replace(CHOOSE(problem, solution), other=False)
+    return dataclasses.replace(CHOOSE(problem, solution), change=None)
 
 
 def in_shared_memory(several, name, attempt):
@@ -161,6 +162,12 @@ FOUND_OUTSIDE = {
     ),
 }
 """A check of the harness's: where it is, what stands in its place, and the kernel."""
+NEEDED_CHANGES = {
+    Change.WRITTEN: "written_over",
+    Change.REPLACED: "freed_and_allocated_again",
+    Change.RETYPED: "cosines_in_the_first_dtype",
+}
+"""A change of inputs, and the kernel that it alone finds."""
 EVERY_MODE = 5
 NEEDED = ("7x130-float32", "37x6-bfloat16-sparse-upstream=strided")
 FOUND_IN_TIME = {
@@ -208,7 +215,7 @@ def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
 @pytest.fixture(scope="module", autouse=True)
 def every_case_is_asked_further():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(call_plan, "OTHER_EVERY", 1)
+        patch.setattr(call_plan, "CHANGES", (Change.WRITTEN,))
         patch.setattr(call_plan, "MODE_EVERY", 1)
         yield
 
@@ -253,6 +260,16 @@ def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
     assert not missed(honest, verdicts(sweep, [honest])[honest])
     monkeypatch.setattr(*check)
     assert missed(mutant, verdicts(sweep, [mutant])[mutant])
+
+
+@pytest.mark.parametrize("change", NEEDED_CHANGES)
+def test_a_change_of_inputs_is_needed(change, sweep, tmp_path, monkeypatch):
+    others = [each for each in Change if each is not change]
+    for changes, folder in (([change], "with"), (others, "without")):
+        monkeypatch.setattr(call_plan, "CHANGES", tuple(changes))
+        kernel = copy(NEEDED_CHANGES[change], tmp_path / folder)
+        found = verdicts(sweep, [kernel])[kernel]["forward"]
+        assert ("INCORRECT_NUMERICAL" in found) == (folder == "with"), found
 
 
 @pytest.mark.parametrize("mutation", FOUND_IN_TIME)

@@ -14,6 +14,7 @@ from common.draws import Draws
 from common.grading import grade as grading
 from common.grading import problem
 from common.grading.call_plan import modes, plan_of
+from common.grading.problem import Change
 from common.spec import DIRECTIONS
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
@@ -166,6 +167,67 @@ def test_what_is_kept_under_one_input_must_fit_the_others(verdicts, monkeypatch,
     )
     monkeypatch.setattr(problem, "_unchanged_inputs", lambda arguments, dice: frozenset(unchanged))
     assert verdicts(source, interleaved=True)["forward"].verdict == wanted
+
+
+# --- changed inputs -------------------------------------------------------------------------------
+
+RECORDS = """
+import torch
+
+calls, held = [], []
+
+def facts(tensor):
+    return id(tensor), tensor.data_ptr(), tensor._version
+
+def masked_linear(x, w_v, w_t, mask):
+    named = {{"x": x, "w_v": w_v, "mask": mask}}
+    calls.append({{name: facts(tensor) for name, tensor in named.items()}})
+    values.append([tensor.tolist() for tensor in (x, w_v, w_t)])
+    if len(calls) == {count}:
+        before, now = calls[-2:]
+        assert {promise}
+        assert values[-1] != values[-2]
+        assert {held!r} or now["mask"][:2] == before["mask"][:2]
+        print("asked", file=open(__file__ + ".asked", "w"))
+    held.append({held})
+    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+
+values = []
+"""
+SMALL_HALF = "19x24x40-bfloat16-span"
+NEW = "now['mask'][0] != before['mask'][0] and now['mask'][2] > before['mask'][2]"
+
+
+@pytest.mark.parametrize(
+    ("change", "held", "promise"),
+    [
+        (Change.REPLACED, "0", "now == before"),
+        (Change.REPLACED, "mask", NEW),
+        (Change.REPLACED, "mask.detach()", "now['mask'][2] > before['mask'][2]"),
+        (Change.REPLACED, "mask[1:]", NEW),
+        (Change.RETYPED, "0", "now['mask'] == before['mask'] and x.dtype != torch.bfloat16"),
+        (Change.WRITTEN, "0", "now['mask'][2] > before['mask'][2]"),
+    ],
+)
+def test_tensors_change_as_in_a_users_process(verdicts, tmp_path, change, held, promise):
+    """Ids, addresses and versions come again where a tensor is freed, not where it is held."""
+    written = change is Change.WRITTEN
+    count = 2 if written else 3
+    source = RECORDS.format(count=count, promise=promise, held=held)
+    found = verdicts(source, SMALL_HALF, interleaved=written, change=change)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert [*tmp_path.glob("*/*.asked")], "the last call was not made"
+
+
+@pytest.mark.parametrize("change", [Change.REPLACED, Change.RETYPED])
+def test_what_a_changed_call_lacks_is_no_fault(verdicts, change):
+    """Coverage must not depend on the draw."""
+    source = "calls = []\n" + SAVES.format(
+        **AS_IT_IS | {"first": "calls.append(x)\n    if len(calls) == 3: raise NotImplementedError"}
+    )
+    found = verdicts(source, SMALL_HALF, change=change)
+    assert [v.verdict for v in found.values()] == ["PASSED", "PASSED"], found
+    assert not found["forward"].notes
 
 
 # --- programs that conflict -----------------------------------------------------------------------
@@ -348,6 +410,17 @@ def test_an_empty_part_is_named():
                 "if forward is right and backward ended no process:"
                 " forward of further; comparison of further",
                 "further: under torch.no_grad()",
+            ],
+        ),
+        (
+            {"change": Change.REPLACED},
+            [
+                "forward of first; backward of first",
+                "if forward answered: forward of latest; backward of latest",
+                "comparison of first",
+                "if forward is right and backward ended no process:"
+                " forward of replacement; comparison of replacement",
+                "replacement: of a call on other inputs, at the addresses of freed ones",
             ],
         ),
     ],

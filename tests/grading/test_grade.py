@@ -257,7 +257,7 @@ def test_a_twin_keeps_its_verdicts_apart_from_the_board_case():
 )
 def test_what_stayed_the_same_is_no_proof_where_it_is_little_or_zero(truth, again, stayed):
     first, again = torch.tensor(truth), torch.tensor(again)
-    assert _is_unchanged(first, again, first.double()) == stayed
+    assert _is_unchanged(first, again) == stayed
 
 
 # --- the programs of a failure --------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading import oracle, problem
-from common.grading.problem import OUTPUT, Problem, make_problem
+from common.grading.problem import OUTPUT, Change, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
 from tests.support.workers import written
@@ -100,7 +100,7 @@ def test_threads_that_ask_at_once_have_it_computed_and_drawn_once(solved):
 
     def ask():
         begun.wait()
-        found.append((id(made.truth), id(made.other)))
+        found.append((id(made.truth), id(made.changed(Change.WRITTEN))))
 
     threads = [threading.Thread(target=ask) for _ in range(8)]
     for thread in threads:

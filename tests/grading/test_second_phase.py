@@ -11,8 +11,9 @@ import torch
 from common import draws, ops
 from common.grading import call_plan
 from common.grading import sweep as sweeps
-from common.grading.call_plan import OTHER_EVERY
+from common.grading.call_plan import CHANGES
 from common.grading.memory import MemoryBudget
+from common.grading.problem import Change
 from common.grading.sweep import CRASH_LIMIT, Graded, Sweep, TooLarge
 from common.verdicts import ISOLATED_TOO
 from tests.support import workers
@@ -159,20 +160,20 @@ def test_the_second_try_asks_for_no_less(failing, monkeypatch):
     def chosen(problem, solution):
         choices = choose(problem, solution)
         if solution.handle == "failing":
-            asked.append(choices.other)
+            asked.append(choices.change)
         return choices
 
     seed = next(
         seed
         for seed in range(99)
         if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].kind),)).dealt(
-            OTHER_EVERY, PLAIN[0].name, "failing/rotate_half", "other inputs"
+            len(CHANGES), PLAIN[0].name, "failing/rotate_half", "other inputs"
         )
     )
     monkeypatch.setattr(call_plan, "choose", chosen)
     monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: seed))
     found, ends = failing("torch.equal(x, seen[0]) or end()", 1)
-    assert asked == [True, True]
+    assert asked == [Change.WRITTEN] * 2
     assert told(found) == {("CRASHED", KILLED)} and ends == "xX"
 
 

@@ -27,6 +27,7 @@ CALLS = (
     r"torch\.(no_grad|inference_mode)\(\)",
     r"where only [\w, ]+ takes? a gradient",
     r"of a call on other inputs",
+    r"of a call in \w+ on the same",
     r"of one call changed when the next was made",
 )
 RESULTS = (

@@ -15,7 +15,7 @@ from common import ops, wire
 from common.arena import end_of, lay_out
 from common.grading.call_plan import PlanChoices, modes
 from common.grading.fork_server import ForkServer
-from common.grading.problem import Problem
+from common.grading.problem import Change, Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
 from common.solutions import Solution
@@ -66,6 +66,7 @@ def chosen(
     concurrent: int = 3,
     dice: Any = None,
     keeps_graph: bool = False,
+    change: Change | None = None,
 ) -> Callable[..., PlanChoices]:
     """Return a function in the place of `plan.choose`: a test makes the choices.
 
@@ -75,12 +76,15 @@ def chosen(
         concurrent: The calls beside the latest.
         dice: Shuffles the backwards.
         keeps_graph: Whether a second and a double backward follow.
+        change: The change of one more call, where no two live at the same time.
     """
 
     def choose(problem: Problem, solution: Solution) -> PlanChoices:
         several = modes(problem.op, problem.device)
         further = None if mode is None else several[mode]
-        return PlanChoices(interleaved, further, concurrent, dice or random.Random(0), keeps_graph)
+        changed = Change.WRITTEN if interleaved else change
+        dealt = changed, further, concurrent, dice or random.Random(0)
+        return PlanChoices(*dealt, keeps_graph)
 
     return choose
 
