@@ -64,7 +64,7 @@ def compare(
 
 
 def compare_other(
-    other: Problem, name: str, first: torch.Tensor, again: torch.Tensor
+    other: Problem, name: str, first: torch.Tensor, again: torch.Tensor, call: str
 ) -> list[Finding]:
     """Compare one right result of a run on the original inputs with that of a run on others.
 
@@ -73,10 +73,11 @@ def compare_other(
         name: The result: `output`, or the argument whose gradient it is.
         first: The result of the run on the original inputs.
         again: The result of the run on the other inputs.
+        call: The second run in words, for the reason.
     """
     if not other.unchanged and _is_unchanged(first, again):
         return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
-    return wrong_values(other, name, again, "of a call on other inputs")
+    return wrong_values(other, name, again, call)
 
 
 def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -> list[Finding]:

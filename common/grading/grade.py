@@ -43,6 +43,7 @@ LONGEST_REPEATS = 5.0
 FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
+OTHER = "of a call on other inputs"
 NO_GRAD_FN = "the output has no grad_fn"
 NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
 NO_KERNEL = "no Triton kernel was launched, torch answered"
@@ -309,7 +310,8 @@ class PlanRun:
                 new_findings, error = compare(self.problem, name, one, two, bool(plan.other))
                 if plan.other and not new_findings:
                     other = self.execution.problem_of(plan.other)
-                    new_findings = compare_other(other, name, one, result(name, plan.other))
+                    again = result(name, plan.other)
+                    new_findings = compare_other(other, name, one, again, OTHER)
                 for attempt in concurrent:
                     if not new_findings:
                         new_findings = differing(name, two, result(name, attempt), SAME)
@@ -325,7 +327,11 @@ class PlanRun:
                 continue
             for name in self.execution.names(direction, attempt):
                 result = self.execution.result(name, attempt)
-                findings += wrong_values(problem, name, result, attempt.text)
+                if attempt.change:
+                    first = self.execution.result(name, self.plan.first)
+                    findings += compare_other(problem, name, first, result, attempt.text)
+                else:
+                    findings += wrong_values(problem, name, result, attempt.text)
 
     def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the first call's results in host memory; no results if they are large."""
