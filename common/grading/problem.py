@@ -202,6 +202,7 @@ class Problem:
             oracle.second_derivatives(*drawn),
         )
         return {name: SecondDerivative(truth[name], eager[name]) for name in truth}
+
     @property
     def _constant(self) -> frozenset[str]:
         """The names of the tensors that take no gradient."""
