@@ -62,6 +62,7 @@ def install(wanted: ForkRequest) -> None:
         patches.install()
     elif TARGET and TARGET != ALL_TARGETS:
         target.stop_at_llvm()
+        target.lift_addresses()
         for launcher in (JITFunction, Autotuner):
             launcher.run = LOG.watched(launcher.run)
     keep_settings(KEPT if TARGET else KEPT[:1])

@@ -172,6 +172,24 @@ def fault(faults):
     return compile
 
 
+BELOW = """
+import mmap
+MAP_32BIT = 0x40
+below = mmap.mmap(-1, 1 << 16, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_32BIT)
+
+def low(x):
+    return torch.frombuffer(below, dtype=x.dtype, count=x.numel()).view(x.shape)
+"""
+
+
+def test_an_address_below_four_gigabytes_is_passed_as_a_gpus_address_is(fault):
+    """Where Python is not position-independent, malloc's memory lies there."""
+    lines = "tl.store(y.to(tl.pointer_type(tl.float32)) + tl.arange(0, BLOCK), tl.load(x))"
+    source = LAUNCHED.format(decorators=BELOW, lines=lines, rest=", 64")
+    assert fault(source=source.replace("(x, y, 64)", "(x, low(x).data_ptr(), 64)")) is None
+    assert "does not compile" in fault(source=source.replace("(x, y, 64)", "(x, 1 << 20, 64)"))
+
+
 HELPER = """
 @triton.jit{decorator}
 def helper(value, BLOCK: tl.constexpr):

@@ -291,6 +291,20 @@ def stop_at_llvm() -> None:
     knobs.compilation.store_binary_only = True
 
 
+HIGH = 1 << 46
+"""A bit of every address of a GPU's memory, and of a position-independent program's heap."""
+
+
+def lift_addresses() -> None:
+    """Let `data_ptr` return an address such as a GPU's, which Triton passes as int64.
+
+    The heap of a Python that is not position-independent, such as Ubuntu's, lies below 4 GiB; an
+    address there would be an int32, which no kernel can make a pointer of. No kernel runs here.
+    """
+    address = torch.Tensor.data_ptr
+    torch.Tensor.data_ptr = lambda tensor: address(tensor) and address(tensor) | HIGH
+
+
 def _hook(backend: Any = None, stages: Stages | None = None, options: Any = None, *_: Any) -> Any:
     """Change the stages of one compilation; if called without stages, return their cache key."""
     if stages is None:
