@@ -59,10 +59,16 @@ class Draws:
         only some kinds. For a case outside the deck the number depends only on the seed and the
         arguments.
         """
-        positions = self._positions(key)
-        if case not in positions:
+        if case not in self._positions(key):
             return self.number(case, *key) % among
-        return (self.number(*key, "start", self.deck[0][0]) + positions[case]) % among
+        return (self.number(*key, "start", self.deck[0][0]) + self.position(case, *key)) % among
+
+    def position(self, case: str, *key: str) -> int:
+        """Return the case's position in the deck, shuffled within each kind for this key.
+
+        For a case outside the deck the position depends only on the seed and the arguments.
+        """
+        return self._positions(key).get(case, self.number(case, *key))
 
     def _positions(self, key: tuple[str, ...]) -> dict[str, int]:
         """Return the position of each case in the deck, shuffled within its kind for this key."""

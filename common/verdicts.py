@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from common.errors import Kind
 from common.spec import Direction
+from common.wire import Autotuned
 
 if TYPE_CHECKING:
     import torch
@@ -81,6 +84,21 @@ class Picture:
     """The names of the other dimensions, over which a cell sums."""
 
 
+def in_words(configurations: Mapping[str, Autotuned]) -> str:
+    """Return words such as `_kernel with BLOCK=64, after 2 launches by its tuner`; "" for none."""
+    return "; ".join(
+        f"{kernel} with {' or '.join(map(text_of, tuned.values))}"
+        + f", after {tuned.launches} launch{'es' * (tuned.launches > 1)} by its tuner"
+        * bool(tuned.launches)
+        for kernel, tuned in configurations.items()
+    )
+
+
+def text_of(values: Mapping[str, Any]) -> str:
+    """Return a configuration in words, such as `BLOCK=64 num_warps=4`."""
+    return " ".join(f"{name}={value}" for name, value in values.items())
+
+
 @dataclass(frozen=True)
 class Verdict:
     """The verdict of one solution on one direction of one case."""
@@ -96,6 +114,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     """Lines that do not affect the verdict, such as an unsupported further mode."""
     kind: Kind = field(default=Kind.NONE, repr=False)
+    configurations: Mapping[str, Autotuned] = field(default_factory=dict, compare=False)
+    """The configurations in which autotuned kernels ran without a GPU, by kernel."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, if some but not all are wrong."""
     plan: str = field(default="", repr=False, compare=False)
@@ -107,7 +127,13 @@ class Verdict:
     def json(self) -> dict[str, Any]:
         """The verdict as JSON data, without the fields that only the harness and terminal use."""
         internal = {"kind", "picture", "plan", "results"}
-        return {name: value for name, value in vars(self).items() if name not in internal}
+        data = {name: value for name, value in vars(self).items() if name not in internal}
+        return data | {"configurations": msgspec.to_builtins(self.configurations)}
+
+    @property
+    def tuned(self) -> str:
+        """The configurations in words; see `in_words`."""
+        return in_words(self.configurations)
 
     @property
     def ran_out(self) -> bool:

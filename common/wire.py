@@ -84,6 +84,32 @@ class TensorSlot(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     offset: int = 0
 
 
+class ConfigurationDraw(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The draw of one case for the configurations of autotuned kernels."""
+
+    seed: int
+    """The seed of the run for the solution."""
+    position: int | None
+    """The case's position among the cases of the run; None for the first configuration."""
+    launches: int = 0
+    """The launches with which a tuner tries a kernel before the launch that counts."""
+
+
+UNDRAWN = ConfigurationDraw(0, None)
+"""The draw by which an autotuned kernel takes its first configuration after pruning."""
+
+
+class Autotuned(Struct):
+    """The configurations in which an autotuned kernel ran, in the reply to a call."""
+
+    count: int
+    """The number of all configurations."""
+    launches: int
+    """The launches by the tuner before the launch that counts."""
+    values: list[dict[str, bool | int | float | str]]
+    """The configurations that ran: the parameters that are not the same in all."""
+
+
 class Arguments(Struct):
     """The arguments of a call, with the slots of its tensors."""
 
@@ -173,6 +199,7 @@ class Forward(Request, tag="forward"):
     attempt: str = ""
     alive: list[str] = []
     setting: str = ""
+    configurations: ConfigurationDraw | None = None
 
 
 class Backward(Request, tag="backward"):
@@ -199,6 +226,7 @@ class Conflicts(Request, tag="conflicts"):
     call: Arguments
     grad_output: TensorSlot
     names: list[str]
+    configurations: ConfigurationDraw | None = None
 
 
 class BeginTiming(Request, tag="begin_timing"):

@@ -127,5 +127,6 @@ def _line(verdicts: Sequence[Verdict]) -> str:
     for verdict in verdicts:
         error = "" if verdict.error is None else f" {verdict.error:.2f}"
         words.append(f"{verdict.verdict}{error}")
-    reasons = dict.fromkeys(verdict.reason for verdict in verdicts if verdict.reason)
-    return "  ".join([*words, *reasons])
+    failures = [verdict.tuned for verdict in verdicts if not verdict.fine]
+    reasons = [verdict.reason for verdict in verdicts]
+    return "  ".join([*words, *filter(None, dict.fromkeys(reasons + failures))])

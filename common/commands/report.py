@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,22 @@ from rich.text import Text
 from common import paths
 from common.board import terminal
 from common.errors import Kind
-from common.grading.failing_condition import failing_condition
+from common.grading.failing_condition import CHANCE, failing_condition
 from common.printable import printable, wrapped
 from common.records.lines import kinds
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict
+from common.verdicts import (
+    BEFORE_LAUNCH,
+    ENDED,
+    RIGHT,
+    SOME,
+    WRONG,
+    Picture,
+    Verdict,
+    text_of,
+)
+from common.wire import Autotuned
 
 SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""
@@ -32,6 +43,11 @@ STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
 MARGIN = 4 * " "
 TICKS = 8
 """The columns between two indices in a picture's heading."""
+AFTER_LAUNCHES = (
+    "wrong only after an autotuner has launched {} on the same arguments, as on a GPU: list what a "
+    "launch adds to in reset_to_zero, what it overwrites in restore_value"
+)
+"""The line for failures that a tuner's launches cause."""
 FEW = 0.1
 """The share of answered cases below which a line reports the coverage."""
 
@@ -109,10 +125,23 @@ class Group:
     @property
     def condition(self) -> str:
         """The property that separates the failures from the passes; "" without such a property."""
-        passing = [answer for answer in self.everyone if self._verdict(answer) == "PASSED"]
         failing, passed = ([self._facts(answer) for answer in answers if not answer.empty]
-                           for answers in (self.failing, passing))  # fmt: skip
+                           for answers in (self.failing, self._passing))  # fmt: skip
         return failing_condition(failing, passed)
+
+    @property
+    def after_launches(self) -> str:
+        """The kernels if failures come only after launches by an autotuner; "" otherwise.
+
+        As for `condition`, chance would give the same in fewer than one run of a thousand.
+        """
+        tuned = [self._tuned(answer) for answer in (*self.failing, *self._passing)]
+        launched = [any(each.launches for each in kernels.values()) for kernels in tuned]
+        fails, count = len(self.failing), sum(launched)
+        chance = math.comb(count, fails) / math.comb(len(tuned), fails)
+        if not all(launched[:fails]) or chance > CHANCE:
+            return ""
+        return " and ".join(dict.fromkeys(name for kernels in tuned[:fails] for name in kernels))
 
     @property
     def everywhere(self) -> str:
@@ -136,17 +165,50 @@ class Group:
             answer for answer in self.everyone if self._verdict(answer) not in ("", "UNSUPPORTED")
         ]
 
+    @property
+    def _passing(self) -> list[Answer]:
+        return [answer for answer in self.everyone if self._verdict(answer) == "PASSED"]
+
     def _verdict(self, answer: Answer) -> str:
         """Return the verdict in this direction; "" if the case does not have the direction."""
         verdict = answer.verdicts.get(self.directions[0])
         return verdict.verdict if verdict else ""
 
     def _facts(self, answer: Answer) -> dict[str, Fact]:
-        """Return the case's properties, without the upstream gradient's layout if forward fails."""
+        """Return the case's properties, without the upstream gradient's layout if forward fails.
+
+        The parameters of autotuned kernels are properties too, such as BLOCK, or `_kernel's BLOCK`
+        if several kernels are tuned.
+        """
         facts = dict(answer.op.facts(answer.case))
         if "forward" in self.directions:
             facts.pop("upstream", None)
+        tuned, several = self._tuned(answer), len(self._parameters) > 1
+        for kernel, names in self._parameters.items():
+            values = tuned[kernel].values if kernel in tuned else [{}]
+            for name in names:
+                texts = {str(value.get(name, "not launched")) for value in values}
+                number = values[0].get(name, "")
+                exact = len(texts) == 1 and not isinstance(number, str)
+                fact = number if exact else " and ".join(sorted(texts))
+                facts[f"{kernel}'s {name}" if several else name] = fact
+        if self._parameters:
+            launched = any(each.launches for each in tuned.values())
+            facts["an autotuned kernel"] = "tried before the call" if launched else "launched once"
         return facts
+
+    @cached_property
+    def _parameters(self) -> dict[str, list[str]]:
+        """The names of the parameters of each autotuned kernel, over all answers."""
+        names: dict[str, dict[str, None]] = defaultdict(dict)
+        for answer in self.everyone:
+            for kernel, tuned in self._tuned(answer).items():
+                names[kernel].update(dict.fromkeys(name for each in tuned.values for name in each))
+        return {kernel: list(parameters) for kernel, parameters in names.items()}
+
+    def _tuned(self, answer: Answer) -> Mapping[str, Autotuned]:
+        verdict = answer.verdicts.get(self.directions[0])
+        return verdict.configurations if verdict else {}
 
 
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
@@ -176,6 +238,18 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
             lines.append(f"{solution} answers {count} of {len(names)} cases, fewer than a tenth")
     silent = {name for name in cases if not answered[name] and not without_gpu[name]}
     return silent, lines
+
+
+def configurations(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """Yield a line for each autotuned kernel, such as `_kernel: 5 of 8 configurations`."""
+    taken: dict[str, set[str]] = defaultdict(set)
+    counts: dict[str, int] = {}
+    for verdict in verdicts:
+        for kernel, tuned in verdict.configurations.items():
+            taken[kernel].update(map(text_of, tuned.values))
+            counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
+    for kernel, count in counts.items():
+        yield f"{printable(kernel)}: {len(taken[kernel])} of {count} configurations"
 
 
 class TierReport:
@@ -313,6 +387,8 @@ class TierReport:
             )
             more = " (--verbose shows each)" if hidden and not self._verbose else ""
             print(wrapped(f"{solution}, {self.tier}: {counted} of {_cases(len(outcomes))}{more}"))
+            for line in configurations(each for each in verdicts if each.solution == solution):
+                print(wrapped(line, MARGIN))
             unsupported = dict.fromkeys(
                 (verdict.case, verdict.reason)
                 for verdict in verdicts
@@ -328,6 +404,9 @@ class TierReport:
     def _summarize(self, group: Group) -> None:
         """Print a group's condition and smallest cases, unless all of it is already printed."""
         condition, failures = group.condition, group.smallest
+        if kernels := group.after_launches:
+            words = f"{group.solution} {' and '.join(group.directions)}: {AFTER_LAUNCHES}"
+            print(wrapped(printable(words.format(kernels))))
         if not condition and len(failures) == 1:
             return
         directions = " and ".join(group.directions)
@@ -342,7 +421,8 @@ class TierReport:
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
         print(wrapped(printable(line), MARGIN), flush=True)
-        for text in (*excerpt(failure.reason, folder), *plan):
+        tuned = [f"launched: {failure.tuned}"] if failure.tuned else []
+        for text in (*excerpt(failure.reason, folder), *tuned, *plan):
             print(f"{MARGIN}{printable(text)}", flush=True)
         if self._picture and failure.picture:
             console = terminal.console()

@@ -20,10 +20,12 @@ from enum import Enum
 from itertools import combinations, count, groupby
 from typing import Any, NamedTuple
 
+import msgspec
+
 from common.grading.problem import Change, Problem
 from common.solutions import Solution
 from common.spec import Op
-from common.wire import FIRST_RUN, GUARDS, OUTPUT, POISONS, SECOND_RUN
+from common.wire import FIRST_RUN, GUARDS, OUTPUT, POISONS, SECOND_RUN, UNDRAWN, ConfigurationDraw
 
 MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
@@ -38,6 +40,10 @@ MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
 GRAPH_EVERY, GRAPHS = 16, 4
 """One case in so many keeps a graph, but about so many cases of a short run, at most half."""
+LAUNCHED_EVERY = 4
+"""In one case in this many, an autotuner launches a kernel before the launch that counts."""
+MOST_LAUNCHES = 2
+"""The most of these launches: one alone shows more, but a GPU makes several."""
 
 
 # --- modes ----------------------------------------------------------------------------------------
@@ -206,6 +212,13 @@ class Plan:
     sharing: tuple[tuple[Attempt, ...], ...]
     """The groups of attempts whose inputs share memory."""
     rounds: tuple[Round, ...]
+    configurations: ConfigurationDraw
+    """The draw for autotuned kernels; see `draw_of`."""
+
+    def draw_of(self, attempt: Attempt) -> ConfigurationDraw:
+        """Return an attempt's draw: a tuner's own launches come before the first call alone."""
+        draw = self.configurations
+        return draw if attempt is self.first else msgspec.structs.replace(draw, launches=0)
 
     def __str__(self) -> str:
         """Return a line for each round, and a line for each further call."""
@@ -231,6 +244,8 @@ class PlanChoices:
     """Shuffles the backwards of concurrent calls."""
     keeps_graph: bool = False
     """Whether the latest call keeps its graph."""
+    configurations: ConfigurationDraw = UNDRAWN
+    """The draw for autotuned kernels, without a GPU."""
 
 
 def choose(problem: Problem, solution: Solution) -> PlanChoices:
@@ -239,12 +254,18 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     further = modes(problem.op, problem.device)
     index = draws.dealt(MODE_EVERY * len(further), case, solution.name, "mode")
     graph_every = max(2, min(GRAPH_EVERY, math.ceil(len(draws.deck) / GRAPHS)))
+    launches = draws.dealt(LAUNCHED_EVERY * MOST_LAUNCHES, case, solution.name, "launches")
+    seed = draws.number(solution.name, "configurations")
+    position = draws.position(case, solution.name, "configurations")
     return PlanChoices(
         change=CHANGES[draws.dealt(len(CHANGES), case, solution.name, "other inputs")],
         mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
         keeps_graph=draws.dealt(graph_every, case, solution.name, "graph") == 0,
+        configurations=ConfigurationDraw(
+            seed, position, 1 + launches if launches < MOST_LAUNCHES else 0
+        ),
     )
 
 
@@ -309,7 +330,7 @@ def plan_of(problem: Problem, solution: Solution) -> Plan:
         rounds.append(
             Round((*steps, PlanStep(Action.COMPARE, attempt)), RoundCondition.FORWARD_RIGHT)
         )
-    return Plan(first, latest, other, concurrent, sharing, tuple(rounds))
+    return Plan(first, latest, other, concurrent, sharing, tuple(rounds), choices.configurations)
 
 
 def _change_text(problem: Problem, change: Change) -> str:

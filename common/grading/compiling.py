@@ -20,8 +20,9 @@ import torch
 
 from common import wire
 from common.disk_cache import DiskCache, trim_caches
+from common.draws import Draws
 from common.errors import Kind, ServerEnded
-from common.grading.execution import CallSlots, call_of, reserve
+from common.grading.execution import CallSlots, call_of, configurations_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT, launches_of
 from common.grading.problem import OUTPUT, Drawn, call_tensors
@@ -32,11 +33,12 @@ from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
+from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict, in_words
 from common.wire import Reply
 
 SEED = 0
-"""The seed of all inputs, so that sizes which depend on a mask are the same in each run."""
+"""The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
+configurations of autotuned kernels."""
 FRESH = 0.0
 """The fill of fresh memory in these calls, and thus of a kernel's result, since no kernel runs."""
 AHEAD = 100
@@ -224,7 +226,9 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     slots = stage(op, case, drawn, worker)
     call = call_of(op, drawn[0], slots.inputs)
     output = slots.results[OUTPUT]
-    forward = _reply(worker, wire.Forward(call=call, result=output, poison=FRESH))
+    chosen = wire.ConfigurationDraw(SEED, Draws(SEED).position(case.name))
+    request = wire.Forward(call=call, result=output, poison=FRESH, configurations=chosen)
+    forward = _reply(worker, request)
     caught = _caught("forward", forward)
     if fault := _fault(forward):
         return dict.fromkeys(case.directions, fault), caught
@@ -286,7 +290,10 @@ def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
 def _fault(reply: Reply) -> Fault:
     """Return the verdict and the reason of a kernel that a GPU refuses; {} for any other reply."""
     refused = Kind(reply.get("kind", "")) is Kind.LAUNCH or reply.get("verdict") == "COMPILE_ERROR"
-    return {name: str(reply[name]) for name in ("verdict", "reason")} if refused else {}
+    tuned = in_words(configurations_of(reply))
+    if not refused:
+        return {}
+    return {"verdict": reply["verdict"], "reason": reply["reason"] + f" ({tuned})" * bool(tuned)}
 
 
 def _caught(direction: Direction, reply: Reply) -> Faults:

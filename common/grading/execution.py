@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import torch
 
 from common import wire
@@ -196,12 +197,21 @@ def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
 # --- requests -------------------------------------------------------------------------------------
 
 
+def configurations_of(reply: Reply) -> dict[str, wire.Autotuned]:
+    """Remove the configurations of autotuned kernels from a reply; return none if malformed."""
+    try:
+        return msgspec.convert(reply.pop("configurations", {}), dict[str, wire.Autotuned])
+    except msgspec.ValidationError:
+        return {}
+
+
 class Execution:
     """One case's inputs and results in guarded memory, and the requests that use them."""
 
     def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
         """Reserve the memory; `forward` stages the inputs."""
-        self.problem, self.worker = problem, worker
+        self.problem, self.worker, self._plan = problem, worker, plan
+        self._taken: list[tuple[Direction, dict[str, wire.Autotuned]]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
         attempts = [attempt for group in plan.sharing for attempt in group]
@@ -280,8 +290,10 @@ class Execution:
                 backwards=attempt.backwards,
                 alive=[earlier.name for earlier in alive],
                 setting=attempt.mode.setting,
+                configurations=self._plan.draw_of(attempt),
             )
         )
+        self._taken.append(("forward", configurations_of(reply)))
         if not reply.get("verdict"):
             self._copy_results("forward", attempt)
         return reply
@@ -313,9 +325,23 @@ class Execution:
                 double=double,
             )
         )
+        self._taken.append(("backward", configurations_of(reply)))
         if not reply.get("verdict") and None not in reply.values():
             self._copy_results("backward", attempt)
         return reply
+
+    def configurations(self, direction: Direction) -> dict[str, wire.Autotuned]:
+        """Return the configurations of autotuned kernels in a direction, by kernel.
+
+        Those of forward count for backward too, which may use what forward saved.
+        """
+        merged: dict[str, wire.Autotuned] = {}
+        for taken_in, taken in self._taken:
+            for kernel, new in taken.items() if taken_in in ("forward", direction) else ():
+                known = merged.setdefault(kernel, wire.Autotuned(new.count, 0, []))
+                known.launches = max(known.launches, new.launches)
+                known.values += [values for values in new.values if values not in known.values]
+        return merged
 
     def _copy_results(self, direction: Direction, attempt: Attempt) -> None:
         """Copy the results at once, since the process can still write to their memory."""
@@ -345,6 +371,7 @@ class Execution:
                 call=self._call(attempt),
                 grad_output=self.slots[attempt].inputs["upstream"],
                 names=self.names(direction) if direction == "backward" else [],
+                configurations=self._plan.draw_of(attempt),
             )
         )
         return "" if "verdict" in reply else str(reply.get(direction, ""))

@@ -367,6 +367,7 @@ class PlanRun:
             kind=finding.kind,
             error=max(errors, default=None) if passed else None,
             notes=(*self.notes[direction], *self._launch_notes(direction)) if passed else (),
+            configurations=self.execution.configurations(direction),
             picture=finding.picture,
             plan="" if finding.verdict in FINE else str(self.plan),
             results=self._first_results(direction) if keep_results else {},

@@ -19,6 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from common.processes import VISIBLE
+from common.sandbox import configurations
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
 from common.sandbox.launch_log import LOG
@@ -63,6 +64,7 @@ def install(wanted: ForkRequest) -> None:
     elif TARGET and TARGET != ALL_TARGETS:
         target.stop_at_llvm()
         target.lift_addresses()
+        configurations.install()
         for launcher in (JITFunction, Autotuner):
             launcher.run = LOG.watched(launcher.run)
     keep_settings(KEPT if TARGET else KEPT[:1])

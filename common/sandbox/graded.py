@@ -12,11 +12,21 @@ import torch
 from common.arena import dtype_name, integers
 from common.gradients import second_derivatives
 from common.sandbox import backend
+from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import Refused, judge
 from common.sandbox.launch_log import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import FIRST_RUN, LAUNCHED, OUTPUT, POISONS, Arguments, Reply, TensorSlot
+from common.wire import (
+    FIRST_RUN,
+    LAUNCHED,
+    OUTPUT,
+    POISONS,
+    Arguments,
+    ConfigurationDraw,
+    Reply,
+    TensorSlot,
+)
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
@@ -33,6 +43,7 @@ def forward(
     attempt: str = "",
     alive: Sequence[str] = (),
     setting: str = "",
+    configurations: ConfigurationDraw | None = None,
 ) -> Reply:
     """Call the solution once and copy its output into the slot `result`.
 
@@ -45,6 +56,7 @@ def forward(
         attempt: The name under which the session keeps the call.
         alive: The names of the earlier calls that the session still keeps.
         setting: The call's stream or mode of autograd; see `grading.call_plan.Mode`.
+        configurations: The draw for autotuned kernels; see `sandbox.configurations`.
 
     Returns:
         The output's shape and dtype, whether it is differentiable, and the launches.
@@ -53,7 +65,7 @@ def forward(
     inputs, options = session.bind(call)
     place = backend.another_stream if setting == "stream" else contextlib.nullcontext
     fill_value = POISONS[FIRST_RUN] if poison is None else poison
-    graded_call = Call(inputs, fill_value, backwards, place)
+    graded_call = Call(inputs, fill_value, backwards, place, configurations)
     with checks(session, graded_call), GRAD_MODES.get(setting, contextlib.nullcontext)():
         assert session.function is not None
         output: torch.Tensor = session.function(*inputs.values(), **options)
@@ -118,7 +130,11 @@ def deliver(session: Session, attempt: str, name: str, result: TensorSlot) -> Re
 
 
 def conflicts(
-    session: Session, call: Arguments, grad_output: TensorSlot, names: Sequence[str]
+    session: Session,
+    call: Arguments,
+    grad_output: TensorSlot,
+    names: Sequence[str],
+    configurations: ConfigurationDraw | None = None,
 ) -> Reply:
     """Call the solution again, in the interpreter, and look for two programs that conflict.
 
@@ -127,12 +143,14 @@ def conflicts(
         call: The arguments, as `forward` takes them.
         grad_output: The slot of the upstream gradient.
         names: The inputs whose gradient is computed; empty to run only forward.
+        configurations: The draw for autotuned kernels, as `forward` takes it.
 
     Returns:
         A description of the conflict, "" for no conflict, by `forward` and `backward`.
     """
     inputs, options = session.bind(call)
-    graded_call, texts = Call(inputs, POISONS[FIRST_RUN], backwards=False), {}
+    graded_call = Call(inputs, POISONS[FIRST_RUN], False, configurations=configurations)
+    texts: Reply = {}
     with checks(session, graded_call):
         observer = backend.find_conflicts()
         assert session.function is not None
@@ -158,6 +176,7 @@ def checks(session: Session, call: Call) -> Iterator[None]:
     Raises:
         Refused: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
     """
+    CONFIGURATIONS.begin(call.configurations)
     log = backend.begin_watch(call.inputs, call.backwards)
     try:
         with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():

@@ -24,6 +24,7 @@ import torch
 from common import wire
 from common.sandbox import backend, graded, timed, tunables
 from common.sandbox.compiled import launches
+from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
 from common.sandbox.seal import Seal, sealed_parts
@@ -141,9 +142,10 @@ def _answer(
             answer.reply = requests[type(request)](session, **fields)
         finally:
             check()
+        answer.reply |= CONFIGURATIONS.reply()
         return msgspec.json.encode(answer)
     except BaseException as error:  # also SystemExit: a solution must not end the process
-        answer.reply, answer.ended = judge(error), _context_is_lost()
+        answer.reply, answer.ended = judge(error) | CONFIGURATIONS.reply(), _context_is_lost()
         return msgspec.json.encode(answer)
 
 

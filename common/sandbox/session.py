@@ -20,7 +20,7 @@ from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
-from common.wire import Arguments, Reply, TensorSlot, Ticket
+from common.wire import Arguments, ConfigurationDraw, Reply, TensorSlot, Ticket
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op that can be imported, loaded before any solution, which could replace an op's module."""
@@ -42,6 +42,7 @@ class Call:
     """Whether the interpreter runs the programs of a launch from the last to the first."""
     place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     """Enters the stream of forward, backward and the delivery of their results."""
+    configurations: ConfigurationDraw | None = None
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
     launches: Reply = field(default_factory=dict)

@@ -24,7 +24,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpr
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH, Kind
-from common.sandbox import graphs
+from common.sandbox import configurations, graphs
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.spans import Method
@@ -37,7 +37,7 @@ def install() -> None:
     _interpret_library()
     _patch_bfloat16()
     wrap(InterpreterBuilder, "create_dot", _dot)
-    autotuner.Autotuner._bench = _bench
+    configurations.install()
     _leave_launches_out_of_graphs()
     wrap(InterpreterBuilder, "create_int_to_ptr", _int_to_ptr)
     language.install()
@@ -187,13 +187,6 @@ def _dot(
         a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
     result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
     return _narrow(result) if _is_bfloat16(d) else result
-
-
-# --- autotune: the interpreter finds no GPU to time the configurations on -------------------------
-
-
-def _bench(self: Any, *args: Any, config: Any, **constants: Any) -> list[float]:
-    return [0.0]  # equal times select the first configuration after pruning
 
 
 # --- torch.compile, which cannot trace the interpreter --------------------------------------------
