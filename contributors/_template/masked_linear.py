@@ -78,7 +78,7 @@ class _MaskedLinear(torch.autograd.Function):
         # With create_graph=True gradients are on in here, and autograd would take what the kernel
         # computes for constants: a second derivative would be wrong without a word.
         if torch.is_grad_enabled():
-            raise RuntimeError("masked_linear has no second derivative")
+            raise NotImplementedError("masked_linear has no second derivative")
         x, w_v, w_t, mask = ctx.saved_tensors
         # The gradient of x goes back through the same weights, so the same kernel computes it. A
         # weight's gradient sums over that weight's tokens, here in plain torch; replace it.

@@ -105,7 +105,7 @@ class _Rope(torch.autograd.Function):
         # With create_graph=True gradients are on in here, and autograd would take what the kernel
         # computes for constants: a second derivative would be wrong without a word.
         if torch.is_grad_enabled():
-            raise RuntimeError("rope has no second derivative")
+            raise NotImplementedError("rope has no second derivative")
         (freqs,) = ctx.saved_tensors
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 

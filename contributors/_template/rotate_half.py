@@ -54,7 +54,7 @@ class _RotateHalf(torch.autograd.Function):
         # With create_graph=True gradients are on in here, and autograd would take what the kernel
         # computes for constants: a second derivative would be wrong without a word.
         if torch.is_grad_enabled():
-            raise RuntimeError("rotate_half has no second derivative")
+            raise NotImplementedError("rotate_half has no second derivative")
         return -_launch(grad)  # a second pass over memory; improve this
 
 

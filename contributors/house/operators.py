@@ -106,7 +106,7 @@ def refuse_second_derivative(name):
     and where it lies on no path to the inputs that `torch.autograd.grad` is given.
     """
     if torch.is_grad_enabled():
-        raise RuntimeError(f"{name} has no second derivative: call backward without create_graph")
+        raise NotImplementedError(f"{name} has no second derivative: leave out create_graph")
 
 
 def unused(name):

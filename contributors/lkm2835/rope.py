@@ -90,7 +90,7 @@ class _Rope(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         if grad.requires_grad and torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("rope has no second derivative")
+            raise NotImplementedError("rope has no second derivative")
         (freqs,) = ctx.saved_tensors
         return _launch(grad, freqs, ctx.tensor_format, backward=True), None, None
 

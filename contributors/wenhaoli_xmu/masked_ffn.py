@@ -128,7 +128,7 @@ class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("masked_ffn has no second derivative")
+            raise NotImplementedError("masked_ffn has no second derivative")
         x, w1, w2, w3, u1, u2, u3, mask, hidden, gates = ctx.saved_tensors
         d_hidden, (d_w2, d_u2) = products.backward(grad, hidden, (w2, u2), mask)
         d_gates = _d_gates(d_hidden, gates)

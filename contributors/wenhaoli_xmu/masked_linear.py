@@ -18,7 +18,7 @@ class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         if torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("masked_linear has no second derivative")
+            raise NotImplementedError("masked_linear has no second derivative")
         x, w_v, w_t, mask = ctx.saved_tensors
         d_x, (d_v, d_t) = products.backward(grad, x, (w_v, w_t), mask)
         return d_x, d_v, d_t, None

@@ -56,5 +56,5 @@ class RotateHalf(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         if grad.requires_grad and torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("rotate_half has no second derivative")
+            raise NotImplementedError("rotate_half has no second derivative")
         return _launch(grad, ctx.interleaved, sign=-1), None

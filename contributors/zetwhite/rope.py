@@ -117,7 +117,7 @@ class _Rope(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad):
         if grad.requires_grad and torch.is_grad_enabled():  # create_graph=True
-            raise RuntimeError("rope has no second derivative")
+            raise NotImplementedError("rope has no second derivative")
         return _launch(_backward, grad, *ctx.saved_tensors), None
 
 
