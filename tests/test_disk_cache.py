@@ -63,7 +63,7 @@ def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, 
     with compiler() as ours:
         faults = ours.faults(OP, CASE, solution)
     assert faults
-    assert json.loads(path.read_text())["found"] == {CASE.name: faults}
+    assert json.loads(path.read_text())["found"] == {CASE.name: [faults, {}]}
 
 
 def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
