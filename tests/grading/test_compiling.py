@@ -12,6 +12,7 @@ import pytest
 from common import ops, solutions, wire
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, compiled
+from common.grading.grade import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.ops._draw import draw
@@ -469,6 +470,22 @@ def rotate_half(x):
     for case in (CASE, OP.twin(FULL)):
         found = faults(source, case)
         assert found.keys() == {"backward"} and found["backward"]["verdict"] == "RUNTIME_ERROR"
+
+
+def test_a_refusal_at_the_full_shape_that_is_caught_is_a_note(compiler, tmp_path):
+    source = launched(COPIES, grid=f"(1, 1, {ROWS})").replace(
+        "    kernel[", "    with contextlib.suppress(RuntimeError):\n        kernel["
+    )
+    path = tmp_path / "someone" / "rotate_half.py"
+    path.parent.mkdir()
+    path.write_text(f"import contextlib\n{source}")
+    solution, case = solutions.Solution(path, "rotate_half"), OP.twin(FULL)
+    passed = Verdict(solution.name, OP.name, case.name, "forward", "PASSED")
+    with compiler() as ours:
+        found = ours.submit(asked(OP, case, solution, {"forward": passed})).result()
+    (note,) = found.verdicts["forward"].notes
+    assert found.verdicts["forward"].verdict == "PASSED"
+    assert note.startswith(CAUGHT) and f"at {FULL.name}: " in note and "axis z" in note
 
 
 def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(faults):
