@@ -6,7 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from common.board import model, modelled, terminal
+from common.board.columns import ranking
 from common.board.model import GPUS
+from common.board.ranking import rank
 from common.board.table import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
 from common.records.runs import Results
@@ -51,6 +53,15 @@ def test_rows_without_times_get_those_of_their_true_case():
     assert alice.gpu["solution"].median == model.gpu_time([launch()], H200)
     assert alice.gpu["eager"].median == eager.gpu["solution"].median
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
+
+
+def test_the_modelled_board_says_in_how_many_cases_torch_answered():
+    noted = [twin("alice/rope", notes=("no kernel",)), *TWINS[1:]]
+    results, _ = modelled.with_modelled_times(replace_results(UNTIMED, rows=noted))
+    (track,) = rank(results.latest())
+    drawn = ranking(track, ABOUT, timed=True)
+    assert "no kernel: alice/rope (1 of 1 rows)" in drawn.footnotes
+    assert track.entries[0].rank
 
 
 @pytest.mark.parametrize(
