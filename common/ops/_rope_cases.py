@@ -281,7 +281,8 @@ def _board() -> Iterator[RopeCase]:
     yield _case(8192, 2, 32, 128, **current)
     yield _case(2048, 4, 32, 128, **current)
     yield _case(8192, 2, 32, 128, 64, **current)
-    yield _case(0, 0, 32, 128, tensor_format="thd", lengths=_mixed_lengths(), **current)
+    for lengths in (_mixed_lengths(), _short_lengths()):
+        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=lengths, **current)
     yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 
@@ -331,9 +332,21 @@ def _mixed_lengths() -> tuple[int, ...]:
     return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
 
 
-LONGEST_SHORT, LONGEST, MANY_HEADS = 128, 32_768, 32
+def _short_lengths() -> tuple[int, ...]:
+    """Return 2,047 lengths of 1 to 13 tokens and one of 2,055 tokens, 16,384 in total.
+
+    On a grid of longest by number, 4.2 million programs have no token.
+    """
+    return (
+        *(1 + 5 * i % 13 for i in range(1000)),
+        2055,
+        *(1 + 5 * i % 13 for i in range(1000, 2047)),
+    )
+
+
+LONGEST_SHORT, LONGEST, MANY_HEADS, MANY_LENGTHS = 128, 32_768, 32, 1024
 """The limits at which reduced cases differ: sequence lengths up to 128, up to 32,768 and above;
-numbers of heads up to 32 and above."""
+numbers of heads up to 32 and above; numbers of packed sequences up to 1,024 and above."""
 
 
 def twin(case: RopeCase) -> RopeCase:
@@ -343,7 +356,9 @@ def twin(case: RopeCase) -> RopeCase:
     """
     heads = min(case.h, 4) + (case.h > MANY_HEADS)
     if case.lengths:
-        return dataclasses.replace(case, lengths=(7, 1, 12, 4, 3), h=heads, twin=True)
+        many = len(case.lengths) > MANY_LENGTHS
+        lengths = (1, 3, 0, 2, 19, 1, 2) if many else (7, 1, 12, 4, 3)
+        return dataclasses.replace(case, lengths=lengths, h=heads, twin=True)
     length = min(case.s, 16)
     if case.s > LONGEST_SHORT:
         length = 20 if case.s > LONGEST else 12

@@ -238,8 +238,8 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     stages: int
     sampled: int
     """The number of programs in the sample."""
-    spread: float
-    """The standard deviation of the sampled programs' work over its mean."""
+    uncertain: float = 0.0
+    """The half-width of the 95 % interval of the amounts below, as a share; 0 if it is narrow."""
     loaded: int
     """Bytes that lanes load, counted once per lane."""
     stored: int

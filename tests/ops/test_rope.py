@@ -60,6 +60,7 @@ def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
         ("sbhd", (2048, 4, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (8192, 2, 32, 128), 64, "bfloat16", "gpu", False),
         ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
+        ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
         ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", True),
     ]
     board = [case for case in OP.cases("board") if track(case) in ("core", "extended")]

@@ -87,7 +87,10 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     for pair in pairs(device, lines, LAST if device == FITTED else ""):
         row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
-            modelled_time = functools.partial(modelled.time_of, line, gpu)
+
+            def modelled_time(line: Counted = line) -> float:
+                return modelled.time_of(line, gpu).median
+
             times[row.key] = Time(_kind(pair, others), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
             times |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}

@@ -239,7 +239,7 @@ class Site:
         counts = [count for count in self.counts.values() if count.solution == solution.name]
         return modelled.work_tables(counts, self.about)
 
-    def modelled(self, solution: Solution) -> list[tuple[Counted, float]]:
+    def modelled(self, solution: Solution) -> list[tuple[Counted, Summary]]:
         """Return the solution's counted cases with their modelled microseconds."""
         counts = [count for count in self.counts.values() if count.solution == solution.name]
         return [(count, modelled.time_of(count, GPUS[DEFAULT])) for count in counts if count.steps]

@@ -11,7 +11,7 @@ import functools
 import math
 import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,22 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
 from common.sandbox.compiled.target import Grid, checked
-from common.sandbox.counted.sample import MORE_PROGRAMS, PROGRAMS, Loops, between, drawn, nearest
+from common.sandbox.counted.sample import (
+    MORE_PROGRAMS,
+    PROGRAMS,
+    Loops,
+    between,
+    drawn,
+    nearest,
+    needed,
+    variance,
+)
 from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
 from common.sandbox.failures import judge
+from common.sandbox.interpreter import vectorized
 from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
 from common.sandbox.interpreter.language import annotated
+from common.sandbox.interpreter.recorded_trace import Guard, RecordedTrace
 from common.sandbox.interpreter.wrap import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import (
@@ -165,6 +176,10 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
+MAX_TRACED, TRACED_TOGETHER = 1 << 23, 1 << 16
+"""The most programs of a launch whose paths are found, and of those that are found together."""
+Indices = Sequence[int] | np.ndarray
+"""Programs of a launch, by their index in its order."""
 
 
 class Launches:
@@ -178,7 +193,7 @@ class Launches:
             add: Receives each launch's work as JSON.
         """
         self._dice, self._add = dice, add
-        self._loops = Loops()
+        self._loops = Loops(dice)
         self._traffic = Traffic(self._loops)
 
     @contextlib.contextmanager
@@ -201,7 +216,7 @@ class Launches:
         with _running(launch), np.errstate(all="ignore"):
             scope = interpreter._patch_lang(executor.fn)
             try:
-                sample, grid = self._run(executor, arguments)
+                sample, left, grid = self._run(executor, arguments)
             finally:
                 scope.restore()
         constants = {name: arguments[name] for name in executor.constexprs}
@@ -212,10 +227,14 @@ class Launches:
             "constants": _json_constants(constants),
         }
         if sample:
-            self._add(described | _options(options) | total(sample, launch.spans))
+            self._add(described | _options(options) | total(sample, left, launch.spans))
 
-    def _run(self, executor: Any, arguments: Mapping[str, Any]) -> tuple[Sample, Grid]:
-        """Run a sample of the programs, or all of them if they store integers."""
+    def _run(self, executor: Any, arguments: Mapping[str, Any]) -> tuple[Sample, float, Grid]:
+        """Run a sample of the programs, or all of them if they store integers.
+
+        Returns:
+            The sample, the variance that it leaves, and the grid.
+        """
         converted = {
             name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
             for name, value in annotated(executor.fn, arguments).items()
@@ -224,32 +243,94 @@ class Launches:
         sizes = checked(grid)
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         programs = math.prod(sizes)
-        run = functools.partial(self._program, functools.partial(executor.fn, **converted), sizes)
+        function = functools.partial(executor.fn, **converted)
+        run = functools.partial(self._program, function, sizes)
+        sample: Sample = []
+        left = 0.0
         try:
-            sample = self._sample(programs, run)
+            for alike in self._paths(function, sizes):
+                part, uncertain = self._sample(alike, run)
+                sample, left = [*sample, *part], left + uncertain
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
             self._loops.run_all = True
             try:
-                sample = [(1.0, run(index)) for index in range(programs)]
+                sample, left = [(1.0, run(index)) for index in range(programs)], 0.0
             finally:
                 self._loops.run_all = False
-        return sample, sizes
+        return sample, left, sizes
 
-    def _sample(self, programs: int, run: Callable[[int], Program]) -> Sample:
-        """Run a few programs, then more where neighbours differ; if all differ, draw many."""
+    def _paths(self, function: Callable[[], object], sizes: Grid) -> Sequence[Indices]:
+        """Return the programs of a launch by their path through the kernel's branches.
+
+        All programs are together if they take the same path, or if the paths cannot be found.
+        """
+        programs = math.prod(sizes)
+        together: list[Indices] = [range(programs)]
+        if not PROGRAMS < programs <= MAX_TRACED:
+            return together
+        WATCH.observer = None
+        try:
+            return self._traced_paths(function, sizes) or together
+        except Exception:  # a program that runs by itself raises it again
+            return together
+        finally:
+            WATCH.observer = self._traffic
+
+    def _traced_paths(self, function: Callable[[], object], sizes: Grid) -> list[Indices]:
+        """Return the programs of each path, as arrays; none if the kernel has no branch."""
+        assert WATCH.launch
+        trace = WATCH.launch.trace
+        assert isinstance(trace, RecordedTrace)
+
+        def record(index: int) -> None:
+            self._program(functools.partial(trace.run, function), sizes, index)
+            if trace.off:
+                raise NotImplementedError("the programs take too many paths")
+
+        record(0)
+        if not any(isinstance(entry, Guard) for entry in trace.start):
+            return []
+        found: dict[tuple[bytes, ...], list[np.ndarray]] = {}
+        for first in range(0, math.prod(sizes), TRACED_TOGETHER):
+            left = np.arange(first, min(first + TRACED_TOGETHER, math.prod(sizes)))
+            while left.size:
+                unknown = [left[:0]]
+                places = np.stack(np.unravel_index(left, sizes, order="F"), axis=1)
+                for path, rows, recorded in vectorized.paths(trace, places, WATCH.within):
+                    (found.setdefault(path, []) if recorded else unknown).append(left[rows])
+                for indices in unknown[1:]:
+                    record(int(indices[0]))
+                left = np.concatenate(unknown)
+        return [np.sort(np.concatenate(parts)) for parts in found.values()]
+
+    def _sample(self, indices: Indices, run: Callable[[int], Program]) -> tuple[Sample, float]:
+        """Run a few of the programs; more where others begin to differ from the first or last.
+
+        If programs differ all over the launch, run as many as make the interval narrow.
+
+        Returns:
+            The sample, and the variance that it leaves.
+        """
+        programs = len(indices)
         picked = drawn(programs, PROGRAMS, self._dice)
-        results = {index: run(index) for index, _ in picked}
-        works = {index: work_of(program) for index, program in results.items()}
-        while (index := between(works, programs)) is not None:
-            if len(results) == MORE_PROGRAMS:  # programs differ all over the launch
-                picked = drawn(programs, MORE_PROGRAMS, self._dice)
-                return [(weight, run(index)) for index, weight in picked]
-            results[index] = run(index)
-            works[index] = work_of(results[index])
+        results = {at: run(int(indices[at])) for at, _ in picked}
+        works = {at: work_of(program) for at, program in results.items()}
+        inner = dict([*works.items()][1:-1])
+        count = needed(inner, programs) if programs > PROGRAMS else 0
+        while count <= PROGRAMS and (at := between(works, programs)) is not None:
+            results[at] = run(int(indices[at]))
+            works[at] = work_of(results[at])
             picked = nearest(sorted(results), programs)
-        return [(weight, results[index]) for index, weight in picked]
+            if len(picked) == MORE_PROGRAMS:
+                count = 2 * MORE_PROGRAMS
+        while len(picked) < count:
+            picked = drawn(programs, max(count, MORE_PROGRAMS), self._dice)
+            results = {at: run(int(indices[at])) for at, _ in picked}
+            works = {at: work_of(program) for at, program in results.items()}
+            count = needed(works, programs)
+        return [(weight, results[at]) for at, weight in picked], variance(works, programs)
 
     def _program(self, function: Callable[[], object], sizes: Grid, index: int) -> Program:
         """Run the program at an index of the launch order, in which x changes fastest."""

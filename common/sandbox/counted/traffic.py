@@ -13,8 +13,9 @@ import numpy as np
 from triton._C.libtriton import ir
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.counted.sample import Loops
+from common.sandbox.counted.sample import NARROW, Loops, half_width
 from common.sandbox.interpreter.conflicts import READS, WRITES
+from common.sandbox.interpreter.recorded_trace import form_of
 from common.sandbox.interpreter.spans import Span, active, width_of
 from common.wire import Reply
 
@@ -59,6 +60,8 @@ class Program:
     """The number of sequential waits for memory. All loads before a store share one wait; a scalar
     load is a wait of its own, since an address or a branch depends on it."""
     touched: dict[Region, Touched] = field(default_factory=dict)
+    variance: float = 0
+    """The variance of the work that the sampled loops leave; see `sample.variance`."""
 
 
 class Traffic:
@@ -67,6 +70,7 @@ class Traffic:
     def __init__(self, loops: Loops) -> None:
         """Start without a launch."""
         self._loops = loops
+        loops.work = lambda: work_of(self._work)
         self.begin_launch(())
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
@@ -76,7 +80,7 @@ class Traffic:
 
     def begin_program(self) -> Program:
         """Start counting a program; return its work, to which each later access adds."""
-        self._work, self._pending = Program(), False
+        self._work, self._pending, self._loops.variance = Program(), False, 0.0
         return self._work
 
     def loads(self, pointers: TensorHandle, mask: np.ndarray | None) -> None:
@@ -85,6 +89,7 @@ class Traffic:
         self._work.loaded += size
         self._work.requested += sectors
         self._pending |= size > 0
+        self._loops.integers += not pointers.get_element_ty().is_floating()
         if pointers.data.size == 1:
             self._wait()
 
@@ -103,18 +108,19 @@ class Traffic:
 
     def multiplies(self, a: TensorHandle, b: TensorHandle, precision: Any) -> None:
         """Count a matrix product of blocks."""
-        (*batch, m, k), n = a.data.shape, b.data.shape[-1]
+        (*batch, m, k), n = form_of(a).shape, form_of(b).shape[-1]
         dtype = a.dtype.scalar.name
         if dtype == "fp32":
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
         operations = 2 * int(np.prod(batch)) * m * n * k
-        self._work.flops[dtype] += operations * self._loops.weight
+        self._work.flops[dtype] += round(operations * self._loops.weight)
         if m * n * k > np.prod(self._work.tile):
             self._work.tile = (m, n, k)
 
     def end_program(self) -> None:
         """Count the wait for loads that no store followed."""
         self._wait()
+        self._work.variance = self._loops.variance
 
     def _wait(self) -> None:
         self._work.rounds += self._pending * self._loops.weight
@@ -170,25 +176,20 @@ def work_of(program: Program) -> float:
     return program.requested + program.sent + sum(program.flops.values()) / INTENSITY
 
 
-def spread(sample: Sample) -> float:
-    """Return the standard deviation of the programs' work over its mean, without first and last."""
-    works = [work_of(program) for _, program in sample[1:-1]]
-    return statistics.pstdev(works) / statistics.fmean(works) if any(works) else 0.0
-
-
-def total(sample: Sample, spans: Sequence[Span]) -> Reply:
-    """Return the work of all programs of a launch."""
+def total(sample: Sample, variance: float, spans: Sequence[Span]) -> Reply:
+    """Return the work of all programs of a launch; `variance` is what the sample leaves."""
     programs = sum(weight for weight, _ in sample)
     flops: Counter[str] = Counter()
     for weight, program in sample:
         for dtype, value in program.flops.items():
             flops[dtype] += round(weight * value)
     heaviest = max(work_of(program) for _, program in sample)
-    mean = sum(weight * work_of(program) for weight, program in sample) / programs
+    work = sum(weight * work_of(program) for weight, program in sample)
+    variance += sum(weight**2 * program.variance for weight, program in sample)
     fetched = sum(weight * _touched(program, stores=False) for weight, program in sample)
     return {
         "sampled": len(sample),
-        "spread": round(spread(sample), 4),
+        "uncertain": round(width, 4) if (width := half_width(variance, work)) > NARROW else 0.0,
         **{name: _sum(sample, name) for name in ("loaded", "stored", "requested", "sent")},
         "fetched": round(fetched),
         "read": _distinct(sample, spans, stores=False),
@@ -196,7 +197,7 @@ def total(sample: Sample, spans: Sequence[Span]) -> Reply:
         "flops": dict(sorted(flops.items())),
         "tile": max((program.tile for _, program in sample), key=math.prod),
         "rounds": round(sum(weight * program.rounds for weight, program in sample) / programs, 2),
-        "longest": round(heaviest / mean, 3) if mean else 1.0,
+        "longest": round(heaviest / work * programs, 3) if work else 1.0,
         "longest_rounds": round(max(program.rounds for _, program in sample), 2),
     }
 

@@ -8,14 +8,16 @@ for each program separately, and an operation that sums elements is not vectoriz
 Stores wait until the replay ends. The programs must be independent: no program may load or store an
 element that another program stores. If they are not independent, or the replay fails in any way, it
 has no effect, and the programs run sequentially, since their order may matter.
+
+`paths` computes only what the kernel's branches depend on, and tells which programs take which.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +37,8 @@ from common.sandbox.interpreter.spans import width_of
 
 MAX_ELEMENTS = 1 << 22
 """The maximum number of elements of an operation's result, over all programs."""
+MAX_BRANCHES = 8
+"""The maximum number of values at a branch of programs that `paths` tells apart."""
 EXACT = re.compile(
     "create_(addptr|add|sub|mul|sdiv|udiv|idiv|srem|urem|shl|lshr|and|or|xor|(min|max)[su]i"
     "|f(add|sub|mul|div|rem|ma|abs)|precise_divf|precise_sqrt|sqrt|iabs|floor|ceil|[if]cmp[A-Z]+"
@@ -81,6 +85,39 @@ def play(trace: RecordedTrace, programs: np.ndarray, within: Within) -> bool:
     for step, args in run.stores:
         step.method(*args)
     return True
+
+
+def paths(
+    trace: RecordedTrace, programs: np.ndarray, within: Within
+) -> Iterator[tuple[tuple[bytes, ...], np.ndarray, bool]]:
+    """Yield each path of the trace that programs take; compute only what its branches depend on.
+
+    Args:
+        trace: The trace of the launch.
+        programs: The grid index of each program, `[programs, 3]`.
+        within: See `play`.
+
+    Yields:
+        The values at the path's branches, the indices of its programs in `programs`, and whether
+        the trace has the path to its end.
+
+    Raises:
+        NotVectorizable: A branch depends on an operation that is not vectorized.
+    """
+    waiting: list[tuple[_BranchRun, np.ndarray, list[TraceStep | Guard], tuple[bytes, ...]]]
+    waiting = [(_BranchRun(trace, programs, within), np.arange(len(programs)), trace.start, ())]
+    while waiting:
+        run, indices, entries, path = waiting.pop()
+        guard = run.add(entries)
+        if guard is None:
+            yield path, indices, True
+            continue
+        for value, rows in run.branches(guard):
+            branch = guard.branches.get(value)
+            if branch is None:
+                yield (*path, value), indices[rows], False
+            else:
+                waiting.append((run.part(rows), indices[rows], branch, (*path, value)))
 
 
 class _VectorizedRun:
@@ -182,6 +219,8 @@ class _VectorizedRun:
         """Execute a load, or add a store to the pending stores."""
         last, masked = ACCESSES[name]
         shape = (self._count, *_program_form(step, 1).shape)
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise NotVectorizable
         aligned = _aligned(step, args)
         for at in range(1, last + 1):
             if args[at] is None:
@@ -217,6 +256,83 @@ class _VectorizedRun:
             in_range = read[(read >= first) & (read <= last)]
             if len(in_range) and np.isin(in_range, written).any():
                 raise NotVectorizable
+
+
+@dataclass
+class _Pending:
+    """A result of an operation that no branch has needed yet."""
+
+    step: TraceStep
+    position: int
+
+
+class _BranchRun(_VectorizedRun):
+    """The values of the programs on one path; an operation runs when a branch depends on it."""
+
+    def __init__(
+        self, trace: RecordedTrace, programs: np.ndarray, within: Within, values: Iterable[Any] = ()
+    ) -> None:
+        super().__init__(trace, programs, within)
+        self._values = _Slots(self._value, values)
+
+    def add(self, entries: Iterable[TraceStep | Guard]) -> Guard | None:
+        """Add the operations up to the next guard, and return the guard."""
+        for entry in entries:
+            if isinstance(entry, Guard):
+                return entry
+            name = NAMES[entry.method]
+            if not (name in _HAVE_RESULTS or EXACT.fullmatch(name) or BY_PROGRAM.fullmatch(name)):
+                raise NotVectorizable
+            results = 0 if "store" in name else 1 + (name == "create_split")
+            self._values.extend(_Pending(entry, position) for position in range(results))
+        return None
+
+    def branches(self, guard: Guard) -> Iterator[tuple[bytes, np.ndarray]]:
+        """Yield each value that the kernel's Python reads at a guard, and the rows that have it."""
+        handle = self._values[guard.value_id]
+        if _is_uniform(handle):
+            yield handle.data.tobytes(), np.arange(self._count)
+            return
+        rows = np.ascontiguousarray(handle.data.reshape(self._count, -1))
+        values, kinds = np.unique(rows, axis=0, return_inverse=True)
+        if len(values) > MAX_BRANCHES:
+            raise NotVectorizable
+        for kind, value in enumerate(values):
+            yield value.tobytes(), np.flatnonzero(kinds.ravel() == kind)
+
+    def part(self, rows: np.ndarray) -> _BranchRun:
+        """Return the run of some of the programs."""
+        values = (
+            value
+            if isinstance(value, _Pending) or _is_uniform(value)
+            else TensorHandle(value.data[rows], value.dtype)
+            for value in list.__iter__(self._values)
+        )
+        return _BranchRun(self._trace, self._programs[rows], self._within, values)
+
+    def _value(self, pending: _Pending) -> Any:
+        step = pending.step
+        if step.uniform:
+            return [*handles(self._trace.once(step, self._values))][pending.position]
+        result = self._execute(self._bind_uniform(step))
+        value = result[pending.position] if isinstance(result, tuple) else result
+        if type(value) is not TensorHandle or len(value.data) != self._count:
+            raise NotVectorizable
+        return value
+
+
+class _Slots(list[Any]):
+    """The values of a run; a pending one is computed when it is read."""
+
+    def __init__(self, compute: Callable[[_Pending], Any], values: Iterable[Any]) -> None:
+        super().__init__(values)
+        self._compute = compute
+
+    def __getitem__(self, slot: Any) -> Any:
+        value = super().__getitem__(slot)
+        if isinstance(value, _Pending):
+            self[slot] = value = self._compute(value)
+        return value
 
 
 def _array_of(operand: Any) -> np.ndarray:
@@ -295,3 +411,5 @@ MOVES: dict[str, Callable[[np.ndarray, Shape, list[Any]], np.ndarray]] = {
     "create_trans": _transpose,
 }
 """Operations that only move elements, applied to the rows of all programs."""
+_HAVE_RESULTS = {*ACCESSES, *MOVES, "create_get_program_id", "create_join", "create_split"}
+"""Further operations whose number of results is known."""
