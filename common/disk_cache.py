@@ -47,11 +47,14 @@ class DiskCache:
             self.found = content["found"] if content["key"] == self._key else {}
 
     def save(self) -> None:
-        """Write the results, unless a dependency has changed since the file was read.
+        """Write the results, unless a dependency has changed or gone since the file was read.
 
         Where the file cannot be written, print the reason; the next run computes them again.
         """
-        if not self.found or self._current() != self._key:
+        try:
+            if not self.found or self._current() != self._key:
+                return
+        except FileNotFoundError:  # a source is away
             return
         text = json.dumps({"key": self._key, "found": self.found})
         try:

@@ -34,6 +34,21 @@ def test_the_cache_is_bounded_and_its_oldest_entries_go(monkeypatch, tmp_path):
     assert sorted(path.name for path in (tmp_path / "kernels").iterdir()) == ["new", "old"]
 
 
+def test_nothing_is_kept_of_a_source_that_is_away(monkeypatch, tmp_path):
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path / ".cache")
+    source = tmp_path / "rope.py"
+    source.write_text("1")
+    for away in (True, False):
+        cache = disk_cache.DiskCache("kind", "rope", source.read_text)
+        cache.found = {"case": "result"}
+        if away:
+            source.unlink()
+        cache.save()
+        source.write_text("1")
+        kept = disk_cache.DiskCache("kind", "rope", source.read_text).found
+        assert kept == ({} if away else cache.found)
+
+
 @pytest.mark.slow
 def test_what_was_saved_meanwhile_is_not_kept(compiler, tmp_path):
     path = tmp_path / "someone" / "rotate_half.py"

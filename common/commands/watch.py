@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import contextlib
 import functools
 import importlib.util
 import queue
@@ -196,19 +195,20 @@ class Watch:
         self.passes = False
         try:
             chosen = self._select()
+            folder = chosen[0].path.parent
+            if broken := [*_syntax_errors(folder), *imports_of_ours(folder)]:
+                print("\n".join(broken), flush=True)
+            else:
+                self._grade(chosen)
         except UserError as error:
             print(f"study: {error}", flush=True)
-            return
-        folder = chosen[0].path.parent
-        if broken := [*_syntax_errors(folder), *imports_of_ours(folder)]:
-            print("\n".join(broken), flush=True)
-            return
-        with contextlib.suppress(Saved):
-            try:
-                self._grade(chosen)
-            except ServerEnded:
-                if self._saves.empty():
-                    raise
+        except FileNotFoundError as error:  # moved, or of another branch for a moment
+            print(f"{error.filename or error} is away: waiting for it", flush=True)
+        except Saved:
+            pass
+        except ServerEnded:
+            if self._saves.empty():
+                raise
 
     def _grade(self, chosen: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""

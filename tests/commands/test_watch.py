@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -321,6 +322,33 @@ def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, repository, by
     assert says("Next: nox -s check -- watched")
     code, errors = interrupted(process)
     assert code == 0 and "Traceback" not in errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 1.0])
+def test_a_file_that_is_away_for_a_moment_is_waited_for(command, repository, by_hand, seconds):
+    """As by `git stash` or another branch; a round may begin or be under way meanwhile."""
+    by_hand("moved", RIGHT)
+    process, says = command("moved")
+    path, hidden = (repository / "contributors" / "moved" / "rotate_half.py", repository / "away")
+    assert says("Next: nox -s check -- moved")
+    path.rename(hidden)
+    time.sleep(seconds)
+    hidden.rename(path)
+    assert says("Next: nox -s check -- moved")
+    assert process.poll() is None
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_one_line(alice, monkeypatch):
+    def vanishes():
+        path.unlink()
+        return path.read_text()
+
+    path = alice.folder / "rotate_half.py"
+    alice.save(path.name, RIGHT)
+    monkeypatch.setattr(alice.watch, "_select", vanishes)
+    assert alice.round() == [f"{path} is away: waiting for it"]
+    assert not alice.watch.passes
 
 
 @pytest.mark.slow
