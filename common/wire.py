@@ -19,8 +19,6 @@ Double = Literal["", "quadratic", "constant"]
 """The loss of a double backward; see `graded.backward`."""
 LAUNCHED = "*launched"
 """The key of `Launched` in the reply to `Forward` and to `Backward`; no argument has this name."""
-ALL_TARGETS = "every"
-"""A value for `ForkRequest.target`: each request names its own target for a full compilation."""
 
 STAND_IN = "sm_90"
 """The target that stands for the GPU where none is: compute capability 9.0, an H100 or H200."""
@@ -39,14 +37,16 @@ class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 class ForkRequest(Struct, tag="fork"):
     """Fork a process that serves the socket sent with this message; answered with Forked.
 
-    `device` is `cpu` or `cuda`. If `target` is set, kernels are compiled for that GPU and not run;
-    with `counted`, their work is counted in the interpreter. `cache` is the compiler's folder.
+    `device` is `cpu` or `cuda`. If `target` is set, kernels are compiled for that GPU and not run,
+    with `full` to the end and not only as far as a verdict needs; with `counted`, their work is
+    counted in the interpreter. `cache` is the compiler's folder.
     """
 
     device: str
     target: str = ""
     counted: bool = False
     cache: str = ""
+    full: bool = False
 
 
 class Reap(Struct, tag="reap"):
@@ -322,7 +322,6 @@ class Lookups(Request, tag="lookups"):
 class Launches(Request, tag="launches"):
     """See `compiled.launches.launches`."""
 
-    name: str
     case: str
 
 

@@ -249,7 +249,7 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
     board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
     if not board:
         return None
-    reply = _reply(worker, wire.Launches(name=TARGET, case=board.name))
+    reply = _reply(worker, wire.Launches(case=board.name))
     stopped = reply.get("stopped", reply)
     fault, caught = _fault(stopped), {} if stopped else _fault(reply["caught"])
     if stopped and not fault:

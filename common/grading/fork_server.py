@@ -132,7 +132,12 @@ class ForkServer:
     MODULE = "common.sandbox.server"
 
     def __init__(
-        self, device: str, quiet: bool = True, target: str = "", counted: bool = False
+        self,
+        device: str,
+        quiet: bool = True,
+        target: str = "",
+        counted: bool = False,
+        full: bool = False,
     ) -> None:
         """Start the server's process, unless another ForkServer has started it.
 
@@ -141,9 +146,10 @@ class ForkServer:
             quiet: Whether the output of the server and of its workers is dropped.
             target: The GPU, such as `sm_90`, for which kernels are compiled instead of run.
             counted: Whether the kernels' work for the target is counted in the interpreter instead.
+            full: Whether kernels are compiled to the end, not only as far as a verdict needs.
         """
         self.device = device
-        self._request = wire.ForkRequest(device, target, counted, str(CACHE / "kernels"))
+        self._request = wire.ForkRequest(device, target, counted, str(CACHE / "kernels"), full)
         self._quiet, self._closed = quiet, False
         self.interrupted = False
         """Whether `fork` raises ServerEnded until `resume` is called."""

@@ -23,12 +23,12 @@ from common.sandbox import configurations
 from common.sandbox.compiled import target
 from common.sandbox.interpreter import bounds, conflicts, patches
 from common.sandbox.launch_log import LOG
-from common.wire import ALL_TARGETS, STAND_IN, ForkRequest
+from common.wire import STAND_IN, ForkRequest
 
 ON_GPU = True
 INTERPRETED = COUNTED = False
 TARGET = ""
-"""The GPU that kernels are compiled for; ALL_TARGETS if a later request names the GPU."""
+"""The GPU that kernels are compiled for."""
 KEPT = (
     "runtime.interpret", "runtime.override_arch", "runtime.jit_cache_hook",
     "runtime.add_stages_inspection_hook", "compilation.override", "compilation.front_end_debugging",
@@ -43,7 +43,7 @@ LAG = 10_000_000
 def warm(wanted: ForkRequest) -> None:
     """Import in the fork server, once, the modules that each process needs for its first kernel."""
     if wanted.target and not wanted.counted:
-        target.warm(full=wanted.target == ALL_TARGETS)
+        target.warm(wanted.full)
 
 
 def install(wanted: ForkRequest) -> None:
@@ -57,11 +57,10 @@ def install(wanted: ForkRequest) -> None:
     compiler.filter_traceback = lambda error: None  # `failures` reads the front end's frames
     if not ON_GPU:
         os.environ[VISIBLE] = ""
-        # with ALL_TARGETS, a later request names the target
-        target.install(TARGET if TARGET in target.TARGETS else STAND_IN)
+        target.install(TARGET or STAND_IN)
     if INTERPRETED:
         patches.install()
-    elif TARGET and TARGET != ALL_TARGETS:
+    elif TARGET and not wanted.full:
         target.stop_at_llvm()
         target.lift_addresses()
         configurations.install()

@@ -20,7 +20,7 @@ from common.solutions import Solution
 from common.spec import Case
 from common.tools import figures
 from common.verdicts import ENDED
-from common.wire import ALL_TARGETS, Reply
+from common.wire import Reply
 
 Fields = Mapping[str, Any]
 """Fields of a `Compiled`: a kernel's name, files, direction and figures, or verdict and reason."""
@@ -31,7 +31,7 @@ class Compilation:
 
     def __init__(self, quiet: bool = True) -> None:
         """Start nothing yet; with `quiet`, drop the output of the processes."""
-        self._server: ForkServer | None = None
+        self._servers: dict[str, ForkServer] = {}
         self._quiet = quiet
         self._pool = ThreadPoolExecutor(cores())
 
@@ -41,11 +41,12 @@ class Compilation:
 
     def __exit__(self, *_: object) -> None:
         """End the processes, whatever their state."""
-        if self._server:
-            self._server.interrupt()
+        for server in self._servers.values():
+            server.interrupt()
         self._pool.shutdown(cancel_futures=True)
-        if self._server:
-            self._server.close()
+        for server in self._servers.values():
+            server.close()
+        if self._servers:
             trim_caches()
 
     def lines(
@@ -72,8 +73,8 @@ class Compilation:
             known = {case for case, fields in cached if not shown or _files_exist(fields)}
             missing = [case for case in todo[solution] if case.name not in known]
             parts.append((solution, todo[solution], target, cache, missing))
-        if any(missing for *_, missing in parts) and not self._server:
-            self._server = ForkServer("cpu", self._quiet, target=ALL_TARGETS)
+            if missing and target not in self._servers:
+                self._servers[target] = ForkServer("cpu", self._quiet, target=target, full=True)
         yield from self._pool.map(lambda part: self._lines(*part), parts)
 
     def _lines(
@@ -116,10 +117,9 @@ class Compilation:
 
     def _ask(self, solution: Solution, case: str, target: str) -> Reply:
         """Return the kernels of one case, and the verdict with which its call ended, if any."""
-        assert self._server
-        worker = Worker(self._server, solution, DEADLINE["cuda"])
+        worker = Worker(self._servers[target], solution, DEADLINE["cuda"])
         try:
-            return worker.ask(wire.Launches(name=target, case=case))
+            return worker.ask(wire.Launches(case=case))
         except ServerEnded as error:
             return {"verdict": "CRASHED", "reason": str(error)}
         finally:

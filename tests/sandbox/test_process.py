@@ -281,6 +281,7 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
         "with torch.cuda.stream(torch.cuda.Stream(x.device)) as side: side.synchronize()",
         "torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream())",
         "torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())",
+        "torch.cuda.synchronize = torch.cuda.get_device_name = lambda *_: 'stubbed'",
     ],
 )
 def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):
@@ -355,15 +356,17 @@ def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, sai
     assert ("no GPU is here, line " in reply["reason"]) == said, reply
 
 
-@pytest.mark.parametrize("name", ["", "sm_90", "sm_120"])
-def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name):
+@pytest.mark.parametrize(
+    ("name", "full"), [("", False), ("sm_90", False), *((name, True) for name in TARGETS)]
+)
+def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
     """The interpreter's process answers as an H100, and a compiling process as its target."""
     gpu = TARGETS[name or "sm_90"]
     source = ASKS.format(
         arch=(gpu.backend, gpu.arch), capability=gpu.capability, name=gpu.name,
         processors=gpu.processors, shared=gpu.shared,
     )  # fmt: skip
-    server = ForkServer("cpu", target=name)
+    server = ForkServer("cpu", target=name, full=full)
     with contextlib.closing(server), workers(server, tmp_path) as start:
         assert start(source).call(wire.Settle()) == {}
 

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from triton import knobs
 
-from common.sandbox.compiled import target
 from common.sandbox.failures import judge
 from common.sandbox.launch_log import LOG
 from common.sandbox.session import Session
@@ -19,12 +18,11 @@ SEED = 0
 """The seed of the inputs."""
 
 
-def launches(session: Session, name: str, case: str) -> Reply:
-    """Compile the kernels of one case at its full shape; call this with one target per process.
+def launches(session: Session, case: str) -> Reply:
+    """Compile the kernels of one case at its full shape, for the process's target.
 
     Args:
         session: The solution's session.
-        name: The target.
         case: The name of one of the board's cases.
 
     Returns:
@@ -33,7 +31,6 @@ def launches(session: Session, name: str, case: str) -> Reply:
         exception; in `caught`, the verdict and the reason of a launch's exception that it caught.
     """
     assert session.op is not None and session.function is not None
-    target.install(name)
     kernels: dict[str, Reply] = {}
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
