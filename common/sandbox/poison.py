@@ -183,7 +183,8 @@ def _is_unused(raw: torch.Tensor) -> bool:
 def fill(tensor: torch.Tensor, value: float) -> None:
     """Fill a tensor with the poison value, or with the equivalent of its dtype.
 
-    NaN becomes the largest integer or True; a number becomes half of that integer or False.
+    NaN becomes the largest integer or True, 0 becomes 0, another number half of the largest integer
+    or False.
     """
     if tensor.is_floating_point() or tensor.is_complex():
         # value first, since min(NaN, maximum) is NaN
@@ -192,4 +193,4 @@ def fill(tensor: torch.Tensor, value: float) -> None:
         tensor.fill_(value != value)
     else:
         largest = torch.iinfo(tensor.dtype).max
-        tensor.fill_(largest if value != value else largest // 2)
+        tensor.fill_(largest if value != value else largest // 2 if value else 0)

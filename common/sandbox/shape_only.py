@@ -27,7 +27,8 @@ aten = torch.ops.aten
 SMALL = 1 << 20
 """The most elements of a tensor that is small enough to be computed in any call."""
 FRESH = {
-    aten.empty, aten.empty_strided, aten.empty_like, aten.new_empty, aten.new_empty_strided,
+    aten.empty, aten.empty_strided, aten.empty_like, aten.empty_permuted, aten.new_empty,
+    aten.new_empty_strided,
 }  # fmt: skip
 """The operators that return uninitialized memory."""
 NOTHING = {

@@ -446,9 +446,10 @@ def test_a_twin_is_held_against_the_limits_at_the_shape_of_its_board_case(faults
     assert " of rotate_half.py: " in reason
 
 
+@pytest.mark.parametrize("case", [CASE, OP.twin(FULL)], ids=["small", "twin"])
 @pytest.mark.parametrize("launch", WITHIN)
-def test_a_twin_whose_board_case_is_within_the_limits_has_no_fault(faults, launch):
-    assert faults(launched(COPIES, **WITHIN[launch]), OP.twin(FULL)) == {}
+def test_a_launch_within_the_limits_is_no_fault_whatever_memory_holds(faults, launch, case):
+    assert faults(launched(COPIES, **WITHIN[launch]), case) == {}
 
 
 def test_a_limit_that_backward_alone_exceeds_is_its_fault_alone(faults):
