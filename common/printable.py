@@ -22,14 +22,18 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def columns() -> int:
+    """Return the width of the terminal on stdout; 0 if stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
 def wrapped(line: str, margin: str = "") -> str:
     """Return the line with a margin, broken between words where stdout is a narrower terminal.
 
     An index such as [0, 0, 0, 0] stays whole.
     """
-    if not sys.stdout.isatty():
+    if not (width := columns()):
         return margin + line
-    width = shutil.get_terminal_size().columns
     unbroken = _BRACKETS.sub(lambda match: match[0].replace(" ", _FIXED), line)
     filled = textwrap.fill(
         unbroken,

@@ -55,7 +55,7 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
 
     selection, failures = Selection(options.op, options.only, options.tier), _Failures()
     with (
-        Progress("rows", 0) as steps,
+        Progress("rows") as steps,
         contextlib.closing(bench(engine, selection, absent)) as events,
     ):
         steps.busy = lambda: engine.busy

@@ -70,7 +70,7 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
     from common.engines.grading import Begins, Found, grade_all
 
     with (
-        Progress("cases", 0) as steps,
+        Progress("cases") as steps,
         contextlib.closing(grade_all(engine, target)) as events,
     ):
         steps.busy = lambda: engine.busy

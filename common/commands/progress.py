@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
+import os
+import stat
 import sys
 import threading
 import time
@@ -15,17 +19,22 @@ if TYPE_CHECKING:
 
 PERIOD = 30.0
 """Seconds between two lines if stderr is not a terminal."""
+ENOUGH = 0.05
+"""The share of done steps from which the time left is shown."""
+UNKNOWN = "-:--:--"
 
 
 class Progress:
     """A context manager that shows the done steps, all steps and the time left."""
 
-    def __init__(self, unit: str, total: int, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, unit: str, total: int | None = None, now: Callable[[], float] = time.monotonic
+    ) -> None:
         """Start the clock.
 
         Args:
-            unit: The name of the steps, such as `rows`.
-            total: The number of steps.
+            unit: The name of the steps, such as `rows`, or of a work without steps.
+            total: The number of steps, None if it is unknown; a work of no step is not shown.
             now: A clock in seconds.
         """
         self._unit, self._total, self._doing = unit, total, "starting"
@@ -34,7 +43,7 @@ class Progress:
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Returns the number of busy devices and of all devices; shown for several devices."""
         self._bars = _bars(now)
-        self._bars.add_task(unit, total=total)
+        self._bars.add_task(unit, total=total, visible=total != 0, left=UNKNOWN)
         (self._task,) = self._bars.tasks
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._print_lines, daemon=True)
@@ -47,10 +56,15 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the display; a full bar is labelled with the unit instead of the last step."""
+        """Stop the display; a full bar is labelled with the unit instead of the last step.
+
+        A bar without a done step disappears.
+        """
         self._end.set()
         if self._done == self._total:
             self._bars.update(self._task.id, description=self._unit)
+        if not self._done:
+            self._bars.update(self._task.id, visible=False)
         self._bars.stop()
 
     def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
@@ -66,7 +80,8 @@ class Progress:
         self._verdicts.update(verdicts)
         self._doing = text
         shown = ", ".join([text, *self._state()])
-        self._bars.update(self._task.id, advance=1, description=shown)
+        left = UNKNOWN if self._left is None else clock(self._left)
+        self._bars.update(self._task.id, advance=1, description=shown, left=left)
 
     def doing(self, text: str) -> None:
         """Show an activity that is not a step."""
@@ -75,7 +90,7 @@ class Progress:
 
     def skip(self, steps: int) -> None:
         """Subtract left-out steps from the total, but keep the total at least at the done steps."""
-        self.total(max(self._total - steps, self._done))
+        self.total(max((self._total or 0) - steps, self._done))
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
@@ -93,13 +108,25 @@ class Progress:
         If they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and `3 of 4 devices busy` follow
         the time left.
         """
-        took, measured = self._task.elapsed or 0.0, self._done - self._kept
-        rest = self._total - self._done  # the time after the last step is unknown
-        left = took / measured * rest if measured and rest else None
-        about = [] if left is None else [f"about {duration(left)} left"]
-        counted = f"{self._done} of {self._total} {self._unit}"
+        took = self._task.elapsed or 0.0
+        about = [] if self._left is None else [f"about {duration(self._left)} left"]
+        counted = self._unit
+        if self._total is not None:
+            counted = f"{self._done} of {self._total} {self._unit}"
         words = [counted, duration(took, exact=True), *about, *self._state()]
         return f"study: {', '.join(words)} ({self._doing})"
+
+    @property
+    def _left(self) -> float | None:
+        """The seconds left; None while few steps are done, since steps end in groups.
+
+        For example, the first case of `bench` is done by all solutions at once.
+        """
+        took, measured = self._task.elapsed or 0.0, self._done - self._kept
+        rest = (self._total or 0) - self._done  # the time after the last step is unknown
+        if rest <= 0 or measured < ENOUGH * (measured + rest):
+            return None
+        return took / measured * rest
 
     def _state(self) -> list[str]:
         """Return texts of the rate, the verdicts and the busy devices, as far as known."""
@@ -126,7 +153,6 @@ def _bars(now: Callable[[], float]) -> RichProgress:
         MofNCompleteColumn,
         TextColumn,
         TimeElapsedColumn,
-        TimeRemainingColumn,
     )
     from rich.progress import (
         Progress as RichProgress,
@@ -143,13 +169,24 @@ def _bars(now: Callable[[], float]) -> RichProgress:
         BarColumn(bar_width=bar),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
         TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
         console=console,
-        disable=not console.is_terminal,
+        disable=not console.is_terminal or _is_piped(),
         redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
-        speed_estimate_period=600,
         get_time=now,
     )
+
+
+def _is_piped() -> bool:
+    """Return whether stdout is a pipe: a bar would be drawn over the lines of `| less`."""
+    with contextlib.suppress(OSError):  # it is closed
+        return stat.S_ISFIFO(os.fstat(1).st_mode)
+    return False
+
+
+def clock(seconds: float) -> str:
+    """Return seconds as `0:09:20`."""
+    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def duration(seconds: float, exact: bool = False) -> str:

@@ -17,7 +17,7 @@ from common import paths
 from common.board import terminal
 from common.errors import Kind
 from common.grading.failing_condition import CHANCE, failing_condition
-from common.printable import printable, wrapped
+from common.printable import columns, printable, wrapped
 from common.records.lines import kinds
 from common.source import is_code
 from common.spec import Case, Direction, Fact, Op
@@ -41,6 +41,8 @@ COUNT = re.compile(r" \(\d+ of \d+\)$")
 _PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
 STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
 MARGIN = 4 * " "
+CUT = "…"
+"""Stands for what a line of source lacks on a narrow terminal."""
 TICKS = 8
 """The columns between two indices in a picture's heading."""
 AFTER_LAUNCHES = (
@@ -464,10 +466,29 @@ def excerpt(reason: str, folder: Path) -> Iterator[str]:
         if not 0 < int(number) <= len(lines):
             continue
         line = printable(lines[int(number) - 1])
+        expression = _common(reason[match.end() :].removeprefix(": "), line)
+        room = columns() - len(f"{MARGIN}{number} | ") if columns() else len(line)
+        line, carets = _cut(line, expression, max(room, len(CUT) + 1))
         yield f"{name}:{number}"
         yield f"{number} | {line}"
-        if expression := _common(reason[match.end() :].removeprefix(": "), line):
-            yield f"{' ' * len(number)} | {' ' * line.index(expression)}{'^' * len(expression)}"
+        if carets:
+            yield f"{' ' * len(number)} | {carets}"
+
+
+def _cut(line: str, expression: str, room: int) -> tuple[str, str]:
+    """Return the line, cut to `room` columns around an expression, and carets below it.
+
+    For example, with 12 columns and the expression `load(x)`, `    y = tl.load(x) + 1` becomes
+    `…tl.load(x)…`.
+    """
+    start = line.index(expression)
+    if len(line) > room:
+        first = min(start - len(CUT), start + len(expression) + len(CUT) - room)
+        if first > 0:
+            line, start = CUT + line[first + len(CUT) :], start - first
+        if len(line) > room:
+            line = line[: room - len(CUT)] + CUT
+    return line, (" " * start + "^" * len(expression))[: len(line)] if expression else ""
 
 
 def _common(text: str, line: str) -> str:

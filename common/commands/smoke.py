@@ -190,13 +190,16 @@ def take_all(
         if stop and report.failures:
             break
     report.end()
-    diagnoses = list(causes(kept))
-    for cause in diagnoses:
-        print(wrapped(str(cause)), flush=True)
-    if stop:
+    if not report.failures:
         return
-    for contrast in contrasts_of(kept, report, diagnoses, server, memory):
-        print(wrapped(str(contrast)), flush=True)
+    with Progress("looking for the cause"):
+        diagnoses = list(causes(kept))
+        for cause in diagnoses:
+            print(wrapped(str(cause)), flush=True)
+        if stop:
+            return
+        for contrast in contrasts_of(kept, report, diagnoses, server, memory):
+            print(wrapped(str(contrast)), flush=True)
 
 
 def contrasts_of(

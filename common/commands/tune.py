@@ -33,7 +33,7 @@ def run(options: argparse.Namespace) -> int:
         contextlib.closing(
             search.tune(chosen, device, quiet=not options.verbose, memory=options.memory)
         ) as events,
-        Progress("cases", 0) as steps,
+        Progress("cases") as steps,
     ):
         for event in events:
             match event:

@@ -10,6 +10,7 @@ import pytest
 from triton.compiler.errors import CompilationError
 
 from common import ops, paths, source
+from common.commands import report
 from common.commands.report import SHOWN, TierReport, excerpt
 from common.sandbox.failures import judge
 from common.verdicts import Verdict
@@ -140,3 +141,18 @@ def test_reports_of_several_places_and_of_none_are_several(printed):
     assert "    rope.py:8\n" in out and "    rope.py:9\n" in out
     _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in ")
     assert summary.count(": bad: ") == SHOWN
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 200])
+def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, monkeypatch, width):
+    """A line of 118 columns once wrapped, and its carets pointed at nothing."""
+    call = "tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)"
+    line = f"        x_tile, w_tile = {call}, tl.load(w, there)"
+    (folder / "rope.py").write_text(f"{line}\n")
+    monkeypatch.setattr(report, "columns", lambda: width)
+    name, code, carets = excerpt(f"read outside of x, line 1 of rope.py: {call}", folder)
+    assert name == "rope.py:1"
+    assert max(len(code), len(carets)) + len(report.MARGIN) <= width
+    first, last = carets.index("^"), len(carets)
+    pointed = code[first:last].removesuffix(report.CUT)
+    assert pointed and call.startswith(pointed) and (pointed == call or width < 100)

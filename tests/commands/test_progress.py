@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 import threading
 
@@ -92,6 +94,43 @@ def test_a_terminal_has_a_bar_with_the_time_left_instead(clock, monkeypatch, cap
     assert out == "a line for a file\n", "it is not drawn into the bar"
     assert "1/3" in err and "a failure [of] a" in err
     assert "study:" not in err
+
+
+def test_no_time_left_is_said_before_enough_steps_tell_it(clock):
+    """The first case of a run is done by all solutions at once: "one second left", of minutes."""
+    now, read = clock
+    steps = Progress("rows", 752, now=read)
+    now[0] += 30
+    for _ in range(12):
+        steps.done("a")
+    assert steps.line() == "study: 12 of 752 rows, 30 s (a)"
+    for _ in range(82):
+        steps.done("a")
+    now[0] += 17
+    assert "47 s, about 5 min left" in steps.line()
+
+
+@pytest.fixture
+def terminal(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+
+
+def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(terminal, capsys):
+    with Progress("rows", now=lambda: 7.0) as steps:
+        steps.doing("starting two devices")
+        steps._bars.refresh()
+    assert "starting two devices" in capsys.readouterr().err
+    with Progress("rows", 0):
+        pass
+    assert "rows" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [(stat.S_IFIFO, True), (stat.S_IFREG, False)])
+def test_no_bar_is_drawn_over_the_lines_of_a_pager(terminal, monkeypatch, kind, hidden):
+    stdout = os.stat_result([kind, *[0] * 9])
+    monkeypatch.setattr(os, "fstat", lambda fd: stdout)
+    assert Progress("rows", 1)._bars.disable == hidden
 
 
 def test_a_full_bar_goes_by_what_it_counted(clock, monkeypatch, capsys):

@@ -302,7 +302,11 @@ def lift_addresses() -> None:
     address there would be an int32, which no kernel can make a pointer of. No kernel runs here.
     """
     address = torch.Tensor.data_ptr
-    torch.Tensor.data_ptr = lambda tensor: address(tensor) and address(tensor) | HIGH
+
+    def lifted(tensor: torch.Tensor) -> int:
+        return address(tensor) and address(tensor) | HIGH
+
+    torch.Tensor.data_ptr = lifted  # type: ignore[assignment,method-assign]
 
 
 def _hook(backend: Any = None, stages: Stages | None = None, options: Any = None, *_: Any) -> Any:
