@@ -17,6 +17,7 @@ from common.paths import ROOT
 from common.sandbox.compiled.target import TARGETS
 from common.sandbox.landlock import landlock_version
 from tests.support.seeds import MODULE
+from tests.support.switches import solution_text
 from tests.support.workers import HALF, RIGHT, ask, stage, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
@@ -369,6 +370,20 @@ def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
     server = ForkServer("cpu", target=name, full=full)
     with contextlib.closing(server), workers(server, tmp_path) as start:
         assert start(source).call(wire.Settle()) == {}
+
+
+WARMS_UP = """
+    y, kernel = torch.empty_like(x), triton.jit(negate).warmup(x, x, N=4, grid=(1,))
+    kernel._init_handles()
+    assert 65536 // kernel.n_regs and 65536 // kernel.metadata.shared
+    kernel[(1,)](x, y, 4)
+    return y
+"""
+
+
+def test_a_launcher_asks_the_kernel_for_its_resources_and_launches_it(worker):
+    source = solution_text(within=WARMS_UP)
+    assert ask(worker(source, "rotate_half"))[1] == [-1.0, -2.0, -3.0, -4.0]
 
 
 def test_a_trace_is_json_text(worker):

@@ -39,6 +39,8 @@ from common.errors import Kind
 
 THREADS = 1024
 """The maximum threads of a block, on every target."""
+REGISTERS, SHARED = 32, 1 << 10
+"""The registers of a thread and the bytes of shared memory of a kernel that ptxas has not seen."""
 GRID = (2**31 - 1, 65_535, 65_535)
 """The maximum programs of a launch on each axis, on every target of CUDA."""
 Grid = tuple[int, int, int]
@@ -138,7 +140,7 @@ class NoGPU(DriverBase):  # type: ignore[misc]
         }  # fmt: skip
         self.utils = SimpleNamespace(
             get_device_properties=lambda device: properties,
-            load_binary=lambda name, kernel, shared, device: (None, None, 0, 0, THREADS),
+            load_binary=lambda name, kernel, shared, device: (None, None, REGISTERS, 0, THREADS),
         )
 
     @classmethod

@@ -10,6 +10,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH, Kind
 from common.sandbox import configurations, graphs
+from common.sandbox.compiled import target
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.spans import Method
@@ -38,6 +40,7 @@ def install() -> None:
     _patch_bfloat16()
     wrap(InterpreterBuilder, "create_dot", _dot)
     configurations.install()
+    interpreter.InterpretedFunction.warmup = lambda kernel, *_, **__: WarmKernel(kernel)
     _leave_launches_out_of_graphs()
     wrap(InterpreterBuilder, "create_int_to_ptr", _int_to_ptr)
     language.install()
@@ -187,6 +190,27 @@ def _dot(
         a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
     result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
     return _narrow(result) if _is_bfloat16(d) else result
+
+
+# --- warmup: launchers ask the compiled kernel for its resources, then launch it ------------------
+
+
+class WarmKernel:
+    """A kernel in place of Triton's compiled kernel."""
+
+    n_regs, n_spills = target.REGISTERS, 0
+    metadata = SimpleNamespace(shared=target.SHARED)
+
+    def __init__(self, kernel: interpreter.InterpretedFunction) -> None:
+        """Take the kernel to launch."""
+        self._kernel = kernel
+
+    def _init_handles(self) -> None:
+        """Do nothing."""
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        """Return the launch, whose arguments include the constants, by position."""
+        return self._kernel[grid]  # type: ignore[no-any-return]
 
 
 # --- torch.compile, which cannot trace the interpreter --------------------------------------------
