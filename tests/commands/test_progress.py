@@ -19,6 +19,11 @@ def clock():
     return now, lambda: now[0]
 
 
+def on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+
+
 def test_a_line_says_what_is_done_and_how_long_the_rest_will_take(clock):
     now, read = clock
     steps = Progress("rows", 362, now=read)
@@ -82,8 +87,7 @@ def test_a_line_comes_every_period_where_stderr_is_no_terminal(clock, capsys):
 
 
 def test_a_terminal_has_a_bar_with_the_time_left_instead(clock, monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
+    on_a_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", "80")
     with Progress("cases", 3, now=clock[1]) as steps:
         steps.done("a")
@@ -110,13 +114,8 @@ def test_no_time_left_is_said_before_enough_steps_tell_it(clock):
     assert "47 s, about 5 min left" in steps.line()
 
 
-@pytest.fixture
-def terminal(monkeypatch, capsys):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
-
-
-def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(terminal, capsys):
+def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(monkeypatch, capsys):
+    on_a_terminal(monkeypatch)
     with Progress("rows", now=lambda: 7.0) as steps:
         steps.doing("starting two devices")
         steps._bars.refresh()
@@ -127,7 +126,8 @@ def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(termin
 
 
 @pytest.mark.parametrize(("kind", "hidden"), [(stat.S_IFIFO, True), (stat.S_IFREG, False)])
-def test_no_bar_is_drawn_over_the_lines_of_a_pager(terminal, monkeypatch, kind, hidden):
+def test_no_bar_is_drawn_over_the_lines_of_a_pager(monkeypatch, kind, hidden):
+    on_a_terminal(monkeypatch)
     stdout = os.stat_result([kind, *[0] * 9])
     monkeypatch.setattr(os, "fstat", lambda fd: stdout)
     assert Progress("rows", 1)._bars.disable == hidden
@@ -135,8 +135,7 @@ def test_no_bar_is_drawn_over_the_lines_of_a_pager(terminal, monkeypatch, kind, 
 
 def test_a_full_bar_goes_by_what_it_counted(clock, monkeypatch, capsys):
     """Two bars of the same cases once ended with the same name, the last case's."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
+    on_a_terminal(monkeypatch)
     for total, last in ((1, "cases"), (2, "house/rope")):
         with Progress("cases", total, now=clock[1]) as steps:
             steps.done("house/rope")
@@ -147,8 +146,7 @@ def test_a_full_bar_goes_by_what_it_counted(clock, monkeypatch, capsys):
 @pytest.mark.parametrize("width", ["60", "80", "120", "160"])
 def test_a_long_name_leaves_room_for_the_count_and_the_time_left(clock, monkeypatch, capsys, width):
     """At 80 columns the name of a case once took the bar, the count and both times."""
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setenv("TERM", "xterm")
+    on_a_terminal(monkeypatch)
     monkeypatch.setenv("COLUMNS", width)
     with Progress("cases", 12600, now=clock[1]) as steps:
         steps.done(f"{'h' * 39}/rope_base thd-64x16384x32x128-bfloat16-interleaved-{'t' * 99}")
