@@ -1,0 +1,215 @@
+"""Configurations of autotuned kernels are drawn over the cases, and tuners launch as on a GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from common import ops
+from common.commands.report import TierReport
+from common.grading.sweep import Sweep
+from common.wire import Autotuned
+from tests.support.workers import written
+
+pytestmark = pytest.mark.slow
+
+OP = ops.load("rotate_half")
+CASES = [case for case in OP.cases("smoke") if not (case.interleaved or case.span)][::2]
+SOURCE = """
+from functools import partial
+
+import torch
+import triton
+import triton.language as tl
+
+def configs(values, **options):
+    return [triton.Config({{"ROWS": rows}}, **options) for rows in values]
+
+def zeroing(arguments, reset_only=False):
+    arguments["y"].zero_()
+
+{decorators}
+@triton.jit
+def forward(x, y, rows, HALF: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    {first}
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    keep = (col < HALF) & (row < rows)
+    at = row * 2 * HALF + col
+    x1, x2 = tl.load(x + at, mask=keep), tl.load(x + at + HALF, mask=keep)
+    {store}
+
+{decorators}
+@triton.jit
+def backward(x, y, rows, HALF: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    keep = (col < HALF) & (row < rows)
+    at = row * 2 * HALF + col
+    x1, x2 = tl.load(x + at, mask=keep), tl.load(x + at + HALF, mask=keep)
+    tl.store(y + at, x2, mask=keep)
+    tl.store(y + at + HALF, -x1, mask=keep)
+
+def launch(kernel, x):
+    x = x.contiguous()
+    y = torch.{made}(x)
+    half = x.shape[-1] // 2
+    if x.numel():
+        rows = x.numel() // (2 * half)
+        kernel{launch}(x, y, rows, half, BLOCK=triton.next_power_of_2(half))
+    return y
+
+class RotateHalf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return launch(forward, x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return launch(backward, grad)
+
+def rotate_half(x, *, interleaved=False):
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    return RotateHalf.apply(x)
+"""
+STORES = "tl.store(y + at, -x2, mask=keep); tl.store(y + at + HALF, x1, mask=keep)"
+ADDS = (
+    "tl.store(y + at, tl.load(y + at, mask=keep) - x2, mask=keep); "
+    "tl.store(y + at + HALF, tl.load(y + at + HALF, mask=keep) + x1, mask=keep)"
+)
+GRID = "[lambda chosen: (triton.cdiv(rows, chosen['ROWS']),)]"
+RUN = (
+    ".warmup(x, y, rows, half, BLOCK=256, grid=(1,)); "
+    f"partial(kernel.run, grid={GRID[1:-1]}, warmup=False)"
+)
+TUNED = "@triton.autotune(configs((1, 2, 4, 8)), ['rows', 'HALF'])"
+
+
+PRUNED = f"{TUNED[:-1]}, prune_configs_by={{{{{{}}}}}})"
+EARLY = "'early_config_prune': lambda configs, *_, **__: configs[{}]"
+PARTS = {"first": "pass", "store": STORES, "launch": GRID, "made": "zeros_like"}
+FEW = CASES[:9]
+NONE = Autotuned(0, 0, [])
+
+
+@pytest.fixture
+def judge(fork_server, tmp_path):
+    """Return a function that grades a source text, and returns each case with its verdicts."""
+
+    def grade(decorators=TUNED, cases=CASES, **parts):
+        solution = written(tmp_path, SOURCE.format(decorators=decorators, **PARTS | parts))
+        with Sweep("cpu", server=fork_server) as sweep:
+            return {each.case: each.verdicts for each in sweep.grade(OP, cases, [solution])}
+
+    return grade
+
+
+def configurations(found, direction="forward"):
+    """Return the values that each kernel ran with in each case in which it ran."""
+    taken = defaultdict(dict)
+    for case, verdicts in found.items():
+        for kernel, tuned in verdicts[direction].configurations.items():
+            (taken[kernel][case],) = tuned.values
+    return taken
+
+
+def rows_of(found, kernel="forward", direction="forward"):
+    return {values["ROWS"] for values in configurations(found, direction)[kernel].values()}
+
+
+def passes(found):
+    return all(verdict.verdict == "PASSED" for each in found.values() for verdict in each.values())
+
+
+def test_as_many_configurations_run_as_there_are_cases(judge):
+    found = judge()
+    assert passes(found)
+    assert rows_of(found) == {1, 2, 4, 8}
+    many = "@triton.autotune([triton.Config({'ROWS': 2}, num_stages=n) for n in range(40)], [])"
+    found = configurations(judge(many, cases=FEW))["forward"]
+    assert len({values["num_stages"] for values in found.values()}) == len(found) > len(FEW) / 2
+
+
+def test_kernels_draw_independently_and_alike_in_every_call_of_a_case(judge):
+    found = judge()
+    pairs = configurations(found, "backward")  # one configuration in all calls of a case
+    both = {
+        (values["ROWS"], pairs["backward"][case]["ROWS"])
+        for case, values in pairs["forward"].items()
+    }
+    assert len(both) > 4  # more than one of backward for one of forward
+    assert configurations(found)["forward"] == pairs["forward"]
+
+
+HEURISTICS = "@triton.heuristics({'BLOCK': lambda given: triton.next_power_of_2(given['HALF'])})"
+
+
+@pytest.mark.parametrize(
+    ("decorators", "launch", "rows"),
+    [
+        (f"{TUNED}\n{HEURISTICS}", GRID, {1, 2, 4, 8}),
+        (f"{HEURISTICS}\n{TUNED}", GRID, {1, 2, 4, 8}),
+        (TUNED, RUN, {1, 2, 4, 8}),
+        (TUNED.replace("'HALF'", "'absent'"), GRID, {1, 2, 4, 8}),
+        (PRUNED.format(EARLY.format("1:3")), GRID, {2, 4}),
+        (PRUNED.format("'perf_model': lambda ROWS, **_: -ROWS, 'top_k': 2"), GRID, {4, 8}),
+        ("@triton.autotune(configs([4]), ['rows'])", GRID, set()),
+    ],
+)
+def test_every_form_of_a_tuner_runs_what_pruning_leaves(judge, decorators, launch, rows):
+    found = judge(decorators, launch=launch)
+    assert passes(found)
+    assert rows_of(found) == rows
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ("", True),
+        (", reset_to_zero=['y']", False),
+        (", restore_value=['y']", False),
+        (", pre_hook=zeroing", False),
+    ],
+)
+def test_what_accumulates_is_wrong_after_a_tuners_launches(judge, options, wrong):
+    found = judge(f"{TUNED[:-1]}{options})", store=ADDS)
+    launched = {case for case, each in found.items()
+                if each["forward"].configurations.get("forward", NONE).launches}  # fmt: skip
+    failing = {case for case, each in found.items() if each["forward"].verdict != "PASSED"}
+    assert len(launched) > len(found) / 8
+    assert failing == (launched if wrong else set())
+
+
+def test_the_zeroing_of_a_tuner_comes_before_its_first_call_alone(judge):
+    """The memory is not zeroed before a further call with the same key, as on a GPU."""
+    found = judge(f"{TUNED[:-1]}, reset_to_zero=['y'])", store=ADDS, made="empty_like")
+    passing = [case for case, each in found.items() if each["forward"].verdict == "PASSED"]
+    assert all(0 in case.shape for case in passing)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_a_configuration_that_does_not_fit_is_left_out(judge, pruned):
+    asserts = "tl.static_assert(ROWS > 2)"
+    if pruned:
+        decorators = PRUNED.format(EARLY.format(":2"))
+        found = judge(decorators, first=asserts, cases=FEW)
+        assert {each["forward"].verdict for each in found.values()} == {"RUNTIME_ERROR"}
+    else:
+        found = judge(first=asserts)
+        assert passes(found)
+        assert rows_of(found) == {4, 8}
+        assert rows_of(found, "backward", "backward") == {1, 2, 4, 8}
+
+
+def test_a_wrong_configuration_is_the_property_of_the_failures(judge, capsys):
+    found = judge(store=STORES.replace("-x2", "-x2 * (1 if ROWS < 8 else 2)"))
+    report = TierReport("smoke", verbose=False)
+    for case, verdicts in found.items():
+        report.add(OP, case, list(verdicts.values()))
+    report.end()
+    out = " ".join(capsys.readouterr().out.split())
+    assert "fails where forward's ROWS = 8" in out or "fails where ROWS = 8" in out, out
+    assert "launched: forward with ROWS=8" in out
+    assert "forward: 4 of 4 configurations" in out
