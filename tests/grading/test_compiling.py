@@ -186,7 +186,7 @@ def low(x):
 def test_an_address_below_four_gigabytes_is_passed_as_a_gpus_address_is(fault):
     """Where Python is not position-independent, malloc's memory lies there."""
     lines = "tl.store(y.to(tl.pointer_type(tl.float32)) + tl.arange(0, BLOCK), tl.load(x))"
-    source = LAUNCHED.format(decorators=BELOW, lines=lines, rest=", 64")
+    source = launched(lines, BELOW)
     assert fault(source=source.replace("(x, y, 64)", "(x, low(x).data_ptr(), 64)")) is None
     assert "does not compile" in fault(source=source.replace("(x, y, 64)", "(x, 1 << 20, 64)"))
 
