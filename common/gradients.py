@@ -16,18 +16,20 @@ def second_derivatives(
 
     Args:
         output: The output of a call, whose graph is kept.
-        inputs: The differentiable inputs.
+        inputs: The differentiable inputs, which are leaves.
         weight: The upstream gradient; times the output, unless `constant`, as if the loss were
             quadratic in the output.
         constant: Whether the upstream gradient takes no gradient.
     """
     upstream = weight if constant else output * weight
     first = torch.autograd.grad(output, inputs, upstream, create_graph=True, allow_unused=True)
-    graphs = [(g, x.detach()) for g, x in zip(first, inputs, strict=True)
-              if g is not None and g.requires_grad]  # fmt: skip
-    zeros = [torch.zeros_like(x) for x in inputs]
-    if not graphs:
-        return zeros
-    gradients, weights = zip(*graphs, strict=True)
-    second = torch.autograd.grad(gradients, inputs, weights, retain_graph=True, allow_unused=True)
-    return [zero if g is None else g for g, zero in zip(second, zeros, strict=True)]
+    pairs = [(g, x.detach()) for g, x in zip(first, inputs, strict=True)
+             if g is not None and g.requires_grad]  # fmt: skip
+    for x in inputs:
+        x.grad = None
+    if pairs:  # `autograd.grad` would skip the error of torch's `once_differentiable`
+        torch.autograd.backward([g for g, _ in pairs], [x for _, x in pairs], retain_graph=True)
+    second = [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs]
+    for x in inputs:
+        x.grad = None
+    return second
