@@ -2,9 +2,13 @@
 
 A mistake is a reference implementation that is wrong in one way. A mistake explains a direction of
 a solution if every wrong result matches the mistake's result by the numeric rule, and if the
-mistake changes nothing in the cases that pass. A mistake is reported only if every other mistake
-fails to explain at least FEWEST cases, so that no report is a guess. For example, "the sine has the
-other sign" explains 60 cases, and "the sine is left out" explains none.
+mistake changes nothing in the cases that pass. Cases in which the mistake would leave a tensor
+decide nothing, like those whose verdict is OUT_OF_BOUNDS. A mistake is reported only if it explains
+at least FEWEST cases, and every other mistake fails to explain as many, so that no report is a
+guess. For example, "the sine has the other sign" explains 60 cases, and "the sine is left out"
+explains none.
+
+If no mistake gives all gradients of a solution, those are compared that are wrong in some case.
 
 Two mistakes may give the same results in all cases of a direction. Then the mistake is reported
 that explains the other direction too. For example, a gradient that equals the upstream gradient
@@ -19,9 +23,10 @@ float16 case is no evidence against float16, but it is if the same case passes i
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
@@ -85,27 +90,32 @@ def explanations(
     mistakes: Iterable[str],
     wrong: Sequence[T],
     right: Iterable[T],
-    explains: Callable[[str, T], bool],
+    explains: Callable[[str, T], bool | None],
 ) -> list[str]:
     """Return the mistakes that explain every case, if every other mistake fails in FEWEST cases.
+
+    A mistake must explain FEWEST wrong cases, and is no candidate if it explains none.
 
     Args:
         mistakes: The names of the mistakes.
         wrong: The cases with wrong results; the cases that are quickest to check come first.
         right: The cases with right results.
-        explains: Return whether a mistake explains a case's results; called as rarely as possible.
+        explains: Return whether a mistake explains a case's results, None if that is unknown;
+            called as rarely as possible.
     """
-    failed = Counter(dict.fromkeys(mistakes, 0))
+    failed, shown = Counter(dict.fromkeys(mistakes, 0)), Counter[str]()
     if len(wrong) < FEWEST:
         return []
-    for case in (*wrong, *right):
+    for index, case in enumerate((*wrong, *right)):
         if 0 not in failed.values():
             return []
         for mistake, failures in failed.items():
-            if failures < FEWEST and not explains(mistake, case):
-                failed[mistake] += 1
-    remaining = [mistake for mistake, failures in failed.items() if failures < FEWEST]
-    return [] if any(failed[mistake] for mistake in remaining) else remaining
+            if failures < FEWEST and (explained := explains(mistake, case)) is not None:
+                failed[mistake] += not explained
+                shown[mistake] += explained and index < len(wrong)
+    remaining = [mistake for mistake in failed if failed[mistake] < FEWEST and shown[mistake]]
+    clear = all(not failed[mistake] and shown[mistake] >= FEWEST for mistake in remaining)
+    return remaining if clear else []
 
 
 # --- mistakes -------------------------------------------------------------------------------------
@@ -115,16 +125,21 @@ def _cause(graded_cases: Sequence[Graded], direction: Direction) -> str | None:
     """Return the cause of one solution's wrong results in one direction; None if unknown."""
     mistakes = ops.load_mistakes(graded_cases[0].problem.op.name)
 
-    def explains(mistake: str, case: _Judged) -> bool:
-        return case.explained_by(mistakes[mistake])
+    def explains(mistake: str, case: _Judged, names: Collection[str] = ()) -> bool | None:
+        return case.explained_by(mistakes[mistake], names)
 
     wrong, right = _judged(graded_cases, direction)
     likely = explanations(mistakes, wrong, right, explains)
+    if not likely and len(wrong) >= FEWEST and len(wrong[0].names) > 1:
+        names = {name for case in wrong for name in case.wrong}
+        likely = explanations(mistakes, wrong, right, functools.partial(explains, names=names))
     if len(likely) > 1:
         (other,) = {*DIRECTIONS} - {direction}
         other_cases = [case for cases in _judged(graded_cases, other) for case in cases]
         explain_both = [
-            mistake for mistake in likely if all(explains(mistake, case) for case in other_cases)
+            mistake
+            for mistake in likely
+            if all(explains(mistake, case) is not False for case in other_cases)
         ]
         likely = explain_both or likely
     return ", or: ".join(likely) if 0 < len(likely) <= MOST else None
@@ -162,26 +177,36 @@ class _Judged:
         """The number of elements in the direction's results."""
         return sum(self.problem.shapes[name].numel() for name in self.names)
 
-    def explained_by(self, mistake: Reference) -> bool:
+    def explained_by(self, mistake: Reference, names: Collection[str] = ()) -> bool | None:
         """Return whether the results match the mistake's results, and not the reference's.
 
         For a case that passes, return whether the mistake's own results would pass.
-        """
-        if self.verdict.verdict == "PASSED":
-            return self._would_pass(mistake)
-        return not self.unexplained and self._are_right(mistake)
 
-    def _would_pass(self, mistake: Reference) -> bool:
-        """Return whether a mistake's results, rounded to the dtype, pass the numeric rule."""
-        dtype = getattr(torch, self.problem.case.dtype)
-        try:
-            results = self._results_of(mistake)
-        except NotImplementedError:
+        Args:
+            mistake: The mistake.
+            names: The results to compare; all by default.
+
+        Returns:
+            None if the case fails and the mistake would leave a tensor.
+        """
+        passes = self.verdict.verdict == "PASSED"
+        if not (passes or self.wrong):
             return False
+        try:
+            expected = self._results_of(mistake)
+        except NotImplementedError:
+            return False if passes else None
+        compared = [name for name in self.names if not names or name in names]
+        if passes:
+            return self._would_pass(expected, compared)
+        return not self._differing(mistake, expected, compared)
+
+    def _would_pass(self, results: Results, names: Iterable[str]) -> bool:
+        """Return whether results, rounded to the dtype, pass the numeric rule."""
+        dtype = getattr(torch, self.problem.case.dtype)
         truth, budgets, slack = self._truth, self.problem.budgets, self.problem.slack
         return all(
-            _is_right(results[name].to(dtype), truth[name], budgets[name], slack)
-            for name in self.names
+            _is_right(results[name].to(dtype), truth[name], budgets[name], slack) for name in names
         )
 
     @cached_property
@@ -189,27 +214,27 @@ class _Judged:
         return self._results_of(self.problem.op.reference)
 
     @cached_property
-    def unexplained(self) -> bool:
-        """Whether the first call has no results, or right ones, though the case fails."""
-        return not self.verdict.results or self._are_right(self.problem.op.reference)
+    def wrong(self) -> list[str]:
+        """The wrong results of the first call; none if only a later call fails."""
+        if not self.verdict.results:
+            return []
+        return self._differing(self.problem.op.reference, self._truth, self.names)
 
-    def _are_right(self, reference: Reference) -> bool:
-        """Return whether the results match the results of a reference, by the numeric rule."""
-        try:
-            expected = self._results_of(reference)
-        except NotImplementedError:
-            return False
+    def _differing(
+        self, reference: Reference, expected: Results, names: Iterable[str]
+    ) -> list[str]:
+        """Return the results that differ from a reference's results, by the numeric rule."""
         results, usual, slack = self.verdict.results, self.problem.budgets, self.problem.slack
 
-        def wrong(names: Iterable[str], budgets: Mapping[str, Budget]) -> list[str]:
+        def outside(names: Iterable[str], budgets: Mapping[str, Budget]) -> list[str]:
             return [
                 name
                 for name in names
                 if not _is_right(results[name], expected[name], budgets[name], slack)
             ]
 
-        remaining = wrong(self.names, usual)
-        return not remaining or not wrong(remaining, self._budgets_of(reference, expected))
+        remaining = outside(names, usual)
+        return remaining and outside(remaining, self._budgets_of(reference, expected))
 
     def _results_of(self, reference: Reference) -> Results:
         op = dataclasses.replace(self.problem.op, reference=reference)

@@ -2,13 +2,14 @@
 
 For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
 simplest condition, on one property or on two, that holds for exactly the failing cases. If none
-exists, the result is a condition that holds for all failing cases and few passing ones. A condition
+exists, the result is one that holds for all failing cases and few passing ones. A condition
 that random labels could satisfy is not reported.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
@@ -42,7 +43,7 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
         return ""
     candidates = conditions([*failing, *passing])
     failed, count = (1 << len(failing)) - 1, len(failing) + len(passing)
-    for search in (_by_one, _by_two, _within_one):
+    for search in (_by_one, _by_two, _within):
         if words := search(candidates, failed, count):
             return words
     return ""
@@ -70,41 +71,81 @@ def _by_two(candidates: Sequence[Condition], failed: int, count: int) -> str:
     narrower = [condition for condition in simple if condition.cases | failed == failed]
     both = [pair for pair in _pairs(wider) if pair[0].cases & pair[1].cases == failed]
     either = [pair for pair in _pairs(narrower) if pair[0].cases | pair[1].cases == failed]
-    properties = {(*one.fields, *other.fields) for one, other in both + either}
+    properties = set(map(_properties, both + either))
     if len(properties) != 1 or any(condition.also for pair in both + either for condition in pair):
         return ""
     reachable = {cases for pair in _pairs(simple) for cases in _combined(*pair)}
     if _by_chance(reachable, failed, count, CHANCE_OF_LESS):
         return ""
-    one, other = min(both + either, key=lambda pair: pair[0].rank + pair[1].rank)
+    one, other = min(both + either, key=_rank)
     if (one, other) in both:
         return _words(f"where {one.holds} and {other.holds}", "elsewhere", failed, count)
     passes = f"where {one.lacks} and {other.lacks}"
     return _words(f"where {one.holds} or {other.holds}", passes, failed, count)
 
 
-def _within_one(candidates: Sequence[Condition], failed: int, count: int) -> str:
-    """Return, in words, one condition that holds for all failing cases, or "".
+def _within(candidates: Sequence[Condition], failed: int, count: int) -> str:
+    """Return, in words, one condition, or two joined by "and", for all failing cases; or "".
 
-    It holds for at most as many passing cases.
+    One condition holds for at most as many passing cases; if not of rank VALUE, for clearly fewer
+    than one of rank VALUE. Two conditions hold for fewer than LEAST passing cases. Of several pairs
+    that hold for equally few, none is reported if they differ in their properties.
     """
-    fails = failed.bit_count()
-    simplest = [condition for condition in candidates if condition.rank == VALUE]
+    simple = [condition for condition in candidates if condition.rank in (VALUE, KIND)]
     wider = [
         condition
-        for condition in simplest
+        for condition in simple
         if condition.cases & failed == failed and not condition.also
     ]
-    condition = min(wider, key=lambda condition: condition.cases.bit_count(), default=None)
-    if not condition or (holds := condition.cases.bit_count()) > min(2 * fails, count - LEAST):
+    if not wider:
         return ""
-    sizes = (condition.cases.bit_count() for condition in simplest)
+    condition = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
+    held = condition.cases.bit_count()
+    by_size: dict[int, list[tuple[Condition, Condition]]] = defaultdict(list)
+    for one, other in _pairs(wider):
+        by_size[(one.cases & other.cases).bit_count()].append((one, other))
+    fewest = min(by_size, default=count)
+    if (
+        fewest < min(failed.bit_count() + LEAST, held)
+        and len(set(map(_properties, by_size[fewest]))) == 1
+    ):
+        reachable = {one.cases & other.cases for one, other in _pairs(simple)}
+        if _is_narrow(fewest, reachable, failed, count):
+            one, other = min(by_size[fewest], key=_rank)
+            return _only(f"{one.holds} and {other.holds}", "elsewhere", failed, fewest, count)
+    if _is_narrow(held, (each.cases for each in simple), failed, count):
+        return _only(condition.holds, f"where {condition.lacks}", failed, held, count)
+    return ""
+
+
+def _properties(pair: tuple[Condition, Condition]) -> frozenset[str]:
+    return frozenset((*pair[0].fields, *pair[1].fields))
+
+
+def _rank(pair: tuple[Condition, Condition]) -> int:
+    return pair[0].rank + pair[1].rank
+
+
+def _is_narrow(holds: int, reachable: Iterable[int], failed: int, count: int) -> bool:
+    """Return whether a condition holds for few passing cases, and random labels allow no such.
+
+    Args:
+        holds: The number of cases for which the condition holds.
+        reachable: The sets of cases for which a condition can hold, as bits.
+        failed: The failing cases, as bits.
+        count: The number of all cases.
+    """
+    fails = failed.bit_count()
+    sizes = (cases.bit_count() for cases in reachable)
     chance = sum(math.comb(size, fails) for size in sizes if size <= holds)
-    if chance > CHANCE_OF_LESS * math.comb(count, fails):
-        return ""
-    rest = count - holds
-    words = f"fails only where {condition.holds} ({fails} of {holds})"
-    return f"{words}, passes where {condition.lacks} ({rest} of {rest})"
+    few = holds <= min(2 * fails, count - LEAST)
+    return few and chance <= CHANCE_OF_LESS * math.comb(count, fails)
+
+
+def _only(holds: str, lacks: str, failed: int, held: int, count: int) -> str:
+    rest = count - held
+    words = f"fails only where {holds} ({failed.bit_count()} of {held})"
+    return f"{words}, passes {lacks} ({rest} of {rest})"
 
 
 def _words(holds: str, lacks: str, failed: int, count: int) -> str:

@@ -28,6 +28,7 @@ from common.grading.compare import (
     wrong_values,
 )
 from common.grading.execution import Execution
+from common.grading.mismatch import listed
 from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import NO_REPLY, Worker
 from common.printable import printable
@@ -305,6 +306,8 @@ class PlanRun:
                     findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
                 continue
             self._errors[direction] = []
+            right: list[str] = []
+            found: list[Finding] = []
             for name in self.execution.names(direction):
                 one, two = result(name, first), result(name, plan.latest)
                 new_findings, error = compare(self.problem, name, one, two, bool(plan.other))
@@ -315,8 +318,15 @@ class PlanRun:
                 for attempt in concurrent:
                     if not new_findings:
                         new_findings = differing(name, two, result(name, attempt), SAME)
-                findings += new_findings
+                found += new_findings
+                right += [name] * (not new_findings and one.numel() > 0)
                 self._errors[direction].append(error)
+            findings += [
+                finding._replace(reason=finding.reason + _right(right))
+                if finding.verdict == "INCORRECT_NUMERICAL"
+                else finding
+                for finding in found
+            ]
 
     def _compare_alone(self, attempt: Attempt) -> None:
         """Compare the results of a further call in each direction without findings."""
@@ -415,6 +425,14 @@ class PlanRun:
             return ""
         conflict = self.execution.conflict(self.plan.latest, direction)
         return f": {conflict}" if conflict else ""
+
+
+def _right(names: Sequence[str]) -> str:
+    """Return in words that these gradients are right; "" without any."""
+    if not names:
+        return ""
+    gradients, are = ("gradients", "are") if names[1:] else ("gradient", "is")
+    return f"; the {gradients} of {listed(names)} {are} right"
 
 
 # --- replies as findings --------------------------------------------------------------------------

@@ -44,7 +44,7 @@ def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
         _some(indices, axis, size) for indices, axis, size in dimensions if len(indices) < size
     ]
     if full := [axis.name for indices, axis, size in dimensions if len(indices) == size > 1]:
-        words.append(f"every {_listed(full)}")
+        words.append(f"every {listed(full)}")
     if count < math.prod(map(len, wrong)):
         words.append("not all of those")  # the caller appends the number of wrong elements
     return ", ".join(words)
@@ -78,15 +78,15 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
         return _range(first, last, axis, size, named)
     if size - count <= MOST_RIGHT and count > size - count:
         right = sorted(set(range(size)).difference(wrong))
-        return f"every {axis.name} but {_listed(right)} of {size}"
+        return f"every {axis.name} but {listed(right)} of {size}"
     step = wrong[1] - first
     if step in ORDINALS and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
         end = "on" if last + step >= size else f"to {last} of {size}"
         return f"every {ORDINALS[step]} {axis.name} from {first} {end}"
     if count <= FEW:
-        return f"{axis.plural} {_listed(wrong)} of {size}"
+        return f"{axis.plural} {listed(wrong)} of {size}"
     if len(runs) <= RUNS:
-        return f"{axis.plural} {_listed([_span(*run) for run in runs])} of {size}"
+        return f"{axis.plural} {listed([_span(*run) for run in runs])} of {size}"
     return f"{count} of {size} {axis.plural}"
 
 
@@ -94,7 +94,7 @@ def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
     right = [*range(first), *range(last + 1, size)]
     words = f"{axis.plural} {first} {'to' if last > first + 1 else 'and'} {last}"
     if len(right) <= MOST_RIGHT and not named:
-        return f"{words} ({_listed(right)} {'is' if len(right) == 1 else 'are'} right)"
+        return f"{words} ({listed(right)} {'is' if len(right) == 1 else 'are'} right)"
     if last == size - 1 and size - first < first:  # probably the part after the last full tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
     return f"{words} of {size}"
@@ -126,7 +126,7 @@ def _part(wrong: Sequence[int], axis: Axis) -> str:
     return f" (within {name})" if len(indices) >= WITHIN else ""
 
 
-def _listed(words: Sequence[object]) -> str:
+def listed(words: Sequence[object]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
     *first_words, last = map(str, words)
     return f"{', '.join(first_words)} and {last}" if first_words else last

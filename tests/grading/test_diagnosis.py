@@ -39,11 +39,13 @@ DETACHED = "the gradient of the second half is zero"
 
 
 def explained(wrong: list[str], right: list[str] = ()) -> str:
-    """Each case is written as the mistakes that explain it: `a` is explained by a alone."""
-    mistakes = sorted(set("".join([*wrong, *right, "abc"])))
-    return "".join(
-        diagnosis.explanations(mistakes, wrong, right, lambda mistake, case: mistake in case)
-    )
+    """Each case is written as the mistakes that explain it, in capitals if that is unknown."""
+    mistakes = sorted(set("".join([*wrong, *right, "abc"]).lower()))
+
+    def explains(mistake, case):
+        return None if mistake.upper() in case else mistake in case
+
+    return "".join(diagnosis.explanations(mistakes, wrong, right, explains))
 
 
 @pytest.mark.parametrize(
@@ -62,6 +64,10 @@ def explained(wrong: list[str], right: list[str] = ()) -> str:
         (["a", "a"], ["bc"], ""),
         ([], ["a", "a"], ""),
         (["", ""], [], ""),
+        (["a", "a", "A"], [], "a"),
+        (["a", "A", "A"], [], ""),
+        (["aB", "aB"], [], "a"),
+        (["aB", "aB", "ab"], [], ""),
     ],
 )
 def test_a_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
@@ -82,11 +88,11 @@ def test_what_is_refuted_is_asked_no_more():
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
+def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth, op=HALF):
     """Return a case as if a solution had computed this reference, rounded, or as eager does."""
-    problem = make_problem(HALF, case, Draws(7), "cpu")
+    problem = make_problem(op, case, Draws(7), "cpu")
     assert problem.budgets[OUTPUT]  # a comparison would compute it
-    op = dataclasses.replace(HALF, reference=reference)
+    op = dataclasses.replace(op, reference=reference)
     values = by(op, problem.arguments, problem.grad_output)
     values = {name: value.to(getattr(torch, case.dtype)) for name, value in values.items()}
     verdicts = {}
@@ -94,7 +100,7 @@ def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=orac
         names = [name for name in values if (name == OUTPUT) == (direction == "forward")]
         kept = {name: values[name] for name in names} if results else {}
         kept = {} if verdict == "PASSED" else kept
-        verdicts[direction] = Verdict("a/b", HALF.name, case.name, direction, verdict, results=kept)
+        verdicts[direction] = Verdict("a/b", op.name, case.name, direction, verdict, results=kept)
     solution = SimpleNamespace(name="a/b")
     return SimpleNamespace(solution=solution, case=case, problem=problem.summary, verdicts=verdicts)
 
@@ -193,6 +199,50 @@ def test_other_failures_and_unsupported_cases_decide_nothing():
     assert told([*several, *others]) == [(DIRECTIONS, SIGN)]
 
 
+@pytest.mark.parametrize("verdict", ["OUT_OF_BOUNDS", "INCORRECT_NUMERICAL", "PASSED"])
+def test_where_a_mistake_leaves_the_tensor_only_a_pass_refutes_it(monkeypatch, verdict):
+    negated = mistake(SIGN)
+
+    def outside_of_halves(x, interleaved):
+        if not interleaved:
+            raise NotImplementedError("outside")
+        return negated(x=x, interleaved=interleaved)
+
+    wrong = [graded(case, negated) for case in NEIGHBOURS]
+    others = [graded(case, lambda x, interleaved: 3 * x, verdict) for case in HALVES]
+    monkeypatch.setattr(ops, "load_mistakes", lambda op: {"outside": outside_of_halves})
+    assert bool(told([*wrong, *others])) == (verdict != "PASSED")
+
+
+LINEAR = ops.load("masked_linear")
+SMALL = [case for case in LINEAR.cases("smoke") if case.tokens == 20 and not case.weights]
+
+
+def with_gradients_of(changed, kept):
+    """Return a reference with some gradients of one reference and the others of another."""
+
+    def reference(**call):
+        others = {name: value.detach() for name, value in call.items()}
+        one = changed(**others | {name: call[name] for name in call if name not in kept})
+        other = LINEAR.reference(**others | {name: call[name] for name in kept})
+        return one + other - other.detach()
+
+    return reference
+
+
+@pytest.mark.parametrize("kept", [("w_v", "w_t"), ("x",), ()])
+@pytest.mark.parametrize("name", ["every token takes w_v", "every token takes w_t"])
+def test_a_mistake_in_some_gradients_is_told_where_the_others_are_right(name, kept):
+    changed = with_gradients_of(ops.load_mistakes("masked_linear")[name], kept)
+    cases = [case for case in SMALL if case.mask == "random" and case.values == "normal"]
+    found = [graded(case, changed, op=LINEAR) for case in cases]
+    for each in found:
+        right = each.verdicts["forward"]
+        each.verdicts["forward"] = dataclasses.replace(right, verdict="PASSED", results={})
+    assert len(found) >= diagnosis.FEWEST
+    assert told(found) == [(("backward",), name)]
+
+
 @pytest.mark.parametrize(
     ("result", "expected", "right"),
     [
@@ -234,6 +284,31 @@ def test_wrong_values_are_kept_where_they_are_asked_for(tmp_path, fork_server, k
     assert sum(wrong) >= diagnosis.FEWEST
     assert kept == [{"x"} if keep and each else set() for each in wrong]
     assert told(found) == [(("backward",), DETACHED)] * keep
+
+
+DOUBLED = """
+import torch
+
+def masked_linear(x, w_v, w_t, mask):
+    {twice}
+    return torch.where(mask[:, None], x @ w_v.T, x @ w_t.T)
+"""
+
+
+@pytest.mark.parametrize(
+    ("twice", "end"),
+    [
+        ("x = 2 * x - x.detach()", "; the gradients of w_v and w_t are right"),
+        ("x, w_v = 2 * x - x.detach(), 2 * w_v - w_v.detach()", "; the gradient of w_t is right"),
+        ("x, w_v, w_t = (2 * each - each.detach() for each in (x, w_v, w_t))", " wrong)"),
+    ],
+)
+def test_a_wrong_gradient_is_told_with_those_that_are_right(tmp_path, fork_server, twice, end):
+    several = [written(tmp_path, DOUBLED.format(twice=twice), "masked_linear")]
+    cases = [case for case in SMALL if case.mask == "random" and case.values == "normal"][:2]
+    with Sweep("cpu", server=fork_server) as sweep:
+        found = [each.verdicts["backward"].reason for each in sweep.grade(LINEAR, cases, several)]
+    assert found and all(reason.endswith(end) for reason in found)
 
 
 def test_no_tensor_is_in_the_json():

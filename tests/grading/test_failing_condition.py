@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import random
+import re
+from typing import Protocol
 
 import pytest
+import torch
 
 from common import ops
 from common.grading.failing_condition import failing_condition
+from common.ops._shaped import shaped
 from common.ops._views import layout_name
 
 ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
+
+
+class Layered(Protocol):
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+
+
+LAYERED = shaped(
+    name="layered", interface=Layered, reference=lambda x, weight: x * weight, rows=("x",),
+    vectors=("weight",), flops=(1, 1),
+)  # fmt: skip
 
 
 def facts(op):
@@ -54,14 +68,46 @@ def test_a_separating_property_is_named(op, fails, words):
 
 
 def test_of_several_pairs_that_would_do_none_is_named_but_what_they_share():
-    """All failing cases are interleaved; that b > 1 is no better than other properties of a few."""
-    found, failing, passing = split(ROPE, lambda c: c["interleaved"] and c["b"] > 1)
-    several = sum(case["interleaved"] for case in facts(ROPE))
-    rest = failing + passing - several
-    assert found == (
-        f"fails only where interleaved is True ({failing} of {several}),"
-        f" passes where interleaved is False ({rest} of {rest})"
+    """All failing cases are interleaved; there, b > 1 and s > 4 are the same."""
+    pairs = [(flag, b, s) for flag in (False, True) for b in (1, 2) for s in (4, 5)]
+    cases = [
+        {"interleaved": flag, "b": b, "s": s} for flag, b, s in pairs if not flag or b == s - 3
+    ]
+    both = [[case for case in 8 * cases if (case["interleaved"] and case["b"] > 1) is way]
+            for way in (True, False)]  # fmt: skip
+    assert failing_condition(*both) == (
+        "fails only where interleaved is True (8 of 16), passes where interleaved is False"
+        " (32 of 32)"
     )
+
+
+def power_of_two(size):
+    return size.bit_count() == 1
+
+
+@pytest.mark.parametrize(
+    ("op", "fails", "words"),
+    [
+        (LAYERED, lambda c: not power_of_two(c["d"]) and c["values"] != "zeros",
+         "fails only where d is no power of two {}, passes where d is a power of two {}"),
+        (LAYERED, lambda c: not power_of_two(c["d"]) and c["weight"] != "offset",
+         "fails where weight is not offset and d is no power of two {}, passes elsewhere {}"),
+        (LINEAR, lambda c: not power_of_two(c["in"]) and c["tokens"] != 37,
+         "fails only where in is no power of two {}, passes where in is a power of two {}"),
+        (LINEAR, lambda c: c["in"] != c["out"] and c["tokens"] not in (9, 37),
+         "fails only where in ≠ out {}, passes where in = out {}"),
+        (ROPE, lambda c: c["b"] > 1 and c["tensor_format"] == "sbhd" and c["s"] != 1,
+         "fails only where b > 1 and tensor_format is sbhd {}, passes elsewhere {}"),
+        (ROPE, lambda c: c["h"] % 2 and c["dtype"] == "bfloat16" and c["d"] > 4,
+         "fails only where dtype is bfloat16 and h is odd {}, passes elsewhere {}"),
+    ],
+)  # fmt: skip
+def test_what_few_passing_cases_share_with_all_failing_ones_is_named(op, fails, words):
+    found, failing, passing = split(op, fails)
+    holds = re.search(r"\((\d+) of (\d+)\)", found)
+    assert int(holds[1]) == failing
+    rest = failing + passing - int(holds[2])
+    assert found == words.format(f"({failing} of {holds[2]})", f"({rest} of {rest})")
 
 
 def test_both_sides_of_a_threshold_are_sizes_that_were_asked():

@@ -72,6 +72,41 @@ def of_upstream(reference: Reference) -> dict[str, Reference]:
     }
 
 
+def exchanging_gradients(reference: Reference, *pairs: tuple[str, str]) -> Reference:
+    """Return the reference where the two arguments of each pair get each other's gradient."""
+    other = {**dict(pairs), **{second: first for first, second in pairs}}
+    return with_arguments(
+        reference,
+        lambda call: {name: with_gradient_of(call[name], call[other[name]]) for name in other},
+    )
+
+
+def transposed(weight: torch.Tensor) -> torch.Tensor:
+    """Return what a kernel reads, or writes, that exchanges the strides of a weight.
+
+    Raises:
+        NotImplementedError: The weight is not square, so that the kernel's code decides what is
+            read.
+    """
+    if weight.shape[0] != weight.shape[1] and 1 not in weight.shape:
+        raise NotImplementedError("the transpose has another shape")
+    return weight.T.reshape(weight.shape)
+
+
+def transposing(reference: Reference, *weights: str) -> Reference:
+    """Return the reference with the transposes of these weights."""
+    return with_arguments(
+        reference, lambda call: {name: transposed(call[name]) for name in weights}
+    )
+
+
+def transposing_gradients(reference: Reference, *weights: str) -> Reference:
+    """Return the reference with the transposes of these weights' gradients."""
+    return with_arguments(
+        reference, lambda call: {name: in_backward(call[name], transposed) for name in weights}
+    )
+
+
 TF32 = """float32 is multiplied in tf32, as tl.dot does without input_precision="ieee\""""
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from itertools import combinations
 
 import torch
 from torch.nn.functional import gelu, linear, silu
 
-from common.ops.masked_ffn import reference
+from common.ops.masked_ffn import WEIGHTS, reference
 from common.ops.mistakes._changes import (
     TF32,
     Call,
+    exchanging_gradients,
     linear_in_tf32,
     of_upstream,
+    transposing,
+    transposing_gradients,
     with_arguments,
     with_gradient_of,
 )
@@ -79,12 +83,28 @@ MISTAKES: dict[str, Reference] = {
         lambda gate: gate.sigmoid() * (1 - gate.sigmoid())
     ),
     "backward leaves out SiLU's derivative": with_derivative(torch.ones_like),
-    "the gradients of gate and up are exchanged": replacing(
-        lambda call: {
-            f"{side}{index}": with_gradient_of(call[f"{side}{index}"], call[f"{side}{other}"])
-            for side in "wu"
-            for index, other in ("13", "31")
-        }
+    "the gradients of gate and up are exchanged, and all that follows": with_hidden(
+        lambda gate, up: silu(with_gradient_of(gate, up)) * with_gradient_of(up, gate)
+    ),
+    "the gradients of the weights of gate and up are exchanged": exchanging_gradients(
+        reference, ("w1", "w3"), ("u1", "u3")
+    ),
+    "the gradients of the w's and the u's are exchanged": exchanging_gradients(
+        reference, ("w1", "u1"), ("w2", "u2"), ("w3", "u3")
+    ),
+    **{
+        f"the gradients of {one} and {other} are exchanged": exchanging_gradients(
+            reference, (one, other)
+        )
+        for one, other in (*combinations(("w1", "w3", "u1", "u3"), 2), ("w2", "u2"))
+    },
+    **{
+        f"{' and '.join(names)} are read as their transposes": transposing(reference, *names)
+        for names in (("w1", "u1"), ("w2", "u2"), ("w3", "u3"), ("w1", "w3", "u1", "u3"))
+    },
+    "all weights are read as their transposes": transposing(reference, *WEIGHTS),
+    "the gradients of the weights are written as their transposes": transposing_gradients(
+        reference, *WEIGHTS
     ),
     "the gradients of the weights sum over all tokens": summing_over_all,
     TF32: with_hidden(lambda gate, up: silu(gate) * up, linear_in_tf32),

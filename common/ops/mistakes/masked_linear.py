@@ -8,13 +8,15 @@ from collections.abc import Callable
 import torch
 from torch.nn.functional import linear
 
-from common.ops.masked_linear import reference
+from common.ops.masked_linear import WEIGHTS, reference
 from common.ops.mistakes._changes import (
     TF32,
     Call,
-    in_backward,
+    exchanging_gradients,
     linear_in_tf32,
     of_upstream,
+    transposing,
+    transposing_gradients,
     with_arguments,
     with_gradient_of,
 )
@@ -23,16 +25,6 @@ from common.spec import Reference
 replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
     with_arguments, reference
 )
-
-
-def read_transposed(weight: torch.Tensor) -> torch.Tensor:
-    """Read a weight `[out, in]` as `[in, out]`; a square weight is transposed."""
-    return weight.reshape(weight.shape[::-1]).T
-
-
-def with_gradient_transposed(weight: torch.Tensor) -> torch.Tensor:
-    """Return the weight, with its gradient written as `[in, out]`."""
-    return in_backward(weight, lambda gradient: gradient.T.reshape(gradient.shape))
 
 
 def by_product(
@@ -76,11 +68,9 @@ MISTAKES: dict[str, Reference] = {
     "the mask is negated": replacing(lambda call: {"mask": ~call["mask"]}),
     "every token takes w_v": replacing(lambda call: {"mask": torch.ones_like(call["mask"])}),
     "every token takes w_t": replacing(lambda call: {"mask": torch.zeros_like(call["mask"])}),
-    "w_v is read as [in, out]": replacing(lambda call: {"w_v": read_transposed(call["w_v"])}),
-    "w_t is read as [in, out]": replacing(lambda call: {"w_t": read_transposed(call["w_t"])}),
-    "both weights are read as [in, out]": replacing(
-        lambda call: {name: read_transposed(call[name]) for name in ("w_v", "w_t")}
-    ),
+    "w_v is read as its transpose": transposing(reference, "w_v"),
+    "w_t is read as its transpose": transposing(reference, "w_t"),
+    "both weights are read as their transposes": transposing(reference, *WEIGHTS),
     "w_t is read with the strides of w_v": replacing(
         lambda call: {"w_t": call["w_t"].as_strided(call["w_t"].shape, call["w_v"].stride())}
     ),
@@ -88,14 +78,9 @@ MISTAKES: dict[str, Reference] = {
     "the gradient of w_v sums over all tokens": summing_over_all("w_v"),
     "the gradient of w_t sums over all tokens": summing_over_all("w_t"),
     "the gradients of both weights sum over all tokens": summing_over_all("w_v", "w_t"),
-    "the gradients of the weights are exchanged": replacing(
-        lambda call: {
-            "w_v": with_gradient_of(call["w_v"], call["w_t"]),
-            "w_t": with_gradient_of(call["w_t"], call["w_v"]),
-        }
-    ),
-    "the gradients of the weights are written as [in, out]": replacing(
-        lambda call: {name: with_gradient_transposed(call[name]) for name in ("w_v", "w_t")}
+    "the gradients of the weights are exchanged": exchanging_gradients(reference, WEIGHTS),
+    "the gradients of the weights are written as their transposes": transposing_gradients(
+        reference, *WEIGHTS
     ),
     "the gradient of x takes the weight that the mask does not choose": x_by_the_other_weight,
     TF32: in_tf32,

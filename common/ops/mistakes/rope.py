@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
     with_arguments, reference
 )
 Rotation = Callable[[torch.Tensor, torch.Tensor, Change], torch.Tensor]
+
+
+def where_interleaved(mistake: Reference) -> Reference:
+    """Return a `rope` that makes the mistake only where interleaved."""
+    return lambda **call: (mistake if call.get("interleaved") else reference)(**call)
 
 
 # --- angles ---------------------------------------------------------------------------------------
@@ -53,20 +59,57 @@ def tiled(call: Call) -> Call:
     return {"freqs": freqs.repeat(1, 1, 1, -(-width // freqs.shape[-1]))[..., :width]}
 
 
-def with_positions(change: Change) -> Reference:
-    """Return a `rope` with changed positions.
+@dataclass(frozen=True)
+class Places:
+    """The indices of t's heads, each broadcastable to `[s, b, h]`, or to t's order of those."""
 
-    Args:
-        change: A function of the positions, int64 `[s, b, h]` or `[tokens, h]`. The last dimension
-            has size h; another dimension along which positions are equal has size 1.
-    """
+    position: torch.Tensor
+    token: torch.Tensor
+    """The index within its sequence."""
+    batch: torch.Tensor
+    head: torch.Tensor
+    options: Call
+
+    def of(self, token: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+        """Return the position of a token of a sequence."""
+        if self.options.get("cp_size", 1) > 1:
+            raise NotImplementedError("a token of another chunk")
+        return token + self.start(batch)
+
+    def start(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return the start position of a sequence."""
+        starts = self.options.get("start_positions")
+        if starts is None or not batch.numel():
+            return torch.zeros_like(batch)
+        if int(batch.max()) >= len(starts):
+            raise NotImplementedError("a sequence past the last one")
+        own: torch.Tensor = starts[batch]
+        return own
+
+
+def places_of(t: torch.Tensor, freqs: torch.Tensor, options: Call) -> Places:
+    """Return the indices of each head of t."""
+    rows = torch.arange(len(freqs), device=t.device).view(-1, 1, 1, 1)
+    position = angles_of(t, rows, **options).squeeze(-1)
+    head = torch.arange(t.shape[-2], device=t.device)
+    tensor_format = options.get("tensor_format", "sbhd")
+    if tensor_format == "thd":
+        ends = options["cu_seqlens"] // options.get("cp_size", 1)
+        token = torch.arange(len(t), device=t.device)[:, None]
+        batch = torch.searchsorted(ends, token, right=True) - 1
+        return Places(position, token - ends[batch], batch, head, options)
+    first, second = torch.arange(len(t)).view(-1, 1, 1), torch.arange(t.shape[1]).view(-1, 1)
+    token, batch = (first, second) if tensor_format == "sbhd" else (second, first)
+    return Places(position, token, batch, head, options)
+
+
+def with_positions(change: Callable[[Places], torch.Tensor]) -> Reference:
+    """Return a `rope` with the positions that `change` returns, broadcastable like `Places`."""
 
     def changed(
         t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
     ) -> torch.Tensor:
-        indices = torch.arange(len(freqs), device=t.device).view(-1, 1, 1, 1)
-        positions = angles_of(t, indices, **options).squeeze(-1)
-        positions = change(positions.expand(*positions.shape[:-1], t.shape[-2]))
+        positions = change(places_of(t, freqs, options)).expand(t.shape[:-1])
         if positions.numel() and int(positions.max()) >= len(freqs):
             raise NotImplementedError("a position past the last one")
         return rotate(t, freqs[positions, 0, 0], interleaved)
@@ -74,10 +117,20 @@ def with_positions(change: Change) -> Reference:
     return changed
 
 
-def for_each_head(positions: torch.Tensor) -> torch.Tensor:
-    """Give each head of each token its own position, `token * heads + head`."""
-    heads = positions.shape[-1]
-    return positions * heads + torch.arange(heads, device=positions.device)
+def counted_as(counted: str, other: str) -> Reference:
+    """Return a `rope` that splits the number of a row of one format as a row of the other."""
+
+    def change(at: Places) -> torch.Tensor:
+        if at.options.get("tensor_format", "sbhd") != counted:
+            return at.position
+        tokens, batches = at.token.numel(), at.batch.numel()
+        if other == "bshd":
+            row = at.token * batches + at.batch
+            return at.of(row % tokens, row // tokens)
+        row = at.batch * tokens + at.token
+        return at.of(row // batches, row % batches)
+
+    return with_positions(change)
 
 
 def reading(requested: str, other: str) -> Reference:
@@ -102,11 +155,6 @@ def first_start(call: Call) -> Call:
     """Start every sequence at the first sequence's start position."""
     starts = call.get("start_positions")
     return {} if starts is None else {"start_positions": starts[:1].expand_as(starts)}
-
-
-def no_starts_where_interleaved(call: Call) -> Call:
-    """Start every sequence at position 0 where interleaved."""
-    return {"start_positions": None} if call.get("interleaved") else {}
 
 
 def one_sequence(call: Call) -> Call:
@@ -269,6 +317,7 @@ def rounded_to_float16(**call: Any) -> torch.Tensor:
 
 MISTAKES: dict[str, Reference] = {
     "the sine has the other sign": with_freqs(torch.neg),
+    "the sine has the other sign where interleaved": where_interleaved(with_freqs(torch.neg)),
     "both partners are added: x1 cos1 + x2 sin1": with_rotation(with_one_sign(1)),
     "both partners are subtracted: x2 cos2 - x1 sin2": with_rotation(with_one_sign(-1)),
     "the sine's part is left out": with_rotation(lambda x, angles, half_turn: x * angles.cos()),
@@ -298,12 +347,26 @@ MISTAKES: dict[str, Reference] = {
     "each token takes the angles of the position before, the first one its own": with_freqs(
         lambda f: torch.cat((f[:1], f[:-1]))
     ),
-    "each token takes the angles of position 0": with_positions(lambda positions: 0 * positions),
-    "a position of its own for each head": with_positions(for_each_head),
+    "each token takes the angles of position 0": with_positions(lambda at: 0 * at.position),
+    "a position of its own for each head": with_positions(
+        lambda at: at.position * len(at.head) + at.head
+    ),
+    "the head stands for the position": with_positions(lambda at: at.of(at.head, at.batch)),
+    "the batch stands for the position": with_positions(lambda at: at.of(at.batch, at.batch)),
+    "the head stands for the batch in start_positions": with_positions(
+        lambda at: at.position - at.start(at.batch) + at.start(at.head)
+    ),
+    "the position stands for the batch in start_positions": with_positions(
+        lambda at: at.position - at.start(at.batch) + at.start(at.token)
+    ),
+    "rows of sbhd are counted as those of bshd: row % s": counted_as("sbhd", "bshd"),
+    "rows of bshd are counted as those of sbhd: row // b": counted_as("bshd", "sbhd"),
     "bshd is read as sbhd": reading("bshd", "sbhd"),
     "sbhd is read as bshd": reading("sbhd", "bshd"),
     "start_positions is ignored": replacing(lambda call: {"start_positions": None}),
-    "start_positions is ignored where interleaved": replacing(no_starts_where_interleaved),
+    "start_positions is ignored where interleaved": where_interleaved(
+        replacing(lambda call: {"start_positions": None})
+    ),
     "the first sequence's start serves all": replacing(first_start),
     "cu_seqlens is ignored: positions count on": replacing(one_sequence),
     "cp_rank is ignored": replacing(lambda call: {"cp_rank": 0}),
@@ -311,6 +374,9 @@ MISTAKES: dict[str, Reference] = {
     "a rank's two chunks lie side by side": replacing(side_by_side),
     "the upstream gradient comes back as it is": upstream_comes_back,
     "backward turns the same way as forward": with_rotation(forward_in_backward),
+    "backward turns the same way as forward where interleaved": where_interleaved(
+        with_rotation(forward_in_backward)
+    ),
     "backward takes a feature's own sine": with_rotation(own_sine_in_backward),
     "the upstream gradient of what is rotated is taken as ones": with_rotation(ones_in_backward),
     **of_upstream(reference),

@@ -30,6 +30,7 @@ MISTAKES: dict[str, Reference] = {
     "nothing is negated: [x2, x1]": of_pairs(lambda x1, x2: (x2, x1)),
     "both halves are negated: [-x2, -x1]": of_pairs(lambda x1, x2: (-x2, -x1)),
     "the halves keep their places: [-x1, x2]": of_pairs(lambda x1, x2: (-x1, x2)),
+    "the halves come back exchanged: [x1, -x2]": of_pairs(lambda x1, x2: (x1, -x2)),
     "x comes back as it is": of_pairs(lambda x1, x2: (x1, x2)),
     "the gradient of the first half is zero": of_pairs(
         lambda x1, x2: (-x2, x1.detach())

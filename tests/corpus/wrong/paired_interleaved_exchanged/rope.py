@@ -1,6 +1,7 @@
 """Paired angles alone; the two features of an interleaved pair are exchanged.
 
 Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
+Cause: the sine has the other sign where interleaved
 """
 
 import torch

@@ -1,6 +1,7 @@
 """Paired angles alone; where interleaved, backward turns the same way as forward.
 
 Expected: forward=PASSED backward=INCORRECT_NUMERICAL
+Cause: backward turns the same way as forward where interleaved
 """
 
 import torch
