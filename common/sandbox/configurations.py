@@ -16,11 +16,14 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from common.sandbox.compiled.target import THREADS
 from common.sandbox.interpreter.wrap import wrap
 from common.wire import UNDRAWN, Autotuned, ConfigurationDraw, Reply
 
 MISFITS = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """The errors of a launch for which Triton's autotuner leaves a configuration out."""
+WARP = 32
+"""The threads of a warp of the target that stands for the GPU."""
 STATIC_ASSERT = "_new_static_assert"
 """The name of the interpreter's `tl.static_assert`, which raises a plain AssertionError."""
 
@@ -117,8 +120,10 @@ def _prune_configs(prune: Callable[..., Any], tuner: Any, kwargs: Any) -> list[C
     """Return the configurations after pruning, in the order of preference."""
     pruned = CONFIGURATIONS.ordered(tuner, prune(tuner, kwargs))
     misfits = vars(tuner).get("misfits", ())
-    tuner.pruned = remaining = [config for config in pruned if config not in misfits]
-    return remaining
+    tuner.pruned = [
+        config for config in pruned if config not in misfits and config.num_warps * WARP <= THREADS
+    ]
+    return tuner.pruned or pruned
 
 
 def _bench(
@@ -128,7 +133,7 @@ def _bench(
 
     If the draw says so, launch that configuration as often as on a GPU, with the tuner's hooks.
     """
-    if not (CONFIGURATIONS.draw.launches and config == tuner.pruned[0]):
+    if not (CONFIGURATIONS.draw.launches and config in tuner.pruned[:1]):
         return [0.0]
     tuner.best_config = config  # for the report, if the launch fails
     return bench(tuner, *args, config=config, **kwargs)

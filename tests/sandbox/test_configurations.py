@@ -189,6 +189,13 @@ def test_the_zeroing_of_a_tuner_comes_before_its_first_call_alone(judge):
     assert all(0 in case.shape for case in passing)
 
 
+def test_a_configuration_of_more_threads_than_a_block_has_is_left_out(judge):
+    tuned = "@triton.autotune(configs([2, 4], num_warps=64) + configs([8]), ['rows'])"
+    found = judge(tuned, cases=FEW)
+    assert passes(found)
+    assert rows_of(found) == {8}
+
+
 @pytest.mark.parametrize("pruned", [False, True])
 def test_a_configuration_that_does_not_fit_is_left_out(judge, pruned):
     asserts = "tl.static_assert(ROWS > 2)"
