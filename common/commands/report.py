@@ -268,6 +268,8 @@ class TierReport:
         self.tier, self._verbose, self._picture = tier, verbose, picture
         self._answers: dict[tuple[str, str], Answer] = {}
         """The answers by the names of solution and case."""
+        self._excerpts: set[tuple[str, ...]] = set()
+        """The printed excerpts of the source; with verbose, none is left out."""
 
     @property
     def failed(self) -> bool:
@@ -419,12 +421,15 @@ class TierReport:
             self._show(f"{verdict.case}: {verdict.reason}", verdict)
 
     def _show(self, line: str, failure: Verdict) -> None:
-        """Print a failure's line and source; with `picture`, also its picture."""
+        """Print a failure's line, and its source the first time; with `picture`, its picture."""
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
         print(wrapped(printable(line), MARGIN), flush=True)
         tuned = [f"launched: {failure.tuned}"] if failure.tuned else []
-        for text in (*excerpt(failure.reason, folder), *tuned, *plan):
+        source = (failure.solution, *excerpt(failure.reason, folder))
+        new = self._verbose or source not in self._excerpts
+        self._excerpts.add(source)
+        for text in (*(source[1:] if new else ()), *tuned, *plan):
             print(f"{MARGIN}{printable(text)}", flush=True)
         if self._picture and failure.picture:
             console = terminal.console()

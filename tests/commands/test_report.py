@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -93,6 +94,23 @@ def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
     for case in filter(few_heads, CASES):
         assert out.count(f"output wrong: {case.name}\n") == 1
     assert "fails where h > 1" in out and "--verbose" not in out
+
+
+@pytest.mark.parametrize(("verbose", "few"), [(False, True), (True, False)])
+def test_the_source_of_a_place_is_shown_once(verbose, few, tmp_path, monkeypatch, capsys):
+    """Every group of failures refers to it, with elements of its own."""
+    monkeypatch.setattr("common.paths.CONTRIBUTORS", tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "rope.py").write_text("first()\nsecond()\n")
+    report = TierReport("smoke", verbose)
+    for line, verdict in (("1 of rope.py: first()", "OUT_OF_BOUNDS"),
+                          ("1 of rope.py: first()", "RUNTIME_ERROR"),
+                          ("2 of rope.py: second()", "CRASHED")):  # fmt: skip
+        answers(report, few_heads, reason=f"{{}} reads x, line {line}", verdict=verdict)
+    report.end()
+    shown = Counter(re.findall(r"^    (rope\.py:\d)$", capsys.readouterr().out, re.MULTILINE))
+    assert shown.keys() == {"rope.py:1", "rope.py:2"}
+    assert (set(shown.values()) == {1}) == few
 
 
 def test_a_file_that_does_not_import_is_said_once(capsys):

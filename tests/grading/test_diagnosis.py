@@ -218,6 +218,16 @@ LINEAR = ops.load("masked_linear")
 SMALL = [case for case in LINEAR.cases("smoke") if case.tokens == 20 and not case.weights]
 
 
+def test_a_pass_without_an_element_refutes_no_mistake():
+    name = "both weights are read as their transposes"
+    transposing = ops.load_mistakes("masked_linear")[name]
+    square = [case for case in LINEAR.cases("smoke") if case.widths in ((24, 24), (40, 40))]
+    empty = next(case for case in LINEAR.cases("smoke") if case.shape == (0, 16))
+    found = [graded(case, transposing, op=LINEAR) for case in square]
+    found.append(graded(empty, LINEAR.reference, "PASSED", op=LINEAR))
+    assert told(found) == [(DIRECTIONS, name)]
+
+
 def with_gradients_of(changed, kept):
     """Return a reference with some gradients of one reference and the others of another."""
 
