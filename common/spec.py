@@ -272,6 +272,9 @@ class Op(Generic[C]):
     table: Table[C] | None = None
     layouts: Callable[[C], Mapping[str, Layout]] = lambda case: {}
     """Return the layouts of the arguments after the first differentiable argument."""
+    large: C | None = None
+    """A case whose dense tensors have more than 2^31 elements. A GPU with the memory grades it with
+    the matrix; without a GPU, the last programs of each launch run; see `grading/compiling.py`."""
     order: int = 1000
     """The op's position on boards and in the README; equal numbers are ordered by name."""
     movable: tuple[str, ...] = ()

@@ -331,6 +331,10 @@ class Count(Request, tag="count"):
     case: str
 
 
+class LastPrograms(Request, tag="last_programs"):
+    """See `counted.call.last_programs`."""
+
+
 AnyRequest = (
     Share
     | Load
@@ -353,6 +357,7 @@ AnyRequest = (
     | Lookups
     | Launches
     | Count
+    | LastPrograms
 )
 
 

@@ -4,6 +4,10 @@ A kernel that runs in Triton's interpreter does not necessarily compile. A secon
 same calls without the interpreter, and those of a twin at the shape of its board case: each launch
 is compiled, with its own signature, constants, alignment and options, and no kernel runs. Of that
 process's verdicts only COMPILE_ERROR counts, and the refusal of a launch.
+
+With a case of far views, a third process runs the last programs of the op's large case, on dense
+tensors of more than 2^31 elements that have no memory behind them. An offset that wraps there is a
+note, since most kernels' offsets are in int32, and those of few users wrap.
 """
 
 from __future__ import annotations
@@ -41,6 +45,10 @@ SEED = 0
 configurations of autotuned kernels."""
 FRESH = 0.0
 """The fill of fresh memory in these calls, and thus of a kernel's result, since no kernel runs."""
+WRAPS = "OUT_OF_BOUNDS"
+"""The verdict that an offset gets on a GPU if it wraps in the op's large case."""
+LARGE_DEADLINE = 10.0
+"""Seconds of a process's own work for the op's large case."""
 AHEAD = 100
 """The most graded cases that wait for the compilation of their kernels."""
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
@@ -63,6 +71,7 @@ class Compiler:
         """
         self._needed, self._quiet = device == "cpu", quiet
         self._server: ForkServer | None = None
+        self._counted: ForkServer | None = None
         self._interrupted = False
         self._workers: list[Worker] = []
         self._free: dict[Solution, list[Worker]] = defaultdict(list)
@@ -78,9 +87,9 @@ class Compiler:
         """Save the faults of this run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
         self.renew()
-        if self._server:
-            self._server.close()
-            trim_caches()
+        for server in filter(None, (self._server, self._counted)):
+            server.close()
+        trim_caches()
 
     def submit(self, outcome: Outcome) -> Future[Outcome]:
         """Start to compile a case's kernels; return the future of the case with the faults."""
@@ -133,7 +142,10 @@ class Compiler:
         try:
             faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
             verdicts = compiled(verdicts, faults)
-            notes = {at: f"{CAUGHT}: {fault['reason']}" for at, fault in caught.items()}
+            notes = {
+                at: fault["reason"] if fault["verdict"] == WRAPS else f"{CAUGHT}: {fault['reason']}"
+                for at, fault in caught.items()
+            }
         except Unknown as unknown:
             notes = dict.fromkeys(verdicts, f"not compiled for {TARGET}: {unknown}")
         verdicts = {
@@ -156,8 +168,32 @@ class Compiler:
             known = self._cache(solution).found
         if case.name not in known:
             with self._worker(solution) as worker:
-                known[case.name] = _ask_twice(op, case, worker)
+                faults, caught = _ask_twice(op, case, worker)
+            known[case.name] = faults, caught
+        if op.large and case.layout == "far" and not known[case.name][0]:
+            if op.large.name not in known:
+                known[op.large.name] = self._wraps(op.large, solution)
+            wraps = known[op.large.name]
+            return {}, {**wraps, **known[case.name][1]}
         return cast(tuple[Faults, Faults], known[case.name])
+
+    def _wraps(self, large: Case, solution: Solution) -> Faults:
+        """Return the directions in which an offset wraps in the large case; none if unknown."""
+        with self._lock:
+            if self._counted is None:
+                self._counted = ForkServer("cpu", self._quiet, target=TARGET, counted=True)
+        worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
+        try:
+            reply = worker.ask(wire.LastPrograms())
+        except ServerEnded:
+            pass
+        finally:
+            worker.close()
+        first = next(filter(reply.get, large.directions), None)
+        if not first:
+            return {}
+        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {reply[first]}"}
+        return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
 
     def _cache(self, solution: Solution) -> DiskCache:
         if solution not in self._caches:
@@ -318,6 +354,10 @@ def _with_note(verdict: Verdict, note: str) -> Verdict:
 
 def _with_fault(verdict: Verdict, fault: Fault) -> Verdict:
     if verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:
+        return verdict
+    if (
+        fault["verdict"] == "OUT_OF_BOUNDS" and verdict.verdict != "PASSED"
+    ):  # the far case itself says more
         return verdict
     identity = verdict.solution, verdict.op, verdict.case, verdict.direction
     return Verdict(*identity, fault["verdict"], fault["reason"])

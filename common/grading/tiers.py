@@ -37,7 +37,8 @@ def tier_cases(
             without bfloat16 gets no case of that dtype.
         sample: The most cases of each op, the same sample in every call.
         budget: The bytes of GPU memory that the cases may take, by default the free memory. A case
-            with a far view (4 GiB or more) that does not fit is left out and named on stderr.
+            with a far view (4 GiB or more) that does not fit, or the op's large case, is left out
+            and named on stderr.
 
     Raises:
         UserError: The tier's tensors are too large for the interpreter.
@@ -48,8 +49,13 @@ def tier_cases(
     for op in selected:
         memory = DeviceMemory.of(device, budget).budget
         listed = ops.cases(op, tier, device, alone=len(selected) == 1)
-        supported = [case for case in listed if _supports(case, device)]
-        cases = [case for case in supported if not case.span or _fits(memory, op, case)]
+        large = [op.large] if op.large and tier == "matrix" else []
+        supported = [case for case in (*listed, *large) if _supports(case, device)]
+        cases = [
+            case
+            for case in supported
+            if not (case.span or case in large) or _fits(memory, op, case)
+        ]
         if not cases:  # only the ops of the seeds' plots have cases in the tier `plot`
             continue
         if sample and sample < len(cases):

@@ -316,6 +316,11 @@ def _matrix(widths: Iterable[tuple[int, int]]) -> Iterator[MaskedCase]:
                     yield MaskedCase(tokens=tokens, widths=pair, dtype=dtype, **mask)
 
 
+def large(hidden: int) -> MaskedCase:
+    """Return the case whose tokens have more than 2^31 features."""
+    return _case(2**20 + 128, 2048, hidden, dtype="bfloat16", mask="random")
+
+
 def _board(model: tuple[int, int], wide: tuple[int, int]) -> Iterator[MaskedCase]:
     def case(tokens: int, widths: tuple[int, int] = model, **fields: Any) -> MaskedCase:
         return MaskedCase(tokens=tokens, widths=widths, **{"dtype": "bfloat16"} | fields)

@@ -246,6 +246,8 @@ def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict
     return {"lengths": tuple(count * unit for count in counts)}
 
 
+LARGE = _paired(4104, 32, 128, 128, dtype="bfloat16")
+
 # --- the other tiers ------------------------------------------------------------------------------
 
 GRID = range(128, 1985, 64)

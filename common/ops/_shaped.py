@@ -309,4 +309,5 @@ def shaped(
         slack=slack,
         table=fields.table,
         layouts=fields.layouts,
+        large=fields.case(shape=(2**20 + 64, 2048), dtype="bfloat16"),
     )

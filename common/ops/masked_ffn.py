@@ -143,5 +143,6 @@ OP = Op(
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
     table=_masked.table(len(WEIGHTS)),
+    large=_masked.large(256),
     layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
 )

@@ -119,5 +119,6 @@ OP = Op(
     slack=_masked.MASKED_SLACK,
     movable=("mask",),
     table=_masked.table(len(WEIGHTS)),
+    large=_masked.large(2048),
     layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
 )

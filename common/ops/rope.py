@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 
 from common.ops import rotate_half
-from common.ops._rope_cases import RopeCase, case_of, cases, layouts, twin
+from common.ops._rope_cases import LARGE, RopeCase, case_of, cases, layouts, twin
 from common.ops._rope_options import EXCLUDED, FACTORS, SUBSETS
 from common.ops._rope_words import axes, facts
 from common.ops._views import place, randn
@@ -251,5 +251,6 @@ OP = Op(
     facts=facts,
     movable=("freqs",),
     table=Table(FACTORS, case_of, EXCLUDED, tuple(SUBSETS.values())),
+    large=LARGE,
     layouts=layouts,
 )

@@ -170,6 +170,9 @@ def _matrix() -> Iterator[RotateHalfCase]:
                     )
 
 
+LARGE = RotateHalfCase(track="core", shape=(16400, 16, 64, 128), dtype="bfloat16")
+
+
 def _board() -> Iterator[RotateHalfCase]:
     yield RotateHalfCase(track="core", shape=(10, 2, 4, 8), ranked_by="host")
     yield RotateHalfCase(track="core", shape=(8192, 2, 32, 128), dtype="bfloat16")
@@ -228,4 +231,5 @@ OP = Op(
     axes=axes,
     facts=facts,
     table=TABLE,
+    large=LARGE,
 )

@@ -88,7 +88,8 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.ForkReque
     backend.install(wanted)
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if not backend.ON_GPU:  # CUDA reserves more address space than the machine has memory
+    # CUDA reserves more address space than the machine has memory; a counted call touches little
+    if not (backend.ON_GPU or backend.COUNTED):
         resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
     # M_PERTURB (-6): malloc fills with 0x5A, the complement of 0xA5, memory that no dispatch mode
     # of torch fills; not for a target, whose large tensors must stay untouched
@@ -98,9 +99,11 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.ForkReque
     torch.set_num_threads(1)
     requests = REQUESTS
     if backend.COUNTED:
-        from common.sandbox.counted.call import count
+        from common.sandbox.counted.call import count, last_programs
 
-        requests = MappingProxyType({**REQUESTS, wire.Count: count})
+        requests = MappingProxyType(
+            {**REQUESTS, wire.Count: count, wire.LastPrograms: last_programs}
+        )
     serve(connection, requests)
 
 

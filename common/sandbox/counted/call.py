@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import random
 import zlib
@@ -35,7 +36,7 @@ from common.sandbox.failures import judge
 from common.sandbox.interpreter import vectorized
 from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.recorded_trace import Guard, RecordedTrace
+from common.sandbox.interpreter.recorded_trace import Guard, RecordedTrace, TracedProgram
 from common.sandbox.interpreter.wrap import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import (
@@ -47,7 +48,7 @@ from common.sandbox.shape_only import (
     tensors_of,
     written_by,
 )
-from common.spec import Case
+from common.spec import Case, Direction
 from common.wire import Reply
 
 
@@ -66,6 +67,43 @@ def count(session: Session, case: str) -> Reply:
     except Exception as error:
         counted |= judge(error)
     return counted
+
+
+def last_programs(session: Session) -> Reply:
+    """Run the last programs of each launch of the op's large case; see `Op.large`.
+
+    Returns:
+        The reason of each address that is out of bounds because its offset wrapped, by direction.
+        Any other failure is ignored, since the tensors have no data.
+    """
+    assert session.op is not None and session.op.large is not None
+    launches = Launches(_Lowest(), lambda step: None, last=True)
+    wraps: Reply = {}
+
+    def ran(direction: Direction) -> None:
+        if launches.wraps:
+            wraps[direction] = launches.wraps.pop(0)
+
+    with contextlib.suppress(Exception):
+        call = full_shape_call(session, session.op.large, 0)
+        with launches.counting(), ShapeOnlyMode(call.small):
+            try:
+                output = call.forward()
+            finally:
+                ran("forward")
+            try:
+                call.backward(output)
+            finally:
+                ran("backward")
+    return wraps
+
+
+class _Lowest(random.Random):
+    """Draws the first number of each range, since an access is explained by a second run."""
+
+    def randrange(self, start: int, *_: Any) -> int:
+        """Return the first number."""
+        return start
 
 
 def _count(session: Session, case: Case, counted: Reply) -> None:
@@ -178,6 +216,8 @@ MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
 MAX_TRACED, TRACED_TOGETHER = 1 << 23, 1 << 16
 """The most programs of a launch whose paths are found, and of those that are found together."""
+LAST = 4
+"""The number of last programs that run of a launch on tensors of more than 2^31 elements."""
 Indices = Sequence[int] | np.ndarray
 """Programs of a launch, by their index in its order."""
 
@@ -185,16 +225,21 @@ Indices = Sequence[int] | np.ndarray
 class Launches:
     """Counts the launches of one call, in order."""
 
-    def __init__(self, dice: random.Random, add: Callable[[Reply], None]) -> None:
+    def __init__(
+        self, dice: random.Random, add: Callable[[Reply], None], last: bool = False
+    ) -> None:
         """Start with no launches.
 
         Args:
             dice: The random generator that draws the programs.
             add: Receives each launch's work as JSON.
+            last: Whether the last programs run instead of a sample, and nothing is added.
         """
-        self._dice, self._add = dice, add
+        self._dice, self._add, self._last = dice, add, last
+        self.wraps: list[str] = []
+        """The accesses that are out of bounds because their offset wrapped."""
         self._loops = Loops(dice)
-        self._traffic = Traffic(self._loops)
+        self._traffic = Traffic(self._loops, integers=last)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -217,6 +262,10 @@ class Launches:
             scope = interpreter._patch_lang(executor.fn)
             try:
                 sample, left, grid = self._run(executor, arguments)
+            except Exception as error:
+                if getattr(fault := _root(error), "wrapped", False):
+                    self.wraps.append(str(fault))
+                raise
             finally:
                 scope.restore()
         constants = {name: arguments[name] for name in executor.constexprs}
@@ -244,6 +293,9 @@ class Launches:
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         programs = math.prod(sizes)
         function = functools.partial(executor.fn, **converted)
+        if self._last:
+            self._run_last(executor, converted, sizes)
+            return [], 0.0, sizes
         run = functools.partial(self._program, function, sizes)
         sample: Sample = []
         left = 0.0
@@ -260,6 +312,20 @@ class Launches:
             finally:
                 self._loops.run_all = False
         return sample, left, sizes
+
+    def _run_last(self, executor: Any, arguments: dict[str, Any], sizes: Grid) -> None:
+        """Run the programs at the corners of the grid, and those before the last."""
+        assert WATCH.launch
+        trace = WATCH.launch.trace
+        assert isinstance(trace, RecordedTrace)
+        program = TracedProgram(executor.fn, trace, False, lambda count: False)
+        program.arguments = arguments
+        WATCH.launch = WATCH.launch._replace(program=program)
+        corners = itertools.product(*({0, size - 1} for size in sizes if size))
+        ends = {int(np.ravel_multi_index(corner, sizes, order="F")) for corner in corners}
+        programs = math.prod(sizes)
+        for index in sorted({*ends, *range(max(programs - LAST, 0), programs)}, reverse=True):
+            self._program(program.again, sizes, index)
 
     def _paths(self, function: Callable[[], object], sizes: Grid) -> Sequence[Indices]:
         """Return the programs of a launch by their path through the kernel's branches.

@@ -67,9 +67,9 @@ class Program:
 class Traffic:
     """Counts the work of the running program."""
 
-    def __init__(self, loops: Loops) -> None:
-        """Start without a launch."""
-        self._loops = loops
+    def __init__(self, loops: Loops, integers: bool = False) -> None:
+        """Start without a launch; `integers` allows a sample of programs to store integers."""
+        self._loops, self._integers = loops, integers
         loops.work = lambda: work_of(self._work)
         self.begin_launch(())
 
@@ -99,7 +99,8 @@ class Traffic:
         Raises:
             WritesIntegers: All programs of the launch have to run, but only a sample does.
         """
-        if not self._loops.run_all and not pointers.get_element_ty().is_floating():
+        whole = self._integers or self._loops.run_all
+        if not whole and not pointers.get_element_ty().is_floating():
             raise WritesIntegers
         size, sectors = self._touch(pointers, mask, stores=True)
         self._work.stored += size

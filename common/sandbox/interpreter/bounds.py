@@ -51,6 +51,9 @@ an offset wrapped, the report shows the arguments in the wrapped expression inst
 class OutOfBounds(Exception):
     """A lane's address lies outside the memory that the launch may touch."""
 
+    wrapped = False
+    """Whether the address would be inside if a product or sum of its offset had not wrapped."""
+
 
 class Launch(NamedTuple):
     """The running launch."""
@@ -160,7 +163,9 @@ class Watch:
             spans = tuple(span for span in spans if span.name in origins) or spans
             fault = self.launch.outside(Access.now(verb), address, width, spans, wrapped)
             self.log.add(fault)
-            raise OutOfBounds(fault)
+            error = OutOfBounds(fault)
+            error.wrapped = bool(wrapped)
+            raise error
 
     def _explain(
         self, address: int, pointers: TensorHandle, mask: np.ndarray | None

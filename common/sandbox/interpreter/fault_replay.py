@@ -33,7 +33,7 @@ REPEATABLE = re.compile(
 
 
 class Wrap(NamedTuple):
-    """A product, sum or difference that overflowed its type."""
+    """A product, sum, difference or conversion that overflowed its type."""
 
     words: str
     """For example `70000 * 45000 does not fit int32, line 33 of rope.py: row * stride`."""
@@ -131,21 +131,25 @@ def _wrap(
         filter(None, (getattr(operand, "wrap", None) for operand in operands)), None
     )
     name, dtype = NAMES[method], result.dtype.scalar
+    narrowed = not earlier and name == "create_int_cast"
     if earlier and name == "create_int_cast":
         return earlier
-    if not earlier and (name not in SIGNS or not dtype.is_int() or dtype.int_bitwidth > 32):
+    if not (earlier or narrowed or name in SIGNS):
         return None
-    wide = method(*map(_widened, args))
+    if not earlier and (not dtype.is_int() or dtype.int_bitwidth != 32):
+        return None
+    wide = _widened(next(iter(operands))) if narrowed else method(*map(_widened, args))
     if earlier:
         return earlier._replace(wide=wide)
     wrapped = np.argwhere(wide.data != result.data)
     if not len(wrapped):
         return None
-    left, right = (
-        np.broadcast_to(operand.data, wide.data.shape)[tuple(wrapped[0])] for operand in operands
+    values = (
+        str(np.broadcast_to(operand.data, wide.data.shape)[tuple(wrapped[0])])
+        for operand in operands
     )
-    words = f"{left} {SIGNS[name]} {right} does not fit {dtype}, {kernel_line()}"
-    return Wrap(words, wide)
+    expression = f" {SIGNS.get(name, '')} ".join(values)
+    return Wrap(f"{expression} does not fit {dtype}, {kernel_line()}", wide)
 
 
 def _widened(operand: Any) -> Any:
