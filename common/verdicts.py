@@ -116,6 +116,9 @@ class Verdict:
     kind: Kind = field(default=Kind.NONE, repr=False)
     configurations: Mapping[str, Autotuned] = field(default_factory=dict, compare=False)
     """The configurations in which autotuned kernels ran without a GPU, by kernel."""
+    after: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
+    """The cases that the process answered before, if the failure depends on earlier calls; empty if
+    these calls are of the same case."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, if some but not all are wrong."""
     plan: str = field(default="", repr=False, compare=False)
@@ -126,7 +129,7 @@ class Verdict:
     @property
     def json(self) -> dict[str, Any]:
         """The verdict as JSON data, without the fields that only the harness and terminal use."""
-        internal = {"kind", "picture", "plan", "results"}
+        internal = {"kind", "after", "picture", "plan", "results"}
         data = {name: value for name, value in vars(self).items() if name not in internal}
         return data | {"configurations": msgspec.to_builtins(self.configurations)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.handle_argument(parser)
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
-    parser.add_argument("--case", metavar="NAME", help="only this case, of smoke or the board")
+    parser.add_argument("--case", metavar="NAME", help="only this case, with every kind of call")
     either = parser.add_mutually_exclusive_group()
     either.add_argument(
         "--lf",
@@ -84,16 +85,24 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         earlier = smoke.earlier_rows(server)
         about = shared.about({row.solution for row in earlier.rows} | {s.name for s in chosen})
         cache = DiskCache("failed", handle, str)
-        failed = {(name, case) for name, case in cache.found.get("cases", ())}
+        # each failed case, with the cases that its process must answer before, so that it fails
+        failed = {(name, case): after for name, case, *after in cache.found.get("cases", ())}
         if options.case:
             only = smoke.named(options.case, chosen, device, ("smoke", "board"))
         else:
             names = {solution.name for solution in chosen}
             only = {key for key in failed if options.last_failed and key[0] in names}
+        before = {
+            (name, case) for name, failing in only for case in failed.get((name, failing), ())
+        }
+        if before := before - only:
+            print(f"First come {len(before)} cases after which a case failed, in one process.")
         rows: list[Record] = []
         try:
             with (
-                closing(smoke.grade_smoke_cases(chosen, server, memory, only=only)) as cases,
+                closing(
+                    smoke.grade_smoke_cases(chosen, server, memory, only=only, before=before)
+                ) as cases,
                 closing(smoke.compiled(cases, compiler)) as graded_cases,
             ):
                 smoke.take_all(graded_cases, smoke_report, server, memory, stop)
@@ -103,8 +112,9 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
                 rows = measure_board(chosen, server, compiler, board_report, memory, only, stop)
         finally:
             for report in (smoke_report, board_report):
-                failed = failed - report.asked | report.failures
-            cache.found = {"cases": sorted(failed)}
+                failed = {key: after for key, after in failed.items() if key not in report.asked}
+            failed |= smoke_report.failures | dict.fromkeys(board_report.failures, ())
+            cache.found = {"cases": sorted([*key, *after] for key, after in failed.items())}
             cache.save()
     if only:
         board_report.end()
@@ -154,6 +164,7 @@ def measure_board(
 
     With `stop`, return the rows up to the first failure.
     """
+    from common.grading.grade import grade_case
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
     from common.measure.rows import Measurement
@@ -167,7 +178,8 @@ def measure_board(
     rows: list[Record] = []
     # only records need the harness's digest
     digests = {solution: (solution.digest, "") for solution in chosen}
-    with smoke.sweep_of(server, memory) as sweep, Progress("rows", count) as steps:
+    grade = functools.partial(grade_case, thorough=bool(only))
+    with smoke.sweep_of(server, memory, grade=grade) as sweep, Progress("rows", count) as steps:
         rows_of = Measurement(sweep, digests, time_scale=TIME_SCALE, through=compiler.behind)
         for measured in rows_of.measure(chosen, due, skip):
             if isinstance(measured, TooLarge):

@@ -283,9 +283,13 @@ class TierReport:
         return set(self._answers)
 
     @property
-    def failures(self) -> set[tuple[str, str]]:
-        """The names of solution and case of the failing answers."""
-        return {key for key, answer in self._answers.items() if any(answer.failures)}
+    def failures(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """The names of solution and case of the failing answers, with `Verdict.after`."""
+        return {
+            key: next((failure.after for _, failure in answer.failures if failure.after), ())
+            for key, answer in self._answers.items()
+            if any(answer.failures)
+        }
 
     @property
     def share(self) -> str:
@@ -336,7 +340,8 @@ class TierReport:
     ) -> Iterator[tuple[Group, Case]]:
         """Yield each group without a known property and cause, with the group's smallest case.
 
-        A group of all cases is left out, since its failure does not depend on a property.
+        A group of all cases and one that depends on earlier calls are left out, since no property
+        of a case decides whether they fail.
 
         Args:
             explained: The solutions and directions with a known cause.
@@ -344,6 +349,7 @@ class TierReport:
         for group in self.groups():
             known = any((group.solution, direction) in explained for direction in group.directions)
             ended = group.verdict in ENDED | BEFORE_LAUNCH
+            known |= group.smallest[0].after is not None
             if not (known or ended or group.everywhere or group.condition):
                 yield group, group.by_size[0].case
 

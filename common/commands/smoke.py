@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
     from common.grading.compiling import Compiler
     from common.grading.diagnosis import Contrast, Diagnosis
     from common.grading.fork_server import ForkServer
-    from common.grading.sweep import Graded, Sweep
+    from common.grading.problem import Problem
+    from common.grading.sweep import Graded, Sweep, Verdicts
+    from common.grading.worker import Worker
     from common.records.runs import Results
     from common.spec import Case, Direction, Op, Tier
 
@@ -74,8 +75,12 @@ def grade_smoke_cases(
     memory: int | None,
     first: Collection[Names] = (),
     only: Collection[Names] = (),
+    before: Collection[Names] = (),
 ) -> Generator[Graded]:
     """Grade smoke cases, several at a time, since compilation takes most of their time on a GPU.
+
+    The cases `first` and `only` are graded thoroughly: they failed before, perhaps in a call that
+    the next plan does not draw.
 
     Args:
         chosen: The solutions.
@@ -83,22 +88,28 @@ def grade_smoke_cases(
         memory: The limit of GPU memory in bytes.
         first: The cases to grade first.
         only: The cases to grade; all by default.
+        before: The cases to grade before those of `only`, all in one process for each solution.
     """
     from common.grading import grade as grading
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
 
-    grade_and_keep = functools.partial(grading.grade_case, keep=True)
+    def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
+        thorough = (worker.solution.name, problem.case.name) in {*first, *only}
+        return grading.grade_case(problem, worker, repeats, keep=True, thorough=thorough)
+
+    asked = {*only, *before}
+    at_once: dict[str, Any] = {"at_once": 1} if before else {}
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
     with (
-        sweep_of(server, memory, overlap=True, grade=grade_and_keep) as sweep,
-        Progress("smoke cases", count(chosen, due, only)) as steps,
+        sweep_of(server, memory, overlap=True, grade=grade, **at_once) as sweep,
+        Progress("smoke cases", count(chosen, due, asked)) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):
 
             def skip(solution: Solution, case: Case, early: bool = early) -> bool:
                 later = ((solution.name, case.name) in first) != early
-                return later or not is_asked(solution, case, only)
+                return later or not is_asked(solution, case, asked)
 
             for graded in sweep.grade(op, cases, chosen, skip):
                 if isinstance(graded, TooLarge):

@@ -137,6 +137,8 @@ class Watch:
         self._times = Times()
         self._failed: set[Names] = set()
         """The cases whose latest verdict is a failure."""
+        self._dependent: set[Names] = set()
+        """The cases whose latest failure depends on earlier cases, which must come before."""
         self._lock = threading.Lock()
         """Held while a save is handled, so that its interrupt precedes the next round."""
         self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
@@ -217,8 +219,9 @@ class Watch:
         memory, case = self._options.memory, self._options.case
         tiers: tuple[Tier, ...] = ("smoke", "board")
         only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
+        first = before - self._dependent
         with (
-            closing(smoke.grade_smoke_cases(chosen, self._server, memory, before, only)) as cases,
+            closing(smoke.grade_smoke_cases(chosen, self._server, memory, first, only)) as cases,
             closing(smoke.compiled(cases, self._compiler)) as graded_cases,
         ):
             current = self._current(graded_cases, graded)
@@ -266,6 +269,9 @@ class Watch:
                 raise Saved
             key = graded.solution.name, graded.case.name
             verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
+            self._dependent.discard(key)
+            if any(verdict.after for verdict in graded.verdicts.values()):
+                self._dependent.add(key)
             if not FINE.issuperset(verdicts):
                 self._failed.add(key)
             else:

@@ -9,6 +9,7 @@ import torch
 
 from common.arena import integers
 from common.errors import Kind
+from common.grading.call_plan import Attempt
 from common.grading.mismatch import describe, picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
@@ -29,6 +30,8 @@ class Finding(NamedTuple):
     reason: str
     picture: Picture | None = None
     kind: Kind = Kind.NONE
+    attempt: Attempt | None = None
+    """The call that fails, if one call fails by itself."""
 
 
 def compare(

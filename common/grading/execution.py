@@ -241,7 +241,8 @@ class Execution:
 
         Only another dtype needs other tensors, which are otherwise drawn once they are needed.
         """
-        return self.problem_of(attempt) if attempt.change is Change.RETYPED else self.problem
+        retyped = attempt.change and attempt.change.dtype
+        return self.problem_of(attempt) if retyped else self.problem
 
     def _own_inputs(self, attempt: Attempt, head: bool) -> dict[str, torch.Tensor]:
         """Return the inputs in memory of the attempt's own; the others lie in its group's."""

@@ -17,7 +17,7 @@ import torch
 
 from common import wire
 from common.errors import Kind
-from common.grading.call_plan import Action, Attempt, Round, RoundCondition, plan_of
+from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, plans_of
 from common.grading.compare import (
     Finding,
     altered,
@@ -45,6 +45,14 @@ FEW = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
 OTHER = "of a call on other inputs"
+ALONE = "passes in a process of its own"
+REPEATABLE = frozenset(
+    "RUNTIME_ERROR OUT_OF_BOUNDS UNWRITTEN_OUTPUT INCORRECT_SHAPE INCORRECT_DTYPE"
+    " INCORRECT_NUMERICAL".split()
+)
+"""The verdicts on a call that may depend on earlier calls of the process."""
+MOST_RECURRED = 2
+"""A worker's failures that recur in a new process before no further one is repeated."""
 NO_GRAD_FN = "the output has no grad_fn"
 NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
 NO_KERNEL = "no Triton kernel was launched, torch answered"
@@ -57,32 +65,47 @@ PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose 
 
 
 def grade_case(
-    problem: Problem, worker: Worker, repeats: int = 0, keep: bool = False
+    problem: Problem,
+    worker: Worker,
+    repeats: int = 0,
+    keep: bool = False,
+    thorough: bool = False,
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 
     The worker answers the plan's calls and, if nothing is wrong, up to `repeats` repetitions of the
-    latest call. With `keep`, a verdict of wrong values includes the results if they are small.
+    latest call. With `keep`, a verdict of wrong values includes the results if they are small. With
+    `thorough`, every change of inputs and every mode follows, until a call fails.
     """
-    run = PlanRun(problem, worker)
-    for plan_round in run.plan.rounds:
-        run.carry_out(plan_round)
-    start = time.monotonic()
-    for _ in range(repeats):
-        run.repeat()
-        if time.monotonic() - start > LONGEST_REPEATS:
+    verdicts: dict[Direction, Verdict] = {}
+    for plan in plans_of(problem, worker.solution, thorough):
+        run = PlanRun(problem, worker, plan)
+        for plan_round in plan.rounds:
+            run.carry_out(plan_round)
+        start = time.monotonic()
+        for _ in range(repeats):
+            run.repeat()
+            if time.monotonic() - start > LONGEST_REPEATS:
+                break
+        verdicts = {direction: run.verdict(direction, keep) for direction in run.directions}
+        found = {verdict.verdict for verdict in verdicts.values()}
+        if "PASSED" not in found or not found <= FINE:
             break
-    return {direction: run.verdict(direction, keep) for direction in run.directions}
+    return verdicts
 
 
 class PlanRun:
     """A plan in progress: the calls made so far, and their findings."""
 
-    def __init__(self, problem: Problem, worker: Worker) -> None:
-        """Draw the plan, and reserve its memory."""
-        self.problem, self.worker = problem, worker
-        self.plan = plan_of(problem, worker.solution)
-        self.execution = Execution(problem, worker, self.plan)
+    def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
+        """Reserve the plan's memory."""
+        self.problem, self.worker, self.plan = problem, worker, plan
+        self.execution = Execution(problem, worker, plan)
+        self._earlier = tuple(worker.cases)
+        """The cases that the process answered before."""
+        worker.cases.append(problem.case.name)
+        self._alone: dict[tuple[Direction, Attempt], bool] = {}
+        """Whether each failed call passes in a process of its own."""
         self.directions = [direction for direction in DIRECTIONS if self.execution.names(direction)]
         self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
         self.notes: dict[Direction, list[str]] = {"forward": [], "backward": []}
@@ -257,6 +280,7 @@ class PlanRun:
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.text}")
         if failure:
+            failure = failure._replace(attempt=attempt)
             self._add(direction, failure, attempt)
             if forward and results is None and not attempt.further:
                 self.findings["backward"].append(failure)
@@ -311,10 +335,12 @@ class PlanRun:
             for name in self.execution.names(direction):
                 one, two = result(name, first), result(name, plan.latest)
                 new_findings, error = compare(self.problem, name, one, two, bool(plan.other))
+                new_findings = [each._replace(attempt=first) for each in new_findings]
                 if plan.other and not new_findings:
                     other = self.execution.problem_of(plan.other)
                     again = result(name, plan.other)
                     new_findings = compare_other(other, name, one, again, OTHER)
+                    new_findings = [each._replace(attempt=plan.other) for each in new_findings]
                 for attempt in concurrent:
                     if not new_findings:
                         new_findings = differing(name, two, result(name, attempt), SAME)
@@ -339,9 +365,10 @@ class PlanRun:
                 result = self.execution.result(name, attempt)
                 if attempt.change:
                     first = self.execution.result(name, self.plan.first)
-                    findings += compare_other(problem, name, first, result, attempt.text)
+                    found = compare_other(problem, name, first, result, attempt.text)
                 else:
-                    findings += wrong_values(problem, name, result, attempt.text)
+                    found = wrong_values(problem, name, result, attempt.text)
+                findings += [each._replace(attempt=attempt) for each in found]
 
     def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
         """Return the first call's results in host memory; no results if they are large."""
@@ -367,20 +394,63 @@ class PlanRun:
         )
         passed = finding.verdict == "PASSED"
         keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
+        results = self._first_results(direction) if keep_results else {}
+        reason = finding.reason + self._programs(direction, finding)
+        after = None
+        if finding.attempt and self._passes_alone(direction, finding, finding.attempt):
+            reason += f", {ALONE}"
+            after = () if finding.attempt.further else self._earlier
         return Verdict(
             solution=self.worker.solution.name,
             op=self.problem.op.name,
             case=self.problem.case.name,
             direction=direction,
             verdict=finding.verdict,
-            reason=finding.reason + self._programs(direction, finding),
+            reason=reason,
             kind=finding.kind,
             error=max(errors, default=None) if passed else None,
             notes=(*self.notes[direction], *self._launch_notes(direction)) if passed else (),
             configurations=self.execution.configurations(direction),
+            after=after,
             picture=finding.picture,
             plan="" if finding.verdict in FINE else str(self.plan),
-            results=self._first_results(direction) if keep_results else {},
+            results=results,
+        )
+
+    def _passes_alone(self, direction: Direction, finding: Finding, attempt: Attempt) -> bool:
+        """Return whether a failed call is right as the first call of a new process.
+
+        Once two failures of a worker have recurred, no further one is repeated.
+        """
+        if finding.verdict not in REPEATABLE or finding.kind is not Kind.NONE:
+            return False
+        if finding in self.findings["forward"]:
+            direction = "forward"
+        if (direction, attempt) not in self._alone:
+            passes, worker = False, self.worker
+            if attempt is not self.plan.first or self._earlier:
+                if worker.recurred >= MOST_RECURRED:
+                    return False
+                worker.renew()
+                worker.cases.append(self.problem.case.name)
+                passes = self._is_right(direction, attempt)
+            worker.recurred += not passes
+            self._alone[direction, attempt] = passes
+        return self._alone[direction, attempt]
+
+    def _is_right(self, direction: Direction, attempt: Attempt) -> bool:
+        """Make a call again and compare its results of a direction with the oracle's."""
+        for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]:
+            forward = each == "forward"
+            reply = (self.execution.forward if forward else self.execution.backward)(attempt)
+            launches_of(reply)
+            results = _parse_results(reply, each, self.execution.names(each, attempt))
+            if results is None or self._failure(results, attempt):
+                return False
+        problem, result = self.execution.problem_of(attempt), self.execution.result
+        return not any(
+            wrong_values(problem, name, result(name, attempt), "")
+            for name in self.execution.names(direction, attempt)
         )
 
     def _launch_notes(self, direction: Direction) -> Iterator[str]:

@@ -24,6 +24,8 @@ from common.wire import OUTPUT as OUTPUT
 LOST, ROUNDED = 0.1, 8.0
 """The rms error of second derivatives that is no fault: the share of the truth's rms, or the
 multiple of eager's error. A term that autograd loses is larger."""
+DTYPES = ("bfloat16", "float16", "float32")
+"""The dtypes of cases, the least precise first."""
 LARGEST_HALF = 100.0
 """The largest input of a case that may be drawn again in float16, so that no product overflows."""
 DRAWS_OF_FEW = 8
@@ -41,8 +43,15 @@ class Change(Enum):
     """Other values are written into the earlier tensors, except into some that stay unchanged."""
     REPLACED = "replacement"
     """The earlier tensors are freed, and tensors with other values lie at their addresses."""
-    RETYPED = "another dtype"
-    """The tensors without a gradient are the same, the others have a more precise dtype."""
+    FLOAT16 = "float16"
+    """The tensors without a gradient are the same, the others have this more precise dtype."""
+    FLOAT32 = "float32"
+    """The same in another dtype."""
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of a change of dtype; "" for the other changes."""
+        return self.value if self in (Change.FLOAT16, Change.FLOAT32) else ""
 
 
 @dataclass(frozen=True)
@@ -114,12 +123,17 @@ class Problem:
     def allows(self, change: Change) -> bool:
         """Return whether the inputs can change like this.
 
-        If the elements of an input are gigabytes apart, none can. A dtype changes only from a half
-        type, whose rounded tables are wrong in float32.
+        If the elements of an input are gigabytes apart, none can. A dtype changes only to a more
+        precise one, in which rounded tables are wrong, and whose range includes the inputs.
         """
-        if change is Change.RETYPED and (self.case.dtype == "float32" or not self._constant):
-            return False
-        return not self.far
+        if not change.dtype:
+            return not self.far
+        inputs = [self.arguments[name] for name in self.op.differentiable]
+        finer = DTYPES.index(change.dtype) > DTYPES.index(self.case.dtype)
+        in_range = change is Change.FLOAT32 or all(
+            bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs
+        )
+        return finer and bool(self._constant) and not self.far and in_range
 
     @property
     def seed(self) -> int:
@@ -174,16 +188,15 @@ class Problem:
         case, unchanged = self.case.varied(dice), frozenset[str]()
         if change is Change.WRITTEN:
             unchanged = _unchanged_inputs(self.arguments, dice)
-        elif change is Change.RETYPED:
-            dtype = dice.choice(self._finer_dtypes)
-            case, unchanged = replace(self.case, dtype=dtype), self._constant
+        elif change.dtype:
+            case, unchanged = replace(self.case, dtype=change.dtype), self._constant
         seed = draws.number(self.op.name, case.name, "inputs")
         drawn = draw(self.op, case, seed, self.device)
         drawn[0].update({name: self.arguments[name] for name in unchanged})
 
         # `solve` must not hold this problem, whose memory is freed with its last reference
         op, low_memory = self.op, self.low_memory
-        if change is Change.RETYPED:
+        if change.dtype:
             solve = _solver(op, case, drawn, seed, gradients, low_memory)
         else:
             original = self._solved[1]
@@ -208,13 +221,6 @@ class Problem:
         """The names of the tensors that take no gradient."""
         tensors = {name for name, v in self.arguments.items() if isinstance(v, torch.Tensor)}
         return frozenset(tensors.difference(self.op.differentiable))
-
-    @property
-    def _finer_dtypes(self) -> list[str]:
-        """The more precise dtypes in which the case can be drawn."""
-        inputs = [self.arguments[name] for name in self.op.differentiable]
-        small = all(bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs)
-        return ["float16", "float32"] if self.case.dtype == "bfloat16" and small else ["float32"]
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the axes of the result `name`."""

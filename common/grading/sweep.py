@@ -143,6 +143,7 @@ class Sweep:
         server: ForkServer | None = None,
         memory: DeviceMemory | None = None,
         grade: Grade = grade_case,
+        at_once: int = MOST_AT_ONCE,
     ) -> None:
         """Start a fork server unless `server` is given; the workers start later.
 
@@ -155,6 +156,7 @@ class Sweep:
             server: A fork server of this device, which outlives the sweep.
             memory: The run's budget of GPU memory, by default all free memory.
             grade: Returns a worker's verdicts on a problem, with up to the given number of repeats.
+            at_once: The most cases that are graded at the same time.
 
         Raises:
             UserError: GPU memory cannot be shared; not tested if `server` is given.
@@ -175,7 +177,7 @@ class Sweep:
         self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
         """The latest successive cases in which each solution's process ended; None for an end that
         something else may have caused."""
-        self._cores = min(cores(), MOST_AT_ONCE)
+        self._cores = min(cores(), at_once)
         # on a GPU the threads mostly wait for processes that compile
         self._graders = threads(self._cores * (2 if device == "cuda" else 1))
         # separate threads, since graders wait for problems and could occupy a whole shared pool

@@ -90,6 +90,10 @@ class Worker:
         """The number of starts and ends of the process and of its shared memory."""
         self.crashes = 0
         """The number of unexpected ends of the solution's processes."""
+        self.cases: list[str] = []
+        """The names of the cases of which the current process was asked."""
+        self.recurred = 0
+        """The number of failed calls that also fail as the first call of a process."""
 
     def ask(self, request: Request) -> Reply:
         """Return the reply to a request; for a crash, a reply with its verdict and reason."""
@@ -240,7 +244,7 @@ class Worker:
         if self._connection is None:
             return 0
         self._connection.close()
-        self._connection, self.state = None, WorkerState.UNSTARTED
+        self._connection, self.state, self.cases = None, WorkerState.UNSTARTED, []
         try:
             return self._server.reap(*self._pids)
         finally:

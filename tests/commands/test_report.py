@@ -149,6 +149,9 @@ def test_what_neither_cause_nor_property_explains_is_compared_with_other_cases()
     ((group, case),) = report.unexplained([])
     assert (group.solution, case) == ("a/rope", CASES[7]), "b's has a property, and c's needs none"
     assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
+    dependent = Verdict("a/rope", "rope", CASES[7].name, "forward", "INCORRECT_DTYPE", after=())
+    report.add(ROPE, CASES[7], [dependent])
+    assert not list(report.unexplained([])), "it depends on earlier calls"
 
 
 @pytest.mark.parametrize("verdict", sorted(ENDED | {"COMPILE_ERROR"}))

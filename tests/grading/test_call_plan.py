@@ -205,7 +205,8 @@ NEW = "now['mask'][0] != before['mask'][0] and now['mask'][2] > before['mask'][2
         (Change.REPLACED, "mask", NEW),
         (Change.REPLACED, "mask.detach()", "now['mask'][2] > before['mask'][2]"),
         (Change.REPLACED, "mask[1:]", NEW),
-        (Change.RETYPED, "0", "now['mask'] == before['mask'] and x.dtype != torch.bfloat16"),
+        (Change.FLOAT32, "0", "now['mask'] == before['mask'] and x.dtype == torch.float32"),
+        (Change.FLOAT16, "0", "now['mask'] == before['mask'] and x.dtype == torch.float16"),
         (Change.WRITTEN, "0", "now['mask'][2] > before['mask'][2]"),
     ],
 )
@@ -219,7 +220,7 @@ def test_tensors_change_as_in_a_users_process(verdicts, tmp_path, change, held, 
     assert [*tmp_path.glob("*/*.asked")], "the last call was not made"
 
 
-@pytest.mark.parametrize("change", [Change.REPLACED, Change.RETYPED])
+@pytest.mark.parametrize("change", [Change.REPLACED, Change.FLOAT32])
 def test_what_a_changed_call_lacks_is_no_fault(verdicts, change):
     """Coverage must not depend on the draw."""
     source = "calls = []\n" + SAVES.format(

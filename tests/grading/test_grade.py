@@ -219,6 +219,8 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
         solution=SimpleNamespace(name="somebody/rope"),
         arena=lambda nbytes: Arena("cpu", nbytes),
         ask=lambda request: replies[request.__struct_config__.tag],
+        cases=[],
+        recurred=0,
     )
     last = grade_case(problem, worker)["backward"]
     assert (last.verdict, last.reason) == (
