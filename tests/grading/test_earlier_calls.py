@@ -105,4 +105,3 @@ def test_a_case_that_failed_is_asked_again_after_the_cases_before_it(fork_server
         found[len(before)] = {each.case.name: each.verdicts["forward"] for each in graded}
     assert {name: verdict.verdict for name, verdict in found[0].items()} == {LONG: "PASSED"}
     assert found[1][LONG].verdict == "INCORRECT_NUMERICAL" and found[1][SHORT].fine
-
