@@ -101,7 +101,9 @@ def _check(chosen: Sequence[Solution], device: str, options: argparse.Namespace)
         try:
             with (
                 closing(
-                    smoke.grade_smoke_cases(chosen, server, memory, only=only, before=before)
+                    smoke.grade_smoke_cases(
+                        chosen, server, memory, only=only, before=before, thorough=only
+                    )
                 ) as cases,
                 closing(smoke.compiled(cases, compiler)) as graded_cases,
             ):

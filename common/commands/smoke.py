@@ -76,11 +76,9 @@ def grade_smoke_cases(
     first: Collection[Names] = (),
     only: Collection[Names] = (),
     before: Collection[Names] = (),
+    thorough: Collection[Names] = (),
 ) -> Generator[Graded]:
     """Grade smoke cases, several at a time, since compilation takes most of their time on a GPU.
-
-    The cases `first` and `only` are graded thoroughly: they failed before, perhaps in a call that
-    the next plan does not draw.
 
     Args:
         chosen: The solutions.
@@ -89,14 +87,16 @@ def grade_smoke_cases(
         first: The cases to grade first.
         only: The cases to grade; all by default.
         before: The cases to grade before those of `only`, all in one process for each solution.
+        thorough: The cases to grade with every kind of call. One that failed before may have failed
+            in a call that the next plan does not draw.
     """
     from common.grading import grade as grading
     from common.grading.sweep import TooLarge
     from common.grading.tiers import tier_cases
 
     def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
-        thorough = (worker.solution.name, problem.case.name) in {*first, *only}
-        return grading.grade_case(problem, worker, repeats, keep=True, thorough=thorough)
+        every = (worker.solution.name, problem.case.name) in thorough
+        return grading.grade_case(problem, worker, repeats, keep=True, thorough=every)
 
     asked = {*only, *before}
     at_once: dict[str, Any] = {"at_once": 1} if before else {}

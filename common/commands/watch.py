@@ -137,8 +137,8 @@ class Watch:
         self._times = Times()
         self._failed: set[Names] = set()
         """The cases whose latest verdict is a failure."""
-        self._dependent: set[Names] = set()
-        """The cases whose latest failure depends on earlier cases, which must come before."""
+        self._after: dict[Names, tuple[str, ...]] = {}
+        """The cases whose latest failure depends on earlier calls; see `Verdict.after`."""
         self._lock = threading.Lock()
         """Held while a save is handled, so that its interrupt precedes the next round."""
         self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
@@ -219,9 +219,14 @@ class Watch:
         memory, case = self._options.memory, self._options.case
         tiers: tuple[Tier, ...] = ("smoke", "board")
         only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
-        first = before - self._dependent
+        first = {key for key in before if not self._after.get(key)}
+        thorough = {*self._after, *only}
         with (
-            closing(smoke.grade_smoke_cases(chosen, self._server, memory, first, only)) as cases,
+            closing(
+                smoke.grade_smoke_cases(
+                    chosen, self._server, memory, first, only, thorough=thorough
+                )
+            ) as cases,
             closing(smoke.compiled(cases, self._compiler)) as graded_cases,
         ):
             current = self._current(graded_cases, graded)
@@ -269,9 +274,10 @@ class Watch:
                 raise Saved
             key = graded.solution.name, graded.case.name
             verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
-            self._dependent.discard(key)
-            if any(verdict.after for verdict in graded.verdicts.values()):
-                self._dependent.add(key)
+            self._after.pop(key, None)
+            for verdict in graded.verdicts.values():
+                if verdict.after is not None:
+                    self._after[key] = verdict.after or self._after.get(key, ())
             if not FINE.issuperset(verdicts):
                 self._failed.add(key)
             else:
