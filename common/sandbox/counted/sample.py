@@ -27,7 +27,7 @@ PROGRAMS = 8
 """The number of programs that run first; they stand for a launch whose programs are alike."""
 MORE_PROGRAMS = 32
 """The most programs that run to locate differences, and the fewest drawn if all programs differ."""
-MOST_PROGRAMS = 256
+MOST_PROGRAMS = 64
 """The most programs of a sample, even if the interval of their work is not narrow."""
 NARROW = 0.02
 """The half-width of a narrow interval, as a share of the work."""
