@@ -373,7 +373,7 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """Return the next line with its file descriptors; an empty line if the connection is closed."""
     line, received = b"", list[int]()
     while not line.endswith(b"\n"):
-        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 1)
+        chunk, fds, _, _ = socket.recv_fds(connection, 1 << 20, 2)
         if not chunk:
             return b"", []
         line, received = line + chunk, received + fds

@@ -101,8 +101,17 @@ def grade_smoke_cases(
     asked = {*only, *before}
     at_once: dict[str, Any] = {"at_once": 1} if before else {}
     due = list(tier_cases(chosen, "smoke", server.device, budget=memory))
+    told = set[str]()
+
+    def late(worker: Worker) -> None:
+        """Say once for each solution where it is."""
+        name = worker.solution.name
+        if name not in told and (place := worker.place):
+            told.add(name)
+            steps.say(f"{name} {worker.case}: no answer yet; it is at {place}")
+
     with (
-        sweep_of(server, memory, overlap=True, grade=grade, **at_once) as sweep,
+        sweep_of(server, memory, overlap=True, grade=grade, late=late, **at_once) as sweep,
         Progress("smoke cases", count(chosen, due, asked)) as steps,
     ):
         for early, (op, cases) in itertools.product((True, False), due):

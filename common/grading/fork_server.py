@@ -157,8 +157,11 @@ class ForkServer:
         self._lock = threading.Lock()
         self._process = Process.acquire(self.MODULE, quiet)
 
-    def fork(self) -> tuple[int, int, socket.socket]:
+    def fork(self, stack: int | None = None) -> tuple[int, int, socket.socket]:
         """Fork a process; return the server's id, the process's id, and the socket to it.
+
+        Args:
+            stack: The file to which the process writes its stack on the signal `wire.STACK`.
 
         Raises:
             ServerEnded: The server ended, is closed, or is interrupted.
@@ -173,7 +176,8 @@ class ForkServer:
                 self._process = Process.acquire(self.MODULE, self._quiet)
             if self.interrupted:
                 raise ServerEnded("interrupted")
-            pid = self._process.ask(self._request, wire.Forked, [worker_end.fileno()]).pid
+            fds = [worker_end.fileno(), *([] if stack is None else [stack])]
+            pid = self._process.ask(self._request, wire.Forked, fds).pid
             self._forked.add(pid)
             if self.interrupted:  # since the check above
                 os.kill(pid, signal.SIGKILL)

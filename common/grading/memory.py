@@ -232,8 +232,9 @@ class MemoryBudget:
             yield
 
     def has_company(self, worker: Worker) -> bool:
-        """Return whether other workers may run at the same time as this one."""
-        return len(self.workers) > 1 and not worker.is_isolated
+        """Return whether workers of other folders may run at the same time as this one."""
+        others = (each for each in self.workers if each.solution.handle != worker.solution.handle)
+        return any(others) and not worker.is_isolated
 
     def make_for_problem(self, footprint: Footprint) -> None:
         """Free memory to compute a problem; leave the workers with a case under way untouched."""

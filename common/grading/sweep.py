@@ -144,6 +144,7 @@ class Sweep:
         memory: DeviceMemory | None = None,
         grade: Grade = grade_case,
         at_once: int = MOST_AT_ONCE,
+        late: Callable[[Worker], None] | None = None,
     ) -> None:
         """Start a fork server unless `server` is given; the workers start later.
 
@@ -157,13 +158,14 @@ class Sweep:
             memory: The run's budget of GPU memory, by default all free memory.
             grade: Returns a worker's verdicts on a problem, with up to the given number of repeats.
             at_once: The most cases that are graded at the same time.
+            late: Called with a worker that is late; see `Worker`.
 
         Raises:
             UserError: GPU memory cannot be shared; not tested if `server` is given.
         """
         self.device, self._deadline = device, deadline
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._grade_problem = grade
+        self._grade_problem, self._late = grade, late
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
         self.memory_budget = MemoryBudget(memory or DeviceMemory.of(device))
@@ -201,7 +203,7 @@ class Sweep:
         """Return the solution's worker of a slot; concurrent cases use different slots."""
         if (solution, slot) not in self._workers:
             limit = self.memory_budget.memory.limit if self.device == "cuda" else None
-            worker = Worker(self._server, solution, self._deadline, limit)
+            worker = Worker(self._server, solution, self._deadline, limit, self._late)
             self._workers[solution, slot] = worker
             self.memory_budget.workers.append(worker)
         return self._workers[solution, slot]
@@ -433,6 +435,7 @@ class Sweep:
             ServerEnded: The fork server ended, now or in the latest cases.
         """
         ends, crashes = self._ends[worker.solution], worker.crashes
+        worker.case = problem.case.name
         if len(latest := [*ends]) >= CRASH_LIMIT:  # copied, since another slot may change it
             end = next((graded for graded in latest if graded and graded.doubtful), latest[-1])
             if end is None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import os
 import re
 import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -39,6 +40,8 @@ POLL = 0.25
 """The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
+LATE = 5.0
+"""The seconds of work after which a process that has not replied is reported."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
@@ -66,6 +69,7 @@ class Worker:
         solution: Solution,
         deadline: float | None = None,
         memory: int | None = None,
+        late: Callable[[Worker], None] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -74,13 +78,18 @@ class Worker:
             solution: The solution.
             deadline: The seconds of work in which the process must reply, DEADLINE by default.
             memory: The bytes of GPU memory that the process may use, by default all.
+            late: Called during a request in which the process has worked for LATE seconds.
         """
         self.solution = solution
+        self.case = ""
+        """The name of the case that is graded."""
         self.deadline = deadline or DEADLINE[server.device]
         self.state = WorkerState.UNSTARTED
         self._refusal: Reply = {}
         self.is_isolated, self._memory = False, memory
-        self._server = server
+        self._server, self._late = server, late
+        self._stack: int | None = None
+        """The file to which the processes write their stacks."""
         self._pids = (0, 0)  # the fork server's id, and the process's id
         self._connection: socket.socket | None = None
         self._arena: Arena | None = None
@@ -179,9 +188,30 @@ class Worker:
         """End the process and free the shared memory."""
         self.renew()
         self.release()
+        if self._stack is not None:
+            os.close(self._stack)
+            self._stack = None
+
+    @property
+    def place(self) -> str:
+        """The line of the solution's files that the process runs now; "" if it tells none."""
+        assert self._stack is not None
+        start = size = os.fstat(self._stack).st_size
+        end = time.monotonic() + STACK_TIME
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, wire.STACK)
+            while time.monotonic() < end:
+                time.sleep(STACK_TIME / 20)
+                previous, size = size, os.fstat(self._stack).st_size
+                if start < previous == size:
+                    break
+        stack = os.pread(self._stack, size - start, start).decode(errors="replace")
+        return _place(stack, self.solution.path.parent)
 
     def _start(self) -> None:
-        *pids, self._connection = self._server.fork()
+        if self._stack is None:
+            self._stack = os.memfd_create("stack")
+        *pids, self._connection = self._server.fork(self._stack)
         self._pids, self.state = (pids[0], pids[1]), WorkerState.ALIVE
         self.changes += 1
         if self._arena:
@@ -205,7 +235,8 @@ class Worker:
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
         assert self._connection
         try:
-            answer = answer_of(self._connection, self.pid, request, self.deadline, fds)
+            late = functools.partial(self._late, self) if self._late else None
+            answer = answer_of(self._connection, self.pid, request, self.deadline, fds, late)
         except (OSError, EOFError, ValueError) as error:
             raise self._died(error) from None
         reply = answer.reply
@@ -223,7 +254,7 @@ class Worker:
         """End a process that gave no answer; return the exception with the cause."""
         verdict, reason = _cause(error)
         if verdict == "TIMEOUT" and self._connection:
-            place = _place(_stack(self._connection, self.pid), self.solution.path.parent)
+            place = self.place
             reason += f": it was at {place}" if place else ""
         try:
             code = self._stop()
@@ -260,6 +291,7 @@ def answer_of(
     request: Request,
     deadline: float,
     fds: Sequence[int] = (),
+    late: Callable[[], None] | None = None,
 ) -> wire.Answer:
     """Send a request and file descriptors to a process; return its answer, which is not trusted.
 
@@ -267,6 +299,8 @@ def answer_of(
     seconds. Processor time excludes a compiler that the process waits for and other work on the
     machine, but includes every thread: eight busy threads use eight seconds in one. In any case the
     process times out after LONGEST seconds, or after twice the deadline if that is longer.
+
+    `late` is called once both times exceed LATE seconds.
 
     The answer must repeat the request's token, so that a line that the solution itself writes to
     the socket is not taken for an answer.
@@ -282,7 +316,7 @@ def answer_of(
     connection.settimeout(longest)
     try:
         wire.send(connection, request, fds)
-        line = _receive(connection, pid, processor_start, deadline, longest)
+        line = _receive(connection, pid, processor_start, deadline, longest, late)
         answer = msgspec.json.decode(line, type=wire.Answer)
     except _TooMuchWork:
         raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
@@ -300,7 +334,12 @@ class _TooMuchWork(Exception):
 
 
 def _receive(
-    connection: socket.socket, pid: int, processor_start: float, deadline: float, longest: float
+    connection: socket.socket,
+    pid: int,
+    processor_start: float,
+    deadline: float,
+    longest: float,
+    late: Callable[[], None] | None,
 ) -> bytes:
     start = time.monotonic()
     received = bytearray()
@@ -312,8 +351,12 @@ def _receive(
         try:
             chunk = connection.recv(1 << 20)
         except TimeoutError:
-            if min(waited, processor_time(pid) - processor_start) > deadline:
+            worked = min(waited, processor_time(pid) - processor_start)
+            if worked > deadline:
                 raise _TooMuchWork from None
+            if late and worked > LATE:
+                late()
+                late = None
             continue
         if not chunk:
             raise EOFError
@@ -321,17 +364,6 @@ def _receive(
         if len(received) > LARGEST_REPLY:
             raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
     return bytes(received)
-
-
-def _stack(connection: socket.socket, pid: int) -> str:
-    """Return the stack of a process that timed out, innermost call first; "" if it writes none."""
-    received, end = bytearray(), time.monotonic() + STACK_TIME
-    with contextlib.suppress(OSError):
-        os.kill(pid, wire.STACK)
-        connection.settimeout(POLL)
-        while time.monotonic() < end and (chunk := connection.recv(1 << 16)):
-            received += chunk
-    return received.decode(errors="replace")
 
 
 def _place(stack: str, folder: Path) -> str:

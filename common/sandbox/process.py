@@ -71,7 +71,9 @@ since few processes need its modules.
 """
 
 
-def become_worker(connection: socket.socket, server: int, wanted: wire.ForkRequest) -> None:
+def become_worker(
+    server: int, wanted: wire.ForkRequest, connection: socket.socket, stack: int | None = None
+) -> None:
     """Set up this process, a fresh fork of the process `server`, and answer requests.
 
     The process dies with the server, leaves no core dump, and is confined if the kernel has
@@ -104,6 +106,8 @@ def become_worker(connection: socket.socket, server: int, wanted: wire.ForkReque
         requests = MappingProxyType(
             {**REQUESTS, wire.Count: count, wire.LastPrograms: last_programs}
         )
+    if stack is not None:
+        faulthandler.register(wire.STACK, stack)
     serve(connection, requests)
 
 
@@ -114,7 +118,6 @@ def serve(
     seal = Seal(sealed_parts())
     session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
     decode = msgspec.json.Decoder(wire.AnyRequest).decode
-    faulthandler.register(wire.STACK, connection)
     _hide()
     while True:
         line, fds = wire.receive(connection)

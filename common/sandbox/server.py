@@ -18,7 +18,7 @@ import msgspec
 
 from common.importing import import_torch
 from common.processes import parents
-from common.wire import Forked, ForkRequest, Order, Reap, Reaped, receive, send
+from common.wire import STACK, Forked, ForkRequest, Order, Reap, Reaped, receive, send
 
 GENERATIONS = 100
 """The maximum length of a chain of stray processes, each started by its predecessor."""
@@ -26,6 +26,7 @@ GENERATIONS = 100
 
 def run(control: socket.socket) -> None:
     """Carry out orders until the harness closes the socket, then kill all remaining processes."""
+    signal.signal(STACK, signal.SIG_IGN)  # until a worker's process can answer it
     import_torch()
     from common.sandbox import backend, process
 
@@ -44,14 +45,17 @@ def run(control: socket.socket) -> None:
                     code = 1
                     try:
                         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                            process.become_worker(socket.socket(fileno=fds[0]), server, wanted)
+                            process.become_worker(
+                                server, wanted, socket.socket(fileno=fds[0]), *fds[1:]
+                            )
                         code = 0
                     except BaseException:
                         traceback.print_exc()
                     finally:
                         os._exit(code)  # the fork must not continue this loop as a second server
                 workers.add(pid)
-                os.close(fds[0])
+                for fd in fds:
+                    os.close(fd)
                 send(control, Forked(pid))
             case Reap(pid):
                 send(control, Reaped(_reap(pid, workers)))

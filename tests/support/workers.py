@@ -104,8 +104,8 @@ def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]
     """Yield a function that starts a worker for a source text; end those that it started."""
     started: list[Worker] = []
 
-    def start(source: str, op: str = "rope", deadline: float = 20.0) -> Worker:
-        started.append(Worker(server, written(folder, source, op), deadline))
+    def start(source: str, op: str = "rope", deadline: float = 20.0, **options: Any) -> Worker:
+        started.append(Worker(server, written(folder, source, op), deadline, **options))
         return started[-1]
 
     yield start
