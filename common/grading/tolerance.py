@@ -185,7 +185,6 @@ def check_values(
         mask = _beyond(actual, truth, budget, slack, device)
         if count := int(mask.sum()):
             text = f"{count} of {truth.numel()} wrong"
-            largest = truth.new_tensor(budget.largest)
             where, largest = first_index(mask), truth.new_tensor(budget.largest)
             if budget.slices is not None:
                 largest = budget.slices.bounds.expand_as(truth)[where]

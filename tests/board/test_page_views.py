@@ -238,7 +238,7 @@ def test_each_side_of_a_comparison_is_a_whole_source(group, opened):
 # --- reach ----------------------------------------------------------------------------------------
 
 NARROW = {"width": 390, "height": 844}
-ALL_TARGETS = {**VIEWS, "missing": "#view=solution&name=nobody"}
+ADDRESSES = {**VIEWS, "missing": "#view=solution&name=nobody"}
 HOSTILE = """<script>document.title = "hacked"</script><img src=x onerror=alert(1)>
 </script></template></textarea> [a](javascript:alert(1)) ![b](http://example.com/b.png) \x1b[31m
 {{ 7 * 7 }} {% raw %} | **bold** `code` \u202e &lt;b&gt;
@@ -254,7 +254,7 @@ ALONE = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-con
 def every_view(group, opened, **options):
     """Yield the name of each view, and the page that shows it: to open one takes a second."""
     page = None
-    for name, address in ALL_TARGETS.items():
+    for name, address in ADDRESSES.items():
         if page:
             go(page, address)
         page = page or opened(group.path, address, **options)
@@ -382,7 +382,7 @@ def test_every_word_of_the_page_is_there_in_korean(group, opened):
 
 
 def test_the_language_is_switched_and_kept(group, opened):
-    page = opened(group.path, ALL_TARGETS["solution"], locale="en-US")
+    page = opened(group.path, ADDRESSES["solution"], locale="en-US")
     assert "Compiled kernels" in page.inner_text("main")
     with page.expect_navigation():
         page.select_option("#language", "ko")

@@ -31,7 +31,7 @@ CHEATS = [
 ]
 ENDLESS = [solution for solution in WRONG if "TIMEOUT" in expected(solution).values()]
 UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
-ALL_TARGETS = 5
+SAMPLE_STEP = 5
 """One smoke case in so many is asked of a cheat, and compiled where that decides nothing."""
 LARGE = 100_000
 """Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
@@ -53,8 +53,8 @@ def is_large(op, case):
 
 @functools.cache
 def sampled(op):
-    """Return one smoke case in ALL_TARGETS of the op with this name."""
-    return list(corpus.smoke(ops.load(op)))[::ALL_TARGETS]
+    """Return one smoke case in SAMPLE_STEP of the op with this name."""
+    return list(corpus.smoke(ops.load(op)))[::SAMPLE_STEP]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Every link, anchor and file that the pages name exists."""
+"""Every link, anchor, file and name of the code that the pages give exists."""
 
 import re
 
@@ -16,6 +16,11 @@ PAGES = sorted(
 )
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 FILE = re.compile(r"(?<![\w/<>.-])(?:common|tests|contributors|docs)/[\w/.-]+\.(?:py|md|svg)\b")
+PLACED = re.compile(r"`([\w.]+)`,?\s+(?:in|of)\s+(?:\[[^\]]*\]\(|`)?([\w/.]+\.py)\b")
+"""A name and the file that a page finds it in: "`TARGETS` in [target.py](../common/target.py)"."""
+DOTTED = re.compile(r"`(\w+)\.(\w+)`")
+MODULES = {path.stem: path for path in sorted(ROOT.glob("common/**/*.py"), reverse=True)}
+"""The modules of common by their name; of several, the first."""
 STEPS = (
     "common/solutions.py",
     "common/grading/problem.py",
@@ -55,6 +60,40 @@ def test_every_file_that_is_named_exists(page):
     named = set(FILE.findall(without_examples(page.read_text()))) - {"contributors/alice/rope.py"}
     assert not sorted(name for name in named if not (ROOT / name).exists()
                       and not (page.parent / name).exists())  # fmt: skip
+
+
+def names_and_files(page):
+    """Yield each name that a page gives with its module or file, and the paths of such files."""
+    text = without_examples(page.read_text())
+    for name, file in PLACED.findall(text):
+        tail = "/" + file.removeprefix("../").removeprefix("common/")
+        yield name, [path for path in ROOT.glob("common/**/*.py") if str(path).endswith(tail)]
+    for module, name in DOTTED.findall(text):
+        if module in MODULES and name != "py":
+            yield name, [MODULES[module]]
+
+
+def defines(path, name):
+    """Return whether a file defines a function, class or variable; of `A.b`, both."""
+    source = path.read_text()
+    return all(re.search(rf"^ *(?:(?:class|def) {part}\b|{part}\b.*[:=])", source, re.MULTILINE)
+               for part in name.split("."))  # fmt: skip
+
+
+@every_page
+def test_a_file_defines_the_names_that_a_page_finds_in_it(page):
+    given = list(names_and_files(page))
+    assert not [name for name, paths in given if not any(defines(path, name) for path in paths)]
+    assert given or page.name != "architecture.md"
+
+
+def test_every_test_and_kernel_of_the_table_of_promises_exists():
+    rows = re.findall(r"^\|.*\| (.+) \|$", (ROOT / "docs/grading.md").read_text(), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+(?:\.py)?)`", row)}
+    existing = {path.name for path in ROOT.glob("tests/**/*")}
+    lost = {name for name in named if not any(name in other for other in existing)}
+    assert len(named) > 40
+    assert not lost
 
 
 def test_the_readme_leads_to_the_way_of_a_case_and_it_passes_each_step():

@@ -17,12 +17,12 @@ from common.paths import ROOT
 
 BOUND = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """The largest error that is rounding, as a share of a tensor's largest element."""
-ALL_TARGETS = ()
+ALL_MASKS = ()
 FORMS = [
     ("small", "bfloat16", ("0.02 of all", "nine spans")),  # test_solutions.py has the others
-    ("pointers", "float32", ALL_TARGETS),
+    ("pointers", "float32", ALL_MASKS),
     ("pointers", "bfloat16", ("0.5 of all", "one span")),  # another rounding, of the same rows
-    ("descriptors", "float16", ALL_TARGETS),
+    ("descriptors", "float16", ALL_MASKS),
     ("packed", "float16", ("0.5 of all", "one span")),
 ]  # fmt: skip
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
