@@ -10,7 +10,6 @@ import msgspec
 
 from common.errors import Kind
 from common.spec import Direction
-from common.wire import Autotuned
 
 if TYPE_CHECKING:
     import torch
@@ -82,6 +81,17 @@ class Picture:
     """The marks of each row."""
     others: tuple[str, ...]
     """The names of the other dimensions, over which a cell sums."""
+
+
+class Autotuned(msgspec.Struct):
+    """The configurations in which an autotuned kernel ran, in the reply to a call."""
+
+    count: int
+    """The number of all configurations."""
+    launches: int
+    """The launches by the tuner before the launch that counts."""
+    values: list[dict[str, bool | int | float | str]]
+    """The configurations that ran: the parameters that are not the same in all."""
 
 
 def in_words(configurations: Mapping[str, Autotuned]) -> str:

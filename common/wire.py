@@ -99,17 +99,6 @@ UNDRAWN = ConfigurationDraw(0, None)
 """The draw by which an autotuned kernel takes its first configuration after pruning."""
 
 
-class Autotuned(Struct):
-    """The configurations in which an autotuned kernel ran, in the reply to a call."""
-
-    count: int
-    """The number of all configurations."""
-    launches: int
-    """The launches by the tuner before the launch that counts."""
-    values: list[dict[str, bool | int | float | str]]
-    """The configurations that ran: the parameters that are not the same in all."""
-
-
 class Arguments(Struct):
     """The arguments of a call, with the slots of its tensors."""
 

@@ -27,11 +27,11 @@ from common.verdicts import (
     RIGHT,
     SOME,
     WRONG,
+    Autotuned,
     Picture,
     Verdict,
     text_of,
 )
-from common.wire import Autotuned
 
 SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""

@@ -16,6 +16,7 @@ from common.grading.call_plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Change, Problem, call_tensors
 from common.grading.worker import Worker
 from common.spec import Direction, Op
+from common.verdicts import Autotuned
 from common.wire import GARBAGE, Double, Reply, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
@@ -197,10 +198,10 @@ def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
 # --- requests -------------------------------------------------------------------------------------
 
 
-def configurations_of(reply: Reply) -> dict[str, wire.Autotuned]:
+def configurations_of(reply: Reply) -> dict[str, Autotuned]:
     """Remove the configurations of autotuned kernels from a reply; return none if malformed."""
     try:
-        return msgspec.convert(reply.pop("configurations", {}), dict[str, wire.Autotuned])
+        return msgspec.convert(reply.pop("configurations", {}), dict[str, Autotuned])
     except msgspec.ValidationError:
         return {}
 
@@ -211,7 +212,7 @@ class Execution:
     def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
         """Reserve the memory; `forward` stages the inputs."""
         self.problem, self.worker, self._plan = problem, worker, plan
-        self._taken: list[tuple[Direction, dict[str, wire.Autotuned]]] = []
+        self._taken: list[tuple[Direction, dict[str, Autotuned]]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
         attempts = [attempt for group in plan.sharing for attempt in group]
@@ -331,15 +332,15 @@ class Execution:
             self._copy_results("backward", attempt)
         return reply
 
-    def configurations(self, direction: Direction) -> dict[str, wire.Autotuned]:
+    def configurations(self, direction: Direction) -> dict[str, Autotuned]:
         """Return the configurations of autotuned kernels in a direction, by kernel.
 
         Those of forward count for backward too, which may use what forward saved.
         """
-        merged: dict[str, wire.Autotuned] = {}
+        merged: dict[str, Autotuned] = {}
         for taken_in, taken in self._taken:
             for kernel, new in taken.items() if taken_in in ("forward", direction) else ():
-                known = merged.setdefault(kernel, wire.Autotuned(new.count, 0, []))
+                known = merged.setdefault(kernel, Autotuned(new.count, 0, []))
                 known.launches = max(known.launches, new.launches)
                 known.values += [values for values in new.values if values not in known.values]
         return merged

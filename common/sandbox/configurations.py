@@ -18,7 +18,8 @@ from triton.runtime.errors import OutOfResources, PTXASError
 
 from common.sandbox.compiled.target import THREADS
 from common.sandbox.interpreter.wrap import wrap
-from common.wire import UNDRAWN, Autotuned, ConfigurationDraw, Reply
+from common.verdicts import Autotuned
+from common.wire import UNDRAWN, ConfigurationDraw, Reply
 
 MISFITS = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """The errors of a launch for which Triton's autotuner leaves a configuration out."""

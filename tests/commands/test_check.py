@@ -30,7 +30,7 @@ GIB = 1 << 30
 class Sweep:
     """A sweep that grades nothing and remembers how it was made."""
 
-    def __init__(self, device, overlap=None, server=None, memory=None, grade=None):
+    def __init__(self, device, overlap=None, server=None, memory=None, grade=None, late=None):
         self.made.append((device, overlap, server, memory.budget))
 
     def __enter__(self):

@@ -36,7 +36,7 @@ MAY = {
     "wire": "",
     "stats": "",
     "arena": "wire",
-    "verdicts": "errors spec wire",
+    "verdicts": "errors spec",
     "interfaces": "errors paths",
     "solutions": "digest errors interfaces paths printable",
     "ops": f"{SHARED}",
@@ -86,9 +86,12 @@ MAY_LOAD = (
 CORPUS = ROOT / "tests" / "corpus"
 CORPORA = tuple(f"tests.corpus.{name}." for name in ("wrong", "cheats", "honest"))
 """Solutions to grade, which are read and run as contributors' are."""
-RUN_TESTS = {ROOT / "tests/engines/test_rules_are_needed.py", ROOT / "tests/ops/test_shaped.py"}
-"""Files that may import test modules: they run their tests with a rule switched off, or on ops that
-the repository does not have."""
+RUNS_TESTS = {
+    ROOT / "tests" / "engines" / "test_rules_are_needed.py",
+    ROOT / "tests" / "ops" / "test_shaped.py",
+}
+"""The files that may import test modules: they run their tests with a rule switched off, or on
+ops of their own."""
 
 
 def package_of(path: Path) -> str:
@@ -161,7 +164,7 @@ def test_tests_import_no_solution_and_no_test_module():
     checked = [
         path for path in files("tests") if path.parent == CORPUS or CORPUS not in path.parents
     ]
-    assert RUN_TESTS | {CORPUS / "test_wrong.py"} <= set(checked)
+    assert {*RUNS_TESTS, CORPUS / "test_wrong.py"} <= set(checked)
     for path in [*checked, ROOT / "conftest.py", ROOT / "noxfile.py"]:
         names = imported(path.read_text())
         assert not [name for name in names if name.startswith(solutions)], path
@@ -169,7 +172,7 @@ def test_tests_import_no_solution_and_no_test_module():
             part for name in names if name.startswith(("tests.", ".")) for part in name.split(".")
         }
         borrowed = [part for part in parts if part.startswith("test_")]
-        assert path in RUN_TESTS or not borrowed, path
+        assert path in RUNS_TESTS or not borrowed, path
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from common import ops
 from common.commands.report import TierReport
 from common.grading.sweep import Sweep
-from common.wire import Autotuned
+from common.verdicts import Autotuned
 from tests.support.workers import written
 
 pytestmark = pytest.mark.slow

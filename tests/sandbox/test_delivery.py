@@ -27,7 +27,7 @@ def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
     monkeypatch.setattr(backend, "another_stream", lambda: contextlib.nullcontext())
     monkeypatch.setattr(backend, "synchronize", lambda: result.fill_(1))
     place = backend.another_stream if stream else contextlib.nullcontext
-    call = Call({}, 0.0, False, place, {"output": result})
+    call = Call({}, 0.0, False, place, results={"output": result})
     session = SimpleNamespace(tensor=lambda slot: torch.zeros(4))
     with pytest.raises(Refused) as late:
         graded._deliver(session, call, "output", slot_like(result, 0))
@@ -37,7 +37,7 @@ def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
 def test_a_negation_that_torch_has_not_made_yet_is_delivered(monkeypatch):
     monkeypatch.setattr(backend, "synchronize", lambda: None)
     result, target = torch._neg_view(torch.ones(4)), torch.zeros(4)
-    call = Call({}, 0.0, False, contextlib.nullcontext, {"output": result})
+    call = Call({}, 0.0, False, contextlib.nullcontext, results={"output": result})
     session = SimpleNamespace(tensor=lambda slot: target)
     graded._deliver(session, call, "output", slot_like(target, 0))
     assert target.tolist() == [-1] * 4
