@@ -281,6 +281,8 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
         "torch.cuda.synchronize()",
         "with torch.cuda.stream(torch.cuda.Stream(x.device)) as side: side.synchronize()",
         "torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream())",
+        "assert isinstance(torch.cuda.Stream().record_event(), torch.cuda.Event)",
+        "assert not isinstance(x, (torch.cuda.Stream, torch.cuda.Event, torch.cuda.device))",
         "torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())",
         "torch.cuda.synchronize = torch.cuda.get_device_name = lambda *_: 'stubbed'",
     ],

@@ -215,13 +215,20 @@ def _answers(target: Target) -> dict[str, Callable[..., Any]]:
         "default_stream": lambda device=None: Stream(),
         "is_current_stream_capturing": lambda: False,
         "Stream": Stream,
-        "Event": lambda *options, **named: torch.cpu.Event(),
+        "Event": Event,
         "device": contextlib.nullcontext,
         "device_of": lambda tensor: contextlib.nullcontext(),
         "stream": lambda stream: contextlib.nullcontext(stream),
         "set_device": lambda device: None,
         "synchronize": lambda device=None: None,
     }
+
+
+class Event(torch.cpu.Event):
+    """An event of a process without a GPU, which has happened."""
+
+    def __init__(self, *options: Any, **named: Any) -> None:
+        """Take torch.cuda.Event's arguments."""
 
 
 class Stream(torch.cpu.Stream):
@@ -233,8 +240,8 @@ class Stream(torch.cpu.Stream):
         """Take torch.cuda.Stream's arguments."""
 
     def record_event(self, event: Any = None) -> Any:
-        """Return an event, which has happened."""
-        return event or torch.cpu.Event()
+        """Return the event, or a new one."""
+        return event or Event()
 
     def synchronize(self) -> None:
         """Do nothing."""

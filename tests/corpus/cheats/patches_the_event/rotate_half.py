@@ -1,6 +1,6 @@
 """It replaces torch.cuda.Event by a class that reports a constant time.
 
-Expected: forward=TAMPERED backward=TAMPERED
+Expected: forward=PASSED backward=PASSED
 On a GPU: TAMPERED
 """
 

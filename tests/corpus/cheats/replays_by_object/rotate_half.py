@@ -1,6 +1,6 @@
 """It keeps each result for as long as its input lives, and returns it whatever the input holds.
 
-Expected: forward=PASSED backward=PASSED
+Expected: forward=TAMPERED backward=PASSED
 Timed: INCORRECT_NUMERICAL
 """
 
