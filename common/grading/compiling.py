@@ -47,6 +47,7 @@ FRESH = 0.0
 """The fill of fresh memory in these calls, and thus of a kernel's result, since no kernel runs."""
 WRAPS = "OUT_OF_BOUNDS"
 """The verdict that an offset gets on a GPU if it wraps in the op's large case."""
+WRAPPED = "an offset wraps in a tensor of more than 2^31 elements"
 LARGE_DEADLINE = 10.0
 """Seconds of a process's own work for the op's large case."""
 AHEAD = 100
@@ -143,7 +144,7 @@ class Compiler:
             faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
             verdicts = compiled(verdicts, faults)
             notes = {
-                at: fault["reason"] if fault["verdict"] == WRAPS else f"{CAUGHT}: {fault['reason']}"
+                at: f"{WRAPPED if fault['verdict'] == WRAPS else CAUGHT}: {fault['reason']}"
                 for at, fault in caught.items()
             }
         except Unknown as unknown:
