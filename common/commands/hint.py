@@ -181,7 +181,7 @@ class Progress:
         if wrong:
             ((verdict, count),) = wrong.most_common(1)
             because = f" ({'; '.join(known[CAUSES])})" if known[CAUSES] else ""
-            more = f"`check {self._handle}` says where"
+            more = f"`nox -s check -- {self._handle}` says where"
             words = f"{solution.name}: {verdict} in {count} of {len(asked)} cases{because}; {more}"
             # forward's mistake is the first, and may be the only cause of backward's failures
             return Lack(words, "\n".join([*known[CAUSES][:1], *itertools.chain(*answers)]))
