@@ -121,7 +121,8 @@ def judged(device, pytestconfig):
         several, together = [each for each in everyone(rounds) if each.op == op], Judged()
         with load(2 * len(os.sched_getaffinity(0)) if rounds > 1 else 0):
             for seed in range(rounds):
-                together.add(judge(several, device, seed))
+                for group in corpus.groups(several) if device == "cuda" else [several]:
+                    together.add(judge(group, device, seed))
         return together
 
     return judged

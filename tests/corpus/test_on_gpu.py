@@ -24,8 +24,6 @@ TOO_LARGE = {"takes_all_memory"}
 ALL = [each for each in (*WRONG, *CHEATS) if each.handle not in TOO_LARGE]
 DEADLINE = 10.0
 """Seconds of work on one reply: a kernel that never ends is asked three times."""
-TOGETHER = 26
-"""Kernels that are graded at the same time, each in processes of its own."""
 pytestmark = pytest.mark.slow
 
 
@@ -70,8 +68,7 @@ def verdicts(request):
     def grade(name):
         op, everyone = ops.load(name), [each for each in ALL if each.op == name]
         chosen = [each for each in everyone if each in asked_for] or everyone
-        for start in range(0, len(chosen), TOGETHER):
-            group = chosen[start : start + TOGETHER]
+        for group in corpus.groups(chosen):
             take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
             there = [each for each in group if promised(each, "On a GPU")]
             take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)

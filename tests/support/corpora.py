@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from common import ops, solutions
@@ -38,6 +38,8 @@ DEADLINE = 10.0
 WITNESSED = 4
 FEWEST = 10
 """Cases of an op in a sample, at least."""
+TOGETHER = 26
+"""Kernels of one op that a GPU grades at the same time: each has a process of 0.6 GB."""
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 """Seconds of samples where the verdict matters and the time does not."""
@@ -172,6 +174,12 @@ def timed(
                 times = timing.time_case(graded, concurrent, "forward", sweep.memory_budget)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
+
+
+def groups(several: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
+    """Yield the solutions in groups that a GPU grades at the same time."""
+    for start in range(0, len(several), TOGETHER):
+        yield several[start : start + TOGETHER]
 
 
 def timed_where_right(
