@@ -25,13 +25,23 @@ def test_a_sampled_loop_stands_for_all_iterations(total):
 
 
 @pytest.mark.parametrize("total", [5, sample.WHOLE_LOOP, sample.WHOLE_LOOP + 1])
-def test_a_loop_that_loads_integers_runs_whole_if_it_is_short(total):
+def test_a_loop_that_only_loads_integers_runs_whole_if_it_is_short(total):
     loops, seen = sample.Loops(random.Random(0)), []
     for value in loops.sample(range(total)):
         loops.integers += 1
         seen.append(value)
     assert seen == [*range(total)] if total <= sample.WHOLE_LOOP else len(seen) == 4
     assert loops.variance == 0
+
+
+def test_a_loop_that_loads_integers_for_other_work_is_sampled():
+    loops = sample.Loops(random.Random(0))
+    seen = []
+    for value in loops.sample(range(sample.WHOLE_LOOP)):
+        loops.integers += 1
+        loops.others += 1
+        seen.append(value)
+    assert len(seen) == sample.ITERATIONS
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -23,6 +23,7 @@ from triton.runtime.interpreter import InterpreterBuilder
 from common.sandbox.compiled.target import Grid, checked
 from common.sandbox.counted.sample import (
     MORE_PROGRAMS,
+    MOST_PROGRAMS,
     PROGRAMS,
     Loops,
     between,
@@ -383,14 +384,14 @@ class Launches:
         picked = drawn(programs, PROGRAMS, self._dice)
         results = {at: run(int(indices[at])) for at, _ in picked}
         works = {at: work_of(program) for at, program in results.items()}
-        inner = dict([*works.items()][1:-1])
-        count = needed(inner, programs) if programs > PROGRAMS else 0
+        count = _needed_between(works, programs)
         while count <= PROGRAMS and (at := between(works, programs)) is not None:
             results[at] = run(int(indices[at]))
             works[at] = work_of(results[at])
             picked = nearest(sorted(results), programs)
+            count = _needed_between(works, programs)
             if len(picked) == MORE_PROGRAMS:
-                count = 2 * MORE_PROGRAMS
+                count = MOST_PROGRAMS
         while len(picked) < count:
             picked = drawn(programs, max(count, MORE_PROGRAMS), self._dice)
             results = {at: run(int(indices[at])) for at, _ in picked}
@@ -406,6 +407,12 @@ class Launches:
         function()
         self._traffic.end_program()
         return work
+
+
+def _needed_between(works: Mapping[int, float], programs: int) -> int:
+    """Return how many programs have to be drawn, judged without the first and the last."""
+    inner = dict(sorted(works.items())[1:-1])
+    return needed(inner, programs) if programs > PROGRAMS else 0
 
 
 @contextlib.contextmanager

@@ -36,8 +36,8 @@ OPEN = 0.002
 ITERATIONS = 4
 """The number of iterations that stand for a longer loop."""
 WHOLE_LOOP = 64
-"""The most iterations of a loop that runs whole because it loads integers: a search carries its
-place from one iteration to the next, and addresses depend on it."""
+"""The most iterations of a loop that runs whole because it only loads integers: a search
+carries its place from one iteration to the next, and addresses depend on it."""
 
 
 def drawn(total: int, count: int, dice: random.Random) -> list[tuple[int, float]]:
@@ -97,7 +97,14 @@ def half_width(variance: float, work: float) -> float:
 
 
 def needed(works: Mapping[int, float], total: int) -> int:
-    """Return how many drawn programs make the interval narrow, to judge from at least three."""
+    """Return how many drawn programs make the interval narrow, to judge from at least three.
+
+    Return 0 if the work only rises or only falls, since bisection locates its steps: the programs
+    of a persistent kernel have a tile less from some number on.
+    """
+    order = [works[at] for at in sorted(works)]
+    if order in (sorted(order), sorted(order, reverse=True)):
+        return 0
     width = half_width(variance(works, total), estimate(works, total))
     return min(MOST_PROGRAMS, math.ceil(len(works) * (width / NARROW) ** 2))
 
@@ -124,12 +131,14 @@ class Loops:
         """The variance of the running program's work, since of its loops a sample runs."""
         self.integers = 0
         """The number of loads of integers so far."""
+        self.others = 0
+        """The number of other accesses and of products so far."""
         self.run_all = False
         """Run every iteration with weight 1: all programs run, and may store integers."""
 
     def sample(self, values: Sequence[Any]) -> Iterator[Any]:
         """Yield the values of the iterations that run."""
-        outer, loaded = self.weight, self.integers
+        outer, loaded, others = self.weight, self.integers, self.others
         total, works = len(values), list[float]()
         waiting = deque(drawn(total, total if self.run_all else ITERATIONS, self._dice))
         try:
@@ -138,7 +147,8 @@ class Loops:
                 self.weight, before = outer * weight, self.work()
                 yield values[index]
                 works.append((self.work() - before) / weight)
-                if not index and self.integers > loaded and total <= WHOLE_LOOP:
+                searches = self.integers > loaded and self.others == others
+                if not index and searches and total <= WHOLE_LOOP:
                     waiting = deque((later, 1.0) for later in range(1, total))
         finally:
             self.weight = outer

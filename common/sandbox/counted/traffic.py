@@ -89,7 +89,9 @@ class Traffic:
         self._work.loaded += size
         self._work.requested += sectors
         self._pending |= size > 0
-        self._loops.integers += not pointers.get_element_ty().is_floating()
+        floating = pointers.get_element_ty().is_floating()
+        self._loops.integers += not floating
+        self._loops.others += floating
         if pointers.data.size == 1:
             self._wait()
 
@@ -102,6 +104,7 @@ class Traffic:
         whole = self._integers or self._loops.run_all
         if not whole and not pointers.get_element_ty().is_floating():
             raise WritesIntegers
+        self._loops.others += 1
         size, sectors = self._touch(pointers, mask, stores=True)
         self._work.stored += size
         self._work.sent += sectors
@@ -115,6 +118,7 @@ class Traffic:
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
         operations = 2 * int(np.prod(batch)) * m * n * k
         self._work.flops[dtype] += round(operations * self._loops.weight)
+        self._loops.others += 1
         if m * n * k > np.prod(self._work.tile):
             self._work.tile = (m, n, k)
 
