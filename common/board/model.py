@@ -16,23 +16,23 @@ from common.records.lines import Launch, Operator
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
-COPY = 0.909
+COPY = 0.906
 """The share of the memory's bandwidth that a copy reaches."""
-FROM_L2 = 37.0
+FROM_L2 = 41.6
 """Bytes that a multiprocessor reads from L2 per clock."""
 PROGRAMS = 0.918
 """Programs that the GPU starts per clock."""
-WAIT = 0.367e-6
+WAIT = 0.364e-6
 """The latency of a load from memory, in seconds."""
-PRODUCTS = 0.747
+PRODUCTS = 0.732
 """The share of the tensor cores' rate that torch's and Triton's products reach."""
-ELEMENTS = 1.74
+ELEMENTS = 1.75
 """Elements that a multiprocessor writes per clock in an operator with `plain=False`."""
-STEP = 6.44e-6
+STEP = 6.31e-6
 """Seconds between the ends of two empty launches."""
-RAMP = 0.21
+RAMP = 0.206
 """Memory idles at a launch's start and end for the time of this share of one wave's bytes."""
-SHARPNESS = 4.65
+SHARPNESS = 4.33
 """The p of the p-norm that combines a launch's overlapping parts; infinity gives the maximum."""
 
 HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 11.5, 35.3, 43.5
