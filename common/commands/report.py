@@ -268,6 +268,8 @@ class TierReport:
         self.tier, self._verbose, self._picture = tier, verbose, picture
         self._answers: dict[tuple[str, str], Answer] = {}
         """The answers by the names of solution and case."""
+        self._kinds: set[tuple[str, tuple[Direction, ...], str]] = set()
+        """The printed kinds of failures: solution, directions and verdict."""
         self._excerpts: set[tuple[str, ...]] = set()
         """The printed excerpts of the source; with verbose, none is left out."""
 
@@ -365,21 +367,15 @@ class TierReport:
             for note in verdict.notes if self._verbose else ():
                 print(printable(f"{name} {verdict.case} {verdict.direction}, a note: {note}"))
         for failing, failure in answer.failures:
-            if self._verbose or not self._has(name, failing, failure.verdict):
+            kind = name, failing, failure.verdict
+            if self._verbose or kind not in self._kinds:
+                self._kinds.add(kind)
                 before = earlier and earlier.verdicts[failing[0]].verdict
                 interpreted = f", {before} in the interpreter" if before else ""
                 where = f"{name} {failure.case} {' and '.join(failing)}"
                 print(f"{where}: {failure.verdict}{interpreted}")
                 self._show(failure.reason, failure)
         self._answers[name, case.name] = answer
-
-    def _has(self, solution: str, failing: tuple[Direction, ...], verdict: str) -> bool:
-        """Return whether an earlier case of the solution has this verdict in these directions."""
-        return any(
-            name == solution and (failing, verdict) == (directions, failure.verdict)
-            for (name, _), answer in self._answers.items()
-            for directions, failure in answer.failures
-        )
 
     def end(self) -> None:
         """Print a summary of each group, the number of cases by verdict, and unsupported cases."""
