@@ -24,7 +24,7 @@ STAND_IN = "sm_90"
 """The target that stands for the GPU where none is: compute capability 9.0, an H100 or H200."""
 
 STACK = signal.SIGUSR1
-"""The signal on which a solution's process writes its stack to the socket at once."""
+"""The signal on which a solution's process writes its stack to a file; see `ForkServer.fork`."""
 
 
 class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
