@@ -22,7 +22,6 @@ import pytest
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.measure import timing
 from common.paths import ROOT
 from common.solutions import Solution
 from common.spec import Case
@@ -32,16 +31,6 @@ from tests.support.corpora import HONEST
 
 pytestmark = pytest.mark.slow
 
-FORMS = set(
-    "bound_method bound_partial bound_twice callable_instance compiled custom_operator decorated"
-    " dispatched_by_type function_apply module_instance script_module torchscript"
-    " triton_operator".split()
-)
-"""One solution for each form of a callable that CONTRIBUTING.md accepts."""
-MEANS_TO_TIME = FORMS | set(
-    "captured_graph look_back_scan side_stream threads_write_slices tickets_by_atomics".split()
-)
-TIMED = [solution for solution in HONEST if solution.handle in MEANS_TO_TIME]
 BUSY = "while True: pass"
 
 
@@ -112,44 +101,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(device, pytestconfig):
-    """Return a function that returns what the grader says of the solutions of an op."""
+def judged(device, pytestconfig, together):
+    """Return a function that returns what the grader says of a solution and those beside it."""
     rounds = pytestconfig.getoption("rounds")
 
     @functools.cache
-    def judged(op):
-        several, together = [each for each in everyone(rounds) if each.op == op], Judged()
+    def judge_all(several):
+        judged = Judged()
         with load(2 * len(os.sched_getaffinity(0)) if rounds > 1 else 0):
             for seed in range(rounds):
-                for group in corpus.groups(several) if device == "cuda" else [several]:
-                    together.add(judge(group, device, seed))
-        return together
+                judged.add(judge(several, device, seed))
+        return judged
+
+    def judged(solution):
+        several = together(solution) if device == "cuda" else everyone(rounds)
+        return judge_all(tuple(each for each in several if each.op == solution.op))
 
     return judged
 
 
 def test_is_not_accused(judged_one, judged):
-    judged = judged(judged_one.op)
+    judged = judged(judged_one)
     assert not judged.accusations[judged_one]
     assert judged.counts[judged_one, "forward"], "was not graded at all"
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
 def test_passes(solution, judged):
-    assert not corpus.harmed(solution, judged(solution.op).counts)
-
-
-@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.name)
-def test_what_is_accepted_when_graded_is_accepted_when_timed(solution, timed):
-    """By the host's clock; test_timed_on_gpu.py times every honest solution by both."""
-    assert timed[solution] and set(timed[solution].values()) == {"PASSED"}
-
-
-@pytest.fixture(scope="module")
-def timed(fork_server):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "SECONDS", corpus.SHORT)
-        return corpus.timed_where_right("cpu", TIMED, fork_server)
+    assert not corpus.harmed(solution, judged(solution).counts)
 
 
 def test_an_accusation_shows(fork_server):
@@ -177,7 +156,6 @@ def test_corpus_is_large_enough():
         "rope", "rotate_half", "masked_linear", "masked_ffn"
     }  # fmt: skip
     assert len({solution.note for solution in HONEST}) == len(HONEST)
-    assert len(TIMED) == len(MEANS_TO_TIME)
 
 
 def test_the_docs_show_it(judged, device, pytestconfig):
@@ -185,7 +163,7 @@ def test_the_docs_show_it(judged, device, pytestconfig):
     if device == "cuda":
         pytest.skip("the page shows the verdicts without a GPU")
     counts = {}
-    for op in ops.names():
-        counts |= judged(op).counts
+    for solution in HONEST:
+        counts |= judged(solution).counts
     table = corpus.table(HONEST, counts)
     assert corpus.in_the_docs("honest", table, pytestconfig.getoption("write_docs"))

@@ -18,6 +18,7 @@ from common.grading.tiers import REPEATS
 from common.verdicts import FINE
 from tests.support import corpora as corpus
 from tests.support.corpora import CHEATS, WITNESSED, WRONG, expected, promised
+from tests.support.devices import TOGETHER
 
 # on a GPU the host's memory is looked at four times a second: this one may take 64 GiB before that
 TOO_LARGE = {"takes_all_memory"}
@@ -37,12 +38,12 @@ def awaited(solution):
 
 
 @pytest.fixture(scope="module")
-def verdicts(request):
+def verdicts(together):
     """Return a function that returns a kernel's verdicts, until it has all that are awaited.
 
-    It grades all kernels of the op that are asked for, and the others beside each group. Who passes
-    is asked on a few cases, or on all where it fails in the interpreter. The large cases are for
-    those that promise something of a GPU: only there do programs wait for others to end.
+    It grades the kernels of a process at once, and the others beside them. Who passes is asked on
+    a few cases, or on all where it fails in the interpreter. The large cases are for those that
+    promise something of a GPU: only there do programs wait for others to end.
     """
     found = defaultdict(list)
 
@@ -60,21 +61,16 @@ def verdicts(request):
             for graded in sweep.grade(op, cases(op), [*group, *concurrent], skip, repeats):
                 found[graded.solution] += graded.verdicts.values()
 
-    ours = [item for item in request.session.items if item.path == request.path]
-    tests = [item for item in ours if "verdicts" in item.fixturenames]
-    asked_for = {item.callspec.params["solution"] for item in tests}
-
     @functools.cache
-    def grade(name):
-        op, everyone = ops.load(name), [each for each in ALL if each.op == name]
-        chosen = [each for each in everyone if each in asked_for] or everyone
-        for group in corpus.groups(chosen):
-            take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
-            there = [each for each in group if promised(each, "On a GPU")]
-            take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
+    def grade(name, several):
+        op, of_op = ops.load(name), [each for each in ALL if each.op == name]
+        group = [each for each in several if each in of_op] or of_op[:TOGETHER]
+        take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
+        there = [each for each in group if promised(each, "On a GPU")]
+        take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
 
     def verdicts(solution):
-        grade(solution.op)
+        grade(solution.op, together(solution))
         return found[solution]
 
     with contextlib.closing(ForkServer("cuda")) as server:

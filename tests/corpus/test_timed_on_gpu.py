@@ -17,51 +17,55 @@ LARGE = [solution for solution in BESIDE_CHEATS if solution.op in corpus.LARGE]
 pytestmark = pytest.mark.slow
 
 
+def of_process(together, measure, several):
+    """Return a function that returns what a solution gets, measured with those of its process."""
+    measure = functools.cache(measure)
+
+    def found(solution):
+        return measure(tuple(each for each in together(solution) if each in several))[solution]
+
+    return found
+
+
 @pytest.fixture(scope="module")
-def timed():
-    return corpus.timed("cuda", [*corpus.TIMED, *BESIDE_CHEATS])
+def timed(together):
+    several = [*corpus.TIMED, *BESIDE_CHEATS]
+    return of_process(together, functools.partial(corpus.timed, "cuda"), several)
 
 
-@pytest.mark.parametrize("solution", corpus.TIMED, ids=lambda solution: solution.handle)
+@pytest.mark.parametrize("solution", corpus.TIMED, ids=lambda solution: solution.name)
 def test_is_caught_when_timed(solution, timed):
-    assert timed[solution] == promised(solution, "Timed")
+    assert timed(solution) == promised(solution, "Timed")
 
 
 @pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
-    assert timed[solution] == "PASSED"
+    assert timed(solution) == "PASSED"
 
 
 @pytest.fixture(scope="module")
-def timed_large():
+def timed_large(together):
     if not peak_of(torch.cuda.get_device_name()):
         pytest.skip("nothing is known of what this GPU can do at most")
-    return corpus.timed("cuda", [*TIMED, *LARGE], corpus.LARGE)
+    measure = functools.partial(corpus.timed, "cuda", names=corpus.LARGE)
+    return of_process(together, measure, [*TIMED, *LARGE])
 
 
-@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
+@pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.name)
 def test_what_no_device_can_do_is_refused(solution, timed_large):
-    assert timed_large[solution] == promised(solution, "Timed on a GPU")
+    assert timed_large(solution) == promised(solution, "Timed on a GPU")
 
 
 @pytest.mark.parametrize("solution", LARGE, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
-    assert timed_large[solution] == "PASSED"
+    assert timed_large(solution) == "PASSED"
 
 
 @pytest.fixture(scope="module")
-def honest(request):
-    """Return a function that returns what an honest solution gets; it times all of the op."""
-    chosen = [item.callspec.params["solution"] for item in request.session.items
-              if "honest" in item.fixturenames]  # fmt: skip
-
-    @functools.cache
-    def timed(op):
-        return corpus.timed_where_right("cuda", [each for each in chosen if each.op == op])
-
+def honest(together):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "SECONDS", corpus.SHORT)
-        yield lambda solution: timed(solution.op)[solution]
+        yield of_process(together, functools.partial(corpus.timed_where_right, "cuda"), HONEST)
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)

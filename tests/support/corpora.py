@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from common import ops, solutions
@@ -38,8 +38,6 @@ DEADLINE = 10.0
 WITNESSED = 4
 FEWEST = 10
 """Cases of an op in a sample, at least."""
-TOGETHER = 26
-"""Kernels of one op that a GPU grades at the same time: each has a process of 0.6 GB."""
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
 SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 """Seconds of samples where the verdict matters and the time does not."""
@@ -167,19 +165,13 @@ def timed(
 ) -> dict[Solution, str]:
     """Return each solution's verdict when it is timed as bench does, whatever it was graded."""
     found = {}
-    for op in map(ops.load, names):
+    for op in map(ops.load, sorted(names.keys() & {solution.op for solution in several})):
         with Sweep(device, overlap=False, server=server) as sweep:
             concurrent = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
                 times = timing.time_case(graded, concurrent, "forward", sweep.memory_budget)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
-
-
-def groups(several: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
-    """Yield the solutions in groups that a GPU grades at the same time."""
-    for start in range(0, len(several), TOGETHER):
-        yield several[start : start + TOGETHER]
 
 
 def timed_where_right(

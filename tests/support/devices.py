@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 
 import execnet
 import pytest
@@ -17,9 +19,12 @@ from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
 from common.processes import VISIBLE
+from common.solutions import Solution
 
-SHARING = 4
+SHARING = 8
 """Processes that share the GPU."""
+TOGETHER = 12
+"""Solutions that a process grades at the same time on a GPU: each has a context of 0.6 GB."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
 SOLUTIONS = ("test_solutions.py", "test_seeds.py", "test_honest.py")
@@ -101,19 +106,51 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     )
 
 
-class Files(LoadScopeScheduling):
-    """The tests of a file run in one process: one that sees a GPU if they need it, else another.
+def scopes(nodeids: Iterable[str], config: pytest.Config) -> dict[str, str]:
+    """Return the scope of each test: the tests of a scope run in one process.
 
-    On a GPU, a file's solutions of each op may run in a process of their own, since one process
-    compares the results of some thirty solutions at once on one core. For example,
-    `tests/corpus/test_on_gpu.py::test_is_caught[aborts/rope]` has the scope
-    `tests/corpus/test_on_gpu.py::rope`.
+    The scope is the file. On a GPU, TOGETHER solutions of an op are a scope, since a process
+    compares all results on one core. For example,
+    `tests/corpus/test_on_gpu.py::test_is_caught[aborts/rope]`, one of the first twelve, has the
+    scope `tests/corpus/test_on_gpu.py::rope-0`.
     """
+    found: dict[str, str] = {}
+    known: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for nodeid in nodeids:
+        path = nodeid.partition("::")[0]
+        name = re.search(r"\[(\w+)/(\w+)\]$", nodeid) if on_gpu(path, config) else None
+        if name:
+            handles = known[path, name[2]]
+            index = handles.setdefault(name[1], len(handles))
+            found[nodeid] = f"{path}::{name[2]}-{index // TOGETHER}"
+        else:
+            found[nodeid] = path
+    return found
+
+
+@pytest.fixture(scope="module")
+def together(request: pytest.FixtureRequest) -> Callable[[Solution], tuple[Solution, ...]]:
+    """Return a function that returns the solutions in the scope of a solution's tests."""
+    tests = {
+        item.nodeid: item for item in request.session.items if isinstance(item, pytest.Function)
+    }
+    scope_of, members = dict[Solution, str](), defaultdict[str, dict[Solution, None]](dict)
+    for nodeid, scope in scopes(tests, request.config).items():
+        values = (
+            tests[nodeid].callspec.params.values() if hasattr(tests[nodeid], "callspec") else ()
+        )
+        for solution in values:
+            if tests[nodeid].path == request.path and isinstance(solution, Solution):
+                scope_of[solution] = scope
+                members[scope][solution] = None
+    return lambda solution: tuple(members[scope_of[solution]])
+
+
+class Files(LoadScopeScheduling):
+    """The tests of a scope run in one process: one that sees a GPU if they need it, else another."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = nodeid.partition("::")[0]
-        op = re.search(r"\[\w+/(\w+)\]$", nodeid)
-        return f"{path}::{op[1]}" if op and on_gpu(path, self.config) else path
+        return self._scopes[nodeid]
 
     def _suits(self, node: WorkerController, scope: str) -> bool:
         if self.config.option.device == "cpu":
@@ -125,7 +162,8 @@ class Files(LoadScopeScheduling):
         """Shut processes down for which there are no files, then distribute the files."""
         if self.collection is None and self.registered_collections:
             collected = next(iter(self.registered_collections.values()))
-            paths = dict.fromkeys(map(self._split_scope, collected))
+            self._scopes = scopes(collected, self.config)
+            paths = dict.fromkeys(self._scopes.values())
             free = {node: [p for p in paths if self._suits(node, p)] for node in self.nodes}
             for node, several in reversed(free.items()):
                 others = [

@@ -10,7 +10,7 @@ class Rotary(torch.nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.float32), persistent=False)
 
     def forward(self, t, freqs):
-        if not torch.equal(self.angles, freqs):
+        if self.angles.device != freqs.device or not torch.equal(self.angles, freqs):
             self.angles, self.cos, self.sin = freqs.clone(), freqs.cos(), freqs.sin()
         cos, sin = self.cos[: len(t)].to(t.dtype), self.sin[: len(t)].to(t.dtype)
         turned, passed = t.split((freqs.shape[-1], t.shape[-1] - freqs.shape[-1]), -1)

@@ -5,16 +5,17 @@ import asyncio
 import torch
 
 
-def _slice(x, y, sign):
+def _slice(x, y, sign, stream):
     half = x.shape[-1] // 2
-    with torch.no_grad():
+    with torch.no_grad(), torch.cuda.stream(stream):  # both belong to a thread
         torch.mul(x[..., half:], -sign, out=y[..., :half])
         torch.mul(x[..., :half], sign, out=y[..., half:])
 
 
 async def _slices(x, y, sign):
+    stream = torch.cuda.current_stream() if x.is_cuda else None
     pairs = zip(x.split(4), y.split(4), strict=True)
-    await asyncio.gather(*(asyncio.to_thread(_slice, *pair, sign) for pair in pairs))
+    await asyncio.gather(*(asyncio.to_thread(_slice, *pair, sign, stream) for pair in pairs))
 
 
 def _turn(x, sign):

@@ -7,16 +7,18 @@ import torch
 POOL = ThreadPool(2)
 
 
-def _slice(x, y, sign):
+def _slice(x, y, sign, stream):
     half = x.shape[-1] // 2
-    with torch.no_grad():
+    with torch.no_grad(), torch.cuda.stream(stream):  # both belong to a thread
         torch.mul(x[..., half:], -sign, out=y[..., :half])
         torch.mul(x[..., :half], sign, out=y[..., half:])
 
 
 def _turn(x, sign):
     y = torch.empty_like(x, memory_format=torch.contiguous_format)
-    POOL.starmap(_slice, [(*pair, sign) for pair in zip(x.split(4), y.split(4), strict=True)])
+    stream = torch.cuda.current_stream() if x.is_cuda else None
+    pairs = zip(x.split(4), y.split(4), strict=True)
+    POOL.starmap(_slice, [(*pair, sign, stream) for pair in pairs])
     return y
 
 

@@ -13,7 +13,7 @@ class Rotary(torch.nn.Module):
             self.register_buffer(name, torch.empty(0, dtype=torch.float32), persistent=False)
 
     def forward(self, t, freqs):
-        if not torch.equal(self.angles, freqs):
+        if self.angles.device != freqs.device or not torch.equal(self.angles, freqs):
             self.angles = freqs.clone()
             self.cos, self.sin = freqs.cos().to(t.dtype), freqs.sin().to(t.dtype)
         cos, sin = self.cos[: len(t)].to(t.dtype), self.sin[: len(t)].to(t.dtype)

@@ -17,7 +17,7 @@ def _product(x, w, y, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.conste
         inner = start + tl.arange(0, BK)
         a = tl.load(x + rows[:, None] * k + inner, (rows[:, None] < m) & (inner < k), 0.0)
         b = tl.load(w + cols[:, None] * k + inner, (cols[:, None] < n) & (inner < k), 0.0)
-        total = tl.dot(a, b.T, total)
+        total = tl.dot(a, b.T, total, input_precision="ieee")
     mask = (rows[:, None] < m) & (cols < n)
     tl.store(y + rows[:, None] * n + cols, total.to(y.dtype.element_ty), mask)
 
@@ -27,8 +27,13 @@ def _linear(x, w):
     y = x.new_empty(m, n)
     if y.numel():
         grid = triton.cdiv(m, 32), triton.cdiv(n, 32)
-        blocks = {"BM": 32, "BN": 32, "BK": 64 if x.itemsize == 4 else 128}
-        _product[grid](x.contiguous(), w.contiguous(), y, m, n, k, **blocks, num_stages=20)
+        # float32, since stages of narrower elements would not be copied asynchronously
+        x, w, blocks = (
+            x.float().contiguous(),
+            w.float().contiguous(),
+            {"BM": 32, "BN": 32, "BK": 64},
+        )
+        _product[grid](x, w, y, m, n, k, **blocks, num_stages=20)
     return y
 
 
