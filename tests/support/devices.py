@@ -131,23 +131,19 @@ def scopes(nodeids: Iterable[str], config: pytest.Config) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def together(request: pytest.FixtureRequest) -> Callable[[Solution], tuple[Solution, ...]]:
     """Return a function that returns the solutions in the scope of a solution's tests."""
-    tests = {
-        item.nodeid: item for item in request.session.items if isinstance(item, pytest.Function)
-    }
+    tests = {item.nodeid: item for item in request.session.items}
     scope_of, members = dict[Solution, str](), defaultdict[str, dict[Solution, None]](dict)
     for nodeid, scope in scopes(tests, request.config).items():
-        values = (
-            tests[nodeid].callspec.params.values() if hasattr(tests[nodeid], "callspec") else ()
-        )
-        for solution in values:
-            if tests[nodeid].path == request.path and isinstance(solution, Solution):
+        parameters = getattr(tests[nodeid], "callspec", None)
+        for solution in parameters.params.values() if parameters else ():
+            if isinstance(solution, Solution) and tests[nodeid].path == request.path:
                 scope_of[solution] = scope
                 members[scope][solution] = None
     return lambda solution: tuple(members[scope_of[solution]])
 
 
 class Files(LoadScopeScheduling):
-    """The tests of a scope run in one process: one that sees a GPU if they need it, else another."""
+    """Gives each scope to one process: one that sees a GPU if its tests need it, else another."""
 
     def _split_scope(self, nodeid: str) -> str:
         return self._scopes[nodeid]
