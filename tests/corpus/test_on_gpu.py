@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from common import ops
+from common.grading import grade
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
 from common.grading.tiers import REPEATS
@@ -43,7 +44,8 @@ def verdicts(together):
 
     It grades the kernels of a process at once, and the others beside them. Who passes is asked on
     a few cases, or on all where it fails in the interpreter. The large cases are for those that
-    promise something of a GPU: only there do programs wait for others to end.
+    promise something of a GPU: only there do programs wait for others to end. No failure is asked
+    again in a process of its own, since a driver under load takes a second for its CUDA context.
     """
     found = defaultdict(list)
 
@@ -62,7 +64,7 @@ def verdicts(together):
                 found[graded.solution] += graded.verdicts.values()
 
     @functools.cache
-    def grade(name, several):
+    def grade_all(name, several):
         op, of_op = ops.load(name), [each for each in ALL if each.op == name]
         group = [each for each in several if each in of_op] or of_op[:TOGETHER]
         take(op, group, corpus.BYSTANDERS, corpus.smoke, overlap=True)
@@ -70,10 +72,11 @@ def verdicts(together):
         take(op, there, [], corpus.large, overlap=False, repeats=REPEATS)
 
     def verdicts(solution):
-        grade(solution.op, together(solution))
+        grade_all(solution.op, together(solution))
         return found[solution]
 
-    with contextlib.closing(ForkServer("cuda")) as server:
+    with contextlib.closing(ForkServer("cuda")) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grade, "MOST_RECURRED", 0)
         yield verdicts
 
 

@@ -21,9 +21,9 @@ from xdist.workermanage import WorkerController
 from common.processes import VISIBLE
 from common.solutions import Solution
 
-SHARING = 8
-"""Processes that share the GPU."""
-TOGETHER = 12
+SHARING = 4
+"""Processes that share the GPU: its driver makes one CUDA context after the other."""
+TOGETHER = 16
 """Solutions that a process grades at the same time on a GPU: each has a context of 0.6 GB."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
@@ -102,7 +102,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
     # begun last, what takes longest would run while other processes wait
     items.sort(
-        key=lambda item: (item.path.name not in SOLUTIONS, item.path.parent.name != "corpus")
+        key=lambda item: (
+            not item.path.name.endswith("_on_gpu.py") or item.path.parent.name == "corpus",
+            item.path.name not in SOLUTIONS,
+            item.path.parent.name != "corpus",
+        )
     )
 
 
@@ -111,7 +115,7 @@ def scopes(nodeids: Iterable[str], config: pytest.Config) -> dict[str, str]:
 
     The scope is the file. On a GPU, TOGETHER solutions of an op are a scope, since a process
     compares all results on one core. For example,
-    `tests/corpus/test_on_gpu.py::test_is_caught[aborts/rope]`, one of the first twelve, has the
+    `tests/corpus/test_on_gpu.py::test_is_caught[aborts/rope]`, one of the first sixteen, has the
     scope `tests/corpus/test_on_gpu.py::rope-0`.
     """
     found: dict[str, str] = {}
