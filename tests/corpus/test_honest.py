@@ -101,7 +101,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="module")
-def judged(device, pytestconfig, together):
+def judged(device, pytestconfig, together, two_connections):
     """Return a function that returns what the grader says of a solution and those beside it."""
     rounds = pytestconfig.getoption("rounds")
 

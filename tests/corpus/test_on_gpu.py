@@ -39,7 +39,7 @@ def awaited(solution):
 
 
 @pytest.fixture(scope="module")
-def verdicts(together):
+def verdicts(together, two_connections):
     """Return a function that returns a kernel's verdicts, until it has all that are awaited.
 
     It grades the kernels of a process at once, and the others beside them. Who passes is asked on
