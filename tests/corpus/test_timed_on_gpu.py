@@ -14,7 +14,7 @@ from tests.support.corpora import BESIDE_CHEATS, CHEATS, HONEST, promised
 
 TIMED = [solution for solution in CHEATS if promised(solution, "Timed on a GPU")]
 LARGE = [solution for solution in BESIDE_CHEATS if solution.op in corpus.LARGE]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.alone]
 
 
 def of_process(together, measure, several):

@@ -7,6 +7,7 @@ the path without a GPU is tested on every machine.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 from collections import defaultdict
@@ -144,6 +145,23 @@ def together(request: pytest.FixtureRequest) -> Callable[[Solution], tuple[Solut
                 scope_of[solution] = scope
                 members[scope][solution] = None
     return lambda solution: tuple(members[scope_of[solution]])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def turn(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[None]:
+    """Let the files marked `alone` have the GPU to themselves: they time, and others are not seen.
+
+    The processes of a run share the folder of their temporary folders.
+    """
+    if request.config.option.device == "cpu" or not on_gpu(request.path.name, request.config):
+        yield
+        return
+    alone = request.node.get_closest_marker("alone")
+    with (tmp_path_factory.getbasetemp().parent / "gpu").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @pytest.fixture(scope="module")
