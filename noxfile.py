@@ -128,9 +128,8 @@ def tune(session: nox.Session) -> None:
 
 @nox_session
 def sanitize(session: nox.Session) -> None:
-    """Check smoke cases by compute-sanitizer on a GPU, or anywhere with --tool triton-viz."""
-    symbolic = any("triton-viz" in word for word in session.posargs)
-    study(session, "sanitizer" if symbolic else "run")
+    """Check smoke cases by NVIDIA's compute-sanitizer, on a GPU."""
+    study(session)
 
 
 @nox_session

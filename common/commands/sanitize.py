@@ -1,61 +1,102 @@
-"""`study sanitize`: run sanitizers, which find errors that guard bands and two runs miss."""
+"""`study sanitize`: NVIDIA's compute-sanitizer, which finds faults that the grader misses."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
-from typing import Any
+import os
+import re
+import shutil
+from collections.abc import Sequence
 
 from common.commands import options as shared
 from common.errors import UserError
 from common.solutions import Solution
-from common.spec import Case, Op
-from common.tools import sanitizers
+from common.tools import child
 
 SAMPLE = 12
-"""The default number of smoke cases of an op; NVIDIA's tools slow a kernel down fifty times."""
+"""The default number of smoke cases of an op; the tools slow a kernel down fifty times."""
+EXECUTABLE = "compute-sanitizer"
+OPTIONS = (
+    "--print-limit", "1000",
+    "--target-processes", "application-only",  # not ptxas and the like
+    "--launch-timeout", "120",  # until CUDA is initialized: torch is imported first
+    "--destroy-on-device-error", "kernel",  # so that the cases after a fault are called too
+    "--show-backtrace", "device",
+)  # fmt: skip
+TOOLS = {
+    # torch makes CUDA calls that may fail; the padding keeps an overrun out of the next allocation
+    "memcheck": ("--report-api-errors", "no", "--padding", "4096"),
+    "racecheck": (),
+}
+"""The options of each tool."""
+SETTINGS = {
+    "TRITON_INTERPRET": "0",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is a separate allocation
+    "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
+}
+MAX_REPORTS = 3
+"""The most reports of a tool on a solution that are printed without `--verbose`."""
+SUMMARY = re.compile(
+    r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards? displayed)\b(?! were not printed)",
+    re.MULTILINE,
+)
+ON_KERNEL = re.compile(r"__(?:global|shared|local)__|Race reported")
+REPORT = re.compile(r"^=+ (?!COMPUTE-SANITIZER|\w+ SUMMARY:)\S.*(?:\n=+  .*)*", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool and the sample."""
     shared.running_arguments(parser)
-    parser.add_argument(
-        "--tool",
-        choices=(*sanitizers.TOOLS, sanitizers.SYMBOLIC),
-        help="default: NVIDIA's three",
-    )
+    parser.add_argument("--tool", choices=tuple(TOOLS), help="default: both")
     shared.sample_argument(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run sanitizers over smoke cases: NVIDIA's on a GPU, or triton-viz's anywhere."""
-    chosen = shared.contributors(options)
-    device, sample = shared.device(options), options.sample
-    if options.tool != sanitizers.SYMBOLIC:
-        if device != "cuda":
-            raise UserError(f"sanitize needs a GPU, except with --tool {sanitizers.SYMBOLIC}")
-        sample = sample or SAMPLE
+    """Run NVIDIA's compute-sanitizer over smoke cases, on a GPU."""
+    chosen, device = shared.contributors(options), shared.device(options)
+    if device != "cuda":
+        raise UserError("sanitize needs a GPU")
     from common.grading.tiers import tier_cases
 
-    cases = tier_cases(chosen, "smoke", device, sample, options.memory)
-    tools = [options.tool] if options.tool else sanitizers.TOOLS
-    return int(not sanitize(chosen, cases, tools, options.verbose))
+    sample = options.sample or SAMPLE
+    clean = [
+        sanitize(tool, solution, [case.name for case in cases], options.verbose)
+        for op, cases in tier_cases(chosen, "smoke", device, sample, options.memory)
+        for solution in chosen
+        if solution.op == op.name
+        for tool in ([options.tool] if options.tool else TOOLS)
+    ]
+    return int(not all(clean))
 
 
-def sanitize(
-    chosen: Sequence[Solution],
-    cases_of: Iterable[tuple[Op[Any], Sequence[Case]]],
-    tools: Sequence[str],
-    verbose: bool = False,
-) -> bool:
-    """Print each tool's findings in each solution; return whether there is no finding.
+def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool) -> bool:
+    """Print what the tool reports on the solution; return whether it is clean.
+
+    A report on a kernel that names no line of Python is on a library's kernel, and is no fault.
 
     Raises:
-        UserError: A tool is not installed or does not run on this machine.
+        UserError: The tool is not installed, or does not run here.
     """
-    clean = True
-    for op, cases in cases_of:
-        for solution in (solution for solution in chosen if solution.op == op.name):
-            for tool in tools:
-                clean = sanitizers.sanitize(tool, solution, cases, verbose) and clean
-    return clean
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), f"{home}/bin"])
+    if not (executable := shutil.which(EXECUTABLE, path=path)):
+        raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
+    command = [executable, "--tool", tool, *OPTIONS, *TOOLS[tool]]
+    output, code = child.run(command, solution, "backward", cases, SETTINGS)
+    if not (counts := SUMMARY.findall(output)):
+        line = child.last_line(output).strip(" =")
+        raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
+    reports = REPORT.findall(output)
+    own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]
+    libraries = len(reports) - len(own)
+    found = sum(map(int, counts)) - libraries
+    called = len(re.findall(r": called$", output, re.MULTILINE))
+    print(
+        f"{tool} {solution.name}: {f'{found} found' if found else 'nothing found'}"
+        f"{f', {libraries} in libraries' if libraries else ''}"
+        f", {called} of {len(cases)} cases called"
+        f"{f', ended with {code}' if code else ''}"
+    )
+    for text in [output] if verbose else own[:MAX_REPORTS]:
+        print(text, flush=True)
+    return not found and not code

@@ -106,7 +106,7 @@ HARNESS = (
 """The patterns of the files that grade and time; they also match files that are added later."""
 OF_EVERY_OP = ("__init__", "_draw")
 """The modules of `common/ops` that take part in grading and timing for every op."""
-SHOWS = ("cli.py", "__main__.py", "sandbox/standalone")
+SHOWS = ("cli.py", "__main__.py", "sandbox/standalone.py")
 """The files and folders that match HARNESS but do not grade or time."""
 
 

@@ -1,1 +1,1 @@
-"""Tools that examine one solution in a process of its own: NVIDIA's programs and triton-viz."""
+"""Tools that examine one solution in a process of its own."""

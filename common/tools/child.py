@@ -1,23 +1,37 @@
-"""The command line and the environment of a process that a tool examines."""
+"""A process that calls one solution under a tool."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 
 from common.paths import ROOT
 from common.solutions import Solution
 
 
-def command(module: str, solution: Solution, *arguments: str) -> list[str]:
-    """Return the command that runs a module of `sandbox/standalone` without a tool."""
-    return [sys.executable, "-m", module, str(solution.path), solution.op, *arguments]
-
-
-def environment(**settings: str) -> dict[str, str]:
-    """Return this process's environment plus the settings; `common` is importable in it."""
+def run(
+    tool: Sequence[str],
+    solution: Solution,
+    direction: str,
+    cases: Sequence[str],
+    settings: Mapping[str, str],
+    warm_up: int = 0,
+) -> tuple[str, int]:
+    """Run `sandbox/standalone.py` under a tool; return its output and exit status."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | settings
+    called = (str(solution.path), solution.op, direction, str(warm_up), *cases)
+    ran = subprocess.run(
+        [*tool, sys.executable, "-m", "common.sandbox.standalone", *called],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    return ran.stdout, ran.returncode
 
 
 def last_line(output: str) -> str:

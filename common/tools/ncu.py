@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import shutil
-import subprocess
 from collections.abc import Iterator
 
-from common.paths import ROOT
 from common.solutions import Solution
 from common.spec import Case
 from common.tools import child
@@ -30,7 +28,7 @@ OPTIONS = (
 )  # fmt: skip
 SHOWN = 4
 """The most kernels that are shown for one call."""
-SECONDS = 300
+WARM_UP_CALLS = 3
 Counts = dict[str, float]
 
 
@@ -41,22 +39,11 @@ def installed() -> bool:
 
 def lines(solution: Solution, case: Case, direction: str) -> list[str]:
     """Return a line for each kernel of one call, slowest first, or the reason why there is none."""
-    module = "common.sandbox.standalone.solo"
-    program = child.command(module, solution, case.name, direction)
-    try:
-        completed = subprocess.run(
-            [EXECUTABLE, *OPTIONS, *program],
-            cwd=ROOT,
-            env=child.environment(TRITON_INTERPRET="0"),
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-        )
-    except subprocess.TimeoutExpired:
-        return [f"no answer within {SECONDS} s"]
-    kernels = sorted(read(completed.stdout), key=lambda kernel: -kernel[1]["ns"])
+    tool, settings = [EXECUTABLE, *OPTIONS], {"TRITON_INTERPRET": "0"}
+    output, _ = child.run(tool, solution, direction, [case.name], settings, WARM_UP_CALLS)
+    kernels = sorted(read(output), key=lambda kernel: -kernel[1]["ns"])
     shown = [_line(*kernel) for kernel in kernels[:SHOWN]]
-    return shown or [child.last_line(completed.stdout + completed.stderr)]
+    return shown or [child.last_line(output)]
 
 
 def read(output: str) -> Iterator[tuple[str, Counts]]:

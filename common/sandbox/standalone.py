@@ -1,0 +1,68 @@
+"""One solution in a process by itself, which NVIDIA's tools examine.
+
+`python -m common.sandbox.standalone FILE OP DIRECTION WARM_UP CASE...` prints a line for each case.
+compute-sanitizer reports when the process ends. Nsight Compute counts the kernels of the call
+between the profiler's start and stop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from common import ops
+from common.ops._draw import draw
+from common.sandbox import backend, failures
+from common.sandbox.contract import given, load, named_options
+from common.spec import Case, Op
+
+SECONDS = 900
+"""The time limit of the process in seconds."""
+
+
+def call(
+    path: Path, op: Op[Any], case: Case, device: str, direction: str, warm_up: int = 0
+) -> torch.Tensor:
+    """Return the output of a call; after warm-up calls, the profiler records this call alone.
+
+    Options with their default value are not passed, so that a solution need not name them.
+    """
+    function = load(path, op)
+    arguments, grad_output = draw(op, case, 0, device)
+    differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
+    inputs, options = given(op, arguments)
+    options = named_options(function, options)
+    for left in reversed(range(warm_up + 1)):
+        last = warm_up and not left
+        with torch.cuda.profiler.profile() if last else contextlib.nullcontext():
+            output = function(*inputs, **options)
+            if direction == "backward" and output.requires_grad:
+                torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
+            if device == "cuda":
+                torch.cuda.synchronize()
+    return output  # type: ignore[no-any-return]
+
+
+def main(path: str, op_name: str, direction: str, warm_up: str, *names: str) -> None:
+    """Call each case, and print `called` or the reason why the call failed."""
+    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    torch.cuda.init()  # compute-sanitizer reports nothing about a process without a CUDA context
+    backend.keep_settings()
+    op = ops.load(op_name)
+    cases = {case.name: case for case in chain(op.cases("smoke"), op.board("cuda"))}
+    for name in names:
+        try:
+            call(Path(path), op, cases[name], "cuda", direction, int(warm_up))
+            print(f"{name}: called", flush=True)
+        except BaseException as error:
+            print(f"{name}: {failures.judge(error)['reason']}", flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,1 +1,0 @@
-"""One solution in a plain process, run under a profiler or a sanitizer."""
