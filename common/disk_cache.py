@@ -1,9 +1,9 @@
 """Results of earlier runs, kept in `.cache/` until one of their dependencies changes.
 
 Each kind of result has a folder: `verdicts` for faults of kernels, `counted` for the work of cases,
-`figures` for figures of compiled kernels, `page` for highlighted sources, `failed` for names of
-cases, `exercises` for verdicts of smoke cases, and `hints` for the hints that were given. Triton's
-own cache is `.cache/kernels`, so that after an edit only the changed kernels are compiled.
+`page` for highlighted sources, `failed` for names of cases, `exercises` for verdicts of smoke
+cases, and `hints` for the hints that were given. Triton's own cache is `.cache/kernels`, so that
+after an edit only the changed kernels are compiled.
 """
 
 from __future__ import annotations

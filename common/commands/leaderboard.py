@@ -247,10 +247,6 @@ def _draw_page(device_results: Sequence[Results]) -> Path:
     """Write the page, including records made without a GPU, and return the page's path."""
     from common.board.page import site
     from common.board.page.views import Site
-    from common.records import runs
 
     all_solutions = solutions.everyone(installed=False)
-    compiled = runs.read(paths.RESULTS / "compiled").compiled
-    return site.write(Site.of(device_results, all_solutions, compiled), paths.SITE).relative_to(
-        paths.ROOT
-    )
+    return site.write(Site.of(device_results, all_solutions), paths.SITE).relative_to(paths.ROOT)

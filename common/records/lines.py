@@ -311,27 +311,6 @@ class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
     """For example `needs 9.1 GiB, 7.8 GiB free`."""
 
 
-class Compiled(Line, frozen=True, kw_only=True, tag="compiled"):
-    """One kernel of a case, compiled for a target, or the reason why the call ended."""
-
-    solution: str
-    op: str
-    case: str
-    target: str
-    sources: str
-    """Digest of the solution with its helpers."""
-    kernel: str = ""
-    """Empty where the call ended before its last kernel."""
-    figures: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """See `figures` in `tools/figures.py`."""
-    files: dict[str, str] = msgspec.field(default_factory=dict)
-    """The kernel's files in Triton's cache, by suffix; empty in records."""
-    direction: Direction | None = None
-    """The direction that launched the kernel first; None in records."""
-    verdict: str = "PASSED"
-    reason: str = ""
-
-
 class HistoryLine(Line, frozen=True, kw_only=True, tag="past"):
     """A superseded row that `prune` shortened, with the times that ranked the row."""
 
@@ -378,5 +357,5 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     """The wall time of the run since it began or was last continued."""
 
 
-Anything = Run | Record | Counted | LeftOut | Compiled | HistoryLine | End
+Anything = Run | Record | Counted | LeftOut | HistoryLine | End
 FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

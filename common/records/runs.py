@@ -23,7 +23,6 @@ from common.records import jsonl
 from common.records.lines import (
     FORMAT,
     Anything,
-    Compiled,
     Counted,
     End,
     HistoryLine,
@@ -48,7 +47,6 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     past: list[HistoryLine] = field(default_factory=list)
-    compiled: list[Compiled] = field(default_factory=list)
     counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """The lines of every run; `left_out` returns the lines that still hold."""
@@ -218,8 +216,6 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.counted.append(line)
                 case HistoryLine():
                     results.past.append(line)
-                case Compiled():
-                    results.compiled.append(line)
                 case LeftOut():
                     results.left_out_lines.append(line)
                 case End():

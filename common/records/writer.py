@@ -19,7 +19,6 @@ from common.errors import UserError
 from common.records import jsonl, runs
 from common.records.lines import (
     SCHEMA,
-    Compiled,
     Counted,
     End,
     HistoryLine,
@@ -108,29 +107,6 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
-
-
-def supersede(folder: Path, run: Run, compiled: Sequence[Compiled]) -> None:
-    """Write a finished run and remove the folder's earlier runs; do nothing if the lines are equal.
-
-    Args:
-        folder: The folder.
-        run: The run.
-        compiled: The lines of the run.
-
-    Raises:
-        UserError: Another run is writing to the folder.
-    """
-    with locked(folder):
-        earlier = runs.files(folder)
-        new = [msgspec.structs.replace(line, run=run.run) for line in compiled]
-        recorded = runs.read(folder).compiled
-        if [msgspec.structs.replace(line, run=run.run) for line in recorded] == new:
-            return
-        lines = [run, *new, End(schema=SCHEMA, run=run.run)]
-        files.replace(new_file(folder, run.run), jsonl.encoded(lines))
-        for path in earlier:
-            path.unlink()
 
 
 class RunWriter:

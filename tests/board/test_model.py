@@ -199,11 +199,6 @@ def test_each_constant_is_needed(constant, timed, unfitted):
     assert 1.02 * whole < fitting.without(constant, times, names) < math.inf
 
 
-def test_only_kernels_that_were_timed_in_another_form_are_left_out_of_the_fit(counted):
-    """docs/model.md says why."""
-    assert fitting.other_forms(counted) == {"house/masked_linear", "house/masked_ffn"}
-
-
 WAITING = "The host waits for the GPU amid the call, for a count of tokens; waits are not modelled."
 GROUPED = "torch's grouped product loses more to small groups than the model's one rate says."
 CACHED = "Probably its 17 MB tensors fit L2, which the model ignores; the cause was not measured."

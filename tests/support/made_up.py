@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from common.board.page.views import Site
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS
-from common.records.lines import SCHEMA, Compiled, Record, Run, Summary
+from common.records.lines import SCHEMA, Record, Run, Summary
 from common.records.runs import Results
 from common.solutions import Solution
 
@@ -80,21 +80,9 @@ def results(folder, device, everyone, draw):
     return results
 
 
-def compiled(everyone):
-    """Four targets of two kernels of each solution."""
-    figures = {"registers": 40.0, "local": 0.0, "shared": 2048.0, "warps": 4.0}
-    return [
-        Compiled(schema=SCHEMA, run="c", solution=each.name, op=each.op, case="c1", target=target,
-                 sources=each.digest, kernel=kernel, figures=figures)
-        for each in everyone
-        for kernel in ("forward_kernel", "backward_kernel")
-        for target in ("sm_75", "sm_80", "sm_90", "sm_100")
-    ]  # fmt: skip
-
-
 def site(folder, seed=0):
     """The whole group's site."""
     draw = random.Random(seed)
     everyone = solutions(folder / "contributors")
     boards = [results(folder / "results", device, everyone, draw) for device in DEVICES]
-    return Site.of(boards, everyone, compiled(everyone))
+    return Site.of(boards, everyone)

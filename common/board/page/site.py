@@ -31,7 +31,7 @@ WORDS = "assets/korean.json"
 """The file with the Korean translation of each English text of the page."""
 PAGE = "index.html"
 JUMPS = {
-    "standing": "Place", "cases": "Cases", "history": "History", "kernels": "Compiled kernels",
+    "standing": "Place", "cases": "Cases", "history": "History",
     "work": "Counted work", "readme": "README", "source": "Source",
 }  # fmt: skip
 """The title of each part of a solution's view."""
@@ -202,7 +202,6 @@ def _solution(site: Site, solution: Solution) -> str:
         "standing": standings,
         "cases": standings,
         "history": _histories(site, solution),
-        "kernels": site.kernels(solution),
         "work": site.work(solution),
         "readme": (solution.path.parent / "README.md").is_file(),
         "source": sources.files(solution),
@@ -215,8 +214,6 @@ def _solution(site: Site, solution: Solution) -> str:
         standings=standings,
         by_device=_by_device(standings),
         histories=contents["history"],
-        kernels=contents["kernels"],
-        recompiled=site.recompiled(solution),
         work=contents["work"],
         modelled=site.modelled(solution),
         gpu=GPUS[DEFAULT].name,

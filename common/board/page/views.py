@@ -10,7 +10,7 @@ from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
-from common.board import columns, compiled, modelled
+from common.board import columns, modelled
 from common.board.columns import Column
 from common.board.devices import Device, Section, devices
 from common.board.model import DEFAULT, GPUS
@@ -27,7 +27,7 @@ from common.board.ranking import (
     ranked_times,
 )
 from common.board.table import About, Table, op_order
-from common.records.lines import Compiled, Counted, HistoryLine, Record, Summary
+from common.records.lines import Counted, HistoryLine, Record, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution
 
@@ -138,16 +138,10 @@ class Site:
     devices: Sequence[Shown]
     solutions: Sequence[Solution]
     about: Mapping[str, About]
-    compiled: Sequence[Compiled] = ()
     counts: Mapping[Key, Counted] = field(default_factory=dict)
 
     @classmethod
-    def of(
-        cls,
-        recorded: Iterable[Results],
-        all_solutions: Iterable[Solution],
-        compilations: Sequence[Compiled] = (),
-    ) -> Site:
+    def of(cls, recorded: Iterable[Results], all_solutions: Iterable[Solution]) -> Site:
         """Return the site of these records and of the solutions in this tree."""
         recorded, all_solutions = list(recorded), list(all_solutions)
         about = {solution.name: About(solution.note, solution.digest) for solution in all_solutions}
@@ -163,7 +157,7 @@ class Site:
             (s for s in all_solutions if not s.peer or s.name in measured),
             key=lambda solution: (op_order(solution.op), solution.peer, solution.name),
         )
-        return cls(shown, listed, about, compilations, counts)
+        return cls(shown, listed, about, counts)
 
     @cached_property
     def ops(self) -> list[str]:
@@ -224,15 +218,6 @@ class Site:
                         standing = Standing(track, entry, self.about, shown.timed, shown=shown)
                         standings[entry.solution].append(standing)
         return standings
-
-    def kernels(self, solution: Solution) -> list[Table]:
-        """Return the tables of the solution's compiled kernels."""
-        return compiled.tables(line for line in self.compiled if line.solution == solution.name)
-
-    def recompiled(self, solution: Solution) -> bool:
-        """Return whether the source has changed since its kernels were compiled."""
-        digests = {line.sources for line in self.compiled if line.solution == solution.name}
-        return bool(digests) and digests != {self.about[solution.name].digest}
 
     def work(self, solution: Solution) -> list[Table]:
         """Return the solution's counted work."""

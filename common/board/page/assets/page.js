@@ -114,7 +114,7 @@ async function fillComparison(content, address) {
   const beside = content.querySelector("[data-beside]");
   sides.forEach((side, at) => {
     const box = document.createElement("div");
-    const found = side.querySelectorAll("[data-part=kernels], [data-part=work]");
+    const found = side.querySelectorAll("[data-part=work]");
     box.append(Object.assign(document.createElement("h3"), { textContent: names[at], translate: false }));
     found.forEach((part) => box.append(...[...part.children].filter((each) => !each.matches("h2, .explained"))));
     beside.append(box);
