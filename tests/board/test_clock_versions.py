@@ -10,7 +10,7 @@ from common.board.table import About, parts
 from common.records.lines import Selection
 from common.records.runs import Results
 from tests.support.boards import RUN, failed, row
-from tests.support.plotted import SMALL, bandwidth
+from tests.support.plotted import bandwidth
 from tests.support.plotted import row as plotted
 
 ABOUT = {name: About("", "s1") for name in ("alice/rope", "bob/rope", "eager/rope")}
@@ -66,11 +66,3 @@ def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
     assert lines(*old, plotted(bandwidth(32), clock=2)) == {"alice/rope": {32}}
     later = plotted(bandwidth(64), clock=2, tier="board")
     assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
-
-
-@pytest.mark.parametrize(("old", "new"), [(1, 2), (2, 2)])
-def test_the_plot_of_host_times_has_the_boards_rows_alone(old, new):
-    rows = [plotted(SMALL[0], "bob/rope", ranked_by="host", tier="board", clock=old)]
-    rows += [plotted(SMALL[0], "alice/rope", ranked_by="host", tier="board", clock=new)]
-    (plot,) = sweeps.plots(rows)
-    assert set(plot.strips[0].times) == {"alice/rope", "bob/rope"} if old == new else {"alice/rope"}

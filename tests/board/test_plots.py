@@ -15,36 +15,53 @@ from common.ops._skeleton import OP as SKELETON
 from common.records.runs import Results
 from common.spec import DIRECTIONS
 from tests.support.boards import RUN, summary
-from tests.support.plotted import SMALL, bandwidth, failed, length, masked, rope, row
+from tests.support.plotted import bandwidth, failed, length, masked, rope, row
 
-NAMES = [case.name for case in SMALL]
 SEEDS = ("masked_ffn", "masked_linear", "rope", "rotate_half")
 
 
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def test_every_case_of_the_tier_is_on_a_plot_and_every_plot_has_the_seeds_range():
+def test_every_case_of_the_tier_is_on_a_plot():
     found = {}
     for op in [*map(ops.load, SEEDS), SKELETON]:
-        rows = [
-            row(case, op=op.name, direction=d, ranked_by=case.ranked_by)
-            for case in op.cases("plot") for d in DIRECTIONS
-        ]  # fmt: skip
+        rows = [row(case, op=op.name, direction=d) for case in op.cases("plot") for d in DIRECTIONS
+                if case.ranked_by == "gpu"]  # fmt: skip
         for plot in sweeps.plots(rows):
-            xs = [x for panel in getattr(plot, "panels", ()) for x in panel.lines["alice/rope"]]
-            found[plot.name] = set(xs or [strip.title for strip in plot.strips])
+            xs = {x for panel in plot.panels for x in panel.lines["alice/rope"]}
+            found[plot.sweep.name] = xs
     masks = {"spans": {4**n for n in range(6)}, "random": {0, 5, 25, 50, 75, 95, 100}}
     assert found == {
         "rope-bandwidth": {2**n for n in range(5, 15)},
         "rope-length": set(range(256, 1153, 128)),
-        "rope-host": set(NAMES),
         "masked_linear-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         **{f"masked_linear-{name}": xs for name, xs in masks.items()},
         **{f"masked_ffn-{name}": xs for name, xs in masks.items()},
         "skeleton-rows": {2**n for n in range(9, 16)},
     }
+
+
+BANDWIDTH = {"s": 32, "b": 1, "h": 8, "d": 256, "angles": "model"}
+SPAN = masked(16384, 1024, 1024)
+
+
+@pytest.mark.parametrize(
+    ("case", "op", "names"),
+    [
+        (rope(**BANDWIDTH), "rope", ["rope-bandwidth"]),
+        *((rope(**BANDWIDTH | fields), "rope", [])
+          for fields in ({"dtype": "float16"}, {"tensor_format": "bshd"}, {"starts": True},
+                         {"interleaved": True}, {"layout": "strided"}, {"apart": True},
+                         {"angles": "far"}, {"cp_size": 2})),
+        # one span is on the sweep over tokens, half of the tokens at random are on none alone
+        (SPAN, "masked_linear", ["masked_linear-tokens"]),
+        (dataclasses.replace(SPAN, mask="random"), "masked_linear", []),
+    ],
+)  # fmt: skip
+def test_a_plot_has_the_cases_that_differ_in_its_x_alone(case, op, names):
+    assert [plot.sweep.name for plot in sweeps.plots([row(case, op=op)])] == names
 
 
 def test_a_shape_of_another_width_is_on_no_plot():
@@ -55,37 +72,21 @@ def test_a_shape_of_another_width_is_on_no_plot():
     assert {*plot.panels[0].lines["alice/rope"]} == {512}
 
 
-BANDWIDTH = {"s": 32, "b": 1, "h": 8, "d": 256, "angles": "model"}
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [{"dtype": "float16"}, {"tensor_format": "bshd"}, {"starts": True}, {"interleaved": True},
-     {"layout": "strided"}, {"apart": True}, {"angles": "far"}, {"cp_size": 2},
-     {"s": 8192, "b": 2, "h": 32, "d": 128, "dtype": "bfloat16"}],
-    ids=lambda fields: next(iter(fields)),
-)  # fmt: skip
-def test_a_case_that_differs_in_an_option_or_its_sizes_is_on_no_plot(fields):
-    assert sweeps.plots([row(rope(**BANDWIDTH))])
-    assert sweeps.plots([row(rope(**BANDWIDTH | fields))]) == []
-
-
-def test_a_case_of_another_sweep_alone_is_no_plot():
-    """One span of 16,384 tokens is on the sweep over tokens, and half of them at random on none."""
-    span = masked(16384, 1024, 1024)
-    one = row(span, "a/masked_linear", op="masked_linear")
-    assert [plot.name for plot in sweeps.plots([one])] == ["masked_linear-tokens"]
-    random = row(dataclasses.replace(span, mask="random"), "a/masked_linear", op="masked_linear")
-    assert sweeps.plots([random]) == []
+def test_the_board_fills_in_what_was_not_measured_for_the_plots():
+    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
+    board = [
+        row(bandwidth(64), us=7.0, tier="board"),
+        row(bandwidth(128), us=4.0, tier="board"),
+        row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
+    ]
+    rows = sweeps.rows_of(Results("a-gpu", [RUN], [*drawn, *board]), {"alice/rope"})
+    assert {row.case: row.gpu["solution"].median for row in rows} == {
+        bandwidth(32).name: 1.0, bandwidth(64).name: 2.0, bandwidth(128).name: 4.0,
+    }  # fmt: skip
+    assert not sweeps.rows_of(Results("a-gpu", [RUN], board), {"alice/rope"})
 
 
 # --- the numbers ----------------------------------------------------------------------------------
-
-
-def test_an_estimate_is_the_median_in_its_interval_and_a_rate_turns_it_round():
-    assert Estimate.of(summary([10.0 + i % 7 for i in range(50)])).low < 13.0
-    assert Estimate.of(summary(4.0), 0.5) == Estimate(2.0, 2.0, 2.0)
-    assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
 
 
 def test_bandwidth_is_the_least_bytes_over_the_time():
@@ -93,8 +94,8 @@ def test_bandwidth_is_the_least_bytes_over_the_time():
     (panel,) = plot.panels
     line = panel.lines["alice/rope"]
     assert {x: each.value for x, each in line.items()} == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
-    assert panel.limits["copy"][32].value == 20.0
-    assert (panel.y_label, plot.log2, plot.rates) == ("GB/s", True, True)
+    assert panel.limits["copy"][32].value == 20.0 and panel.y_label == "GB/s"
+    assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
 
 
 def test_backward_is_alone_and_its_limit_is_its_part_of_both():
@@ -113,23 +114,9 @@ def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
         each.gpu["copy"] = summary(us)
     (plot,) = sweeps.plots(rows)
     assert plot.panels[0].limits["copy"][32].value == 20.0
-    rows = [row(masked(2048, 1024, 1024), "a/masked_linear", op="masked_linear")]
-    (plot,) = sweeps.plots(rows)
-    assert set(plot.panels[0].limits) == {"copy", "dense"}
-    assert plot.panels[0].limits["dense"][2048].value == pytest.approx(0.006)
 
 
-def test_the_host_has_all_three_calls_of_each_shape():
-    rows = [row(case, direction=d, ranked_by="host", us=us)
-            for case in SMALL for d, us in (("forward", 10.0), ("backward", 30.0))]  # fmt: skip
-    (plot,) = sweeps.plots(rows)
-    assert [strip.title for strip in plot.strips] == NAMES
-    for strip in plot.strips:
-        values = {call: each.value for call, each in strip.times["alice/rope"].items()}
-        assert values == {"no_grad": 5.0, "forward": 10.0, "backward": 30.0}
-
-
-def test_who_has_no_line_is_named_with_the_reason():
+def test_who_has_no_line_is_named_with_the_verdict():
     rows = [row(bandwidth(32)), failed(bandwidth(32), "bob/rope")]
     rows += [failed(bandwidth(64), "alice/rope")]  # has a line of one point
     (plot,) = sweeps.plots(rows)
@@ -144,21 +131,15 @@ def everybody():
     names = [f"{handle}/rope" for handle in ("alice", "bob", "carol")] + ["bob/rope_v2"]
     rows = [row(bandwidth(n), name) for n in (32, 64) for name in names]
     rows += [row(bandwidth(32), "eager/rope", us=30.0, peer=True)]
-    rows += [row(case, name, ranked_by="host") for case in SMALL for name in names]
     rows += [row(masked(2048, 1024, 2048), "bob/masked_ffn", op="masked_ffn")]
     return rows
 
 
-def test_each_has_a_look_of_his_own_that_is_the_same_on_every_plot():
-    drawn = sweeps.plots(everybody())
-    look = looks(drawn)
-    assert (
-        len({(each.colour, each.marker) for name, each in look.items() if "masked" not in name})
-        == 5
-    )
-    assert look["bob/masked_ffn"] == look["bob/rope"], "a folder keeps its look from op to op"
-    assert look["bob/rope_v2"] != look["bob/rope"]
-    assert look["eager/rope"].peer and not look["alice/rope"].peer
+def test_a_folder_has_its_look_on_every_plot_and_each_file_its_own():
+    look = looks(sweeps.plots(everybody()))
+    distinct = {(each.colour, each.marker) for name, each in look.items() if "masked" not in name}
+    assert len(distinct) == 5
+    assert look["bob/masked_ffn"] == look["bob/rope"] != look["bob/rope_v2"]
     assert look["eager/rope"].line["linestyle"] != look["alice/rope"].line["linestyle"]
 
 
@@ -180,79 +161,37 @@ def written(drawn, folder, device="A GPU"):
 @pytest.mark.slow
 def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
-    paths = written(sweeps.plots(rows), tmp_path)
-    by_name = {path.stem: text_of(path) for path in paths}
-    assert set(by_name) == {"rope-bandwidth", "rope-host", "masked_ffn-tokens"}
-    texts = by_name["rope-bandwidth"]
-    expected = {
-        "rope: bandwidth over sequence length",
-        "A GPU · GPU time, median with its 95 % interval",
-        "alice/rope",
-        "bob/rope_v2",
-        "(eager/rope)",
-        "copy of the same bytes",
-        "GB/s",
-        "64",
+    by_name = {path.stem: text_of(path) for path in written(sweeps.plots(rows), tmp_path)}
+    assert {
+        "rope: bandwidth over sequence length", "A GPU · GPU time, median with its 95 % interval",
+        "alice/rope", "bob/rope_v2", "(eager/rope)", "copy of the same bytes", "GB/s", "64",
         "Not drawn: dave/rope: TIMEOUT",
-    }
-    assert expected <= texts
+    } <= by_name["rope-bandwidth"]  # fmt: skip
     assert {"dense products of the same shapes", "forward"} <= by_name["masked_ffn-tokens"]
-    assert {"alice/rope", "forward, no_grad", *NAMES} <= by_name["rope-host"]
-
-
-@pytest.mark.slow
-def test_the_same_records_draw_the_same_files_on_white(tmp_path):
-    drawn = sweeps.plots(everybody())
-    one = [p.read_bytes() for p in written(drawn, tmp_path / "one")]
-    other = [p.read_bytes() for p in written(drawn, tmp_path / "other")]
-    assert one == other
-    assert b"<dc:date>" not in one[0]
-    assert b"fill: #ffffff" in one[0][:4000], "whatever the page's background"
 
 
 @pytest.mark.slow
 def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
     drawn = sweeps.plots(everybody())
     paths = written(drawn, tmp_path)
-    assert paths == [tmp_path / f"{each.name}.svg" for each in drawn]
+    assert paths == [tmp_path / f"{each.sweep.name}.svg" for each in drawn]
+    first = [path.read_bytes() for path in paths]
     for change, due in (
         (lambda: None, 0),
         (lambda: paths[0].unlink(), 1),
         (lambda: paths[0].write_text("<svg/>"), 1),
-        (lambda: monkeypatch.setattr(figures, "digest", lambda files: "other code"), len(paths)),
-        (lambda: monkeypatch.setattr(figures.metadata, "version", lambda name: "9"), len(paths)),
     ):
         change()
         assert len(written(drawn, tmp_path)) == due
-    assert written(drawn, tmp_path, "Another GPU") == paths
-
-
-# --- what is drawn ------------------------------------------------------------------------------
-
-
-def test_the_board_fills_in_what_was_not_measured_for_the_plots():
-    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
-    board = [
-        row(bandwidth(64), us=7.0, tier="board"),
-        row(bandwidth(128), us=4.0, tier="board"),
-        row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
-    ]
-    rows = sweeps.rows_of(Results("a-gpu", [RUN], [*drawn, *board]), {"alice/rope"})
-    assert {row.case: row.gpu["solution"].median for row in rows} == {
-        bandwidth(32).name: 1.0, bandwidth(64).name: 2.0, bandwidth(128).name: 4.0,
-    }, "nor is a plot drawn from the board alone"  # fmt: skip
-    assert not sweeps.rows_of(Results("a-gpu", [RUN], board), {"alice/rope"})
-
-
-# --- on the board ---------------------------------------------------------------------------------
+    assert [path.read_bytes() for path in paths] == first, "the same records, the same bytes"
+    monkeypatch.setattr(figures, "digest", lambda files: "other code")
+    assert written(drawn, tmp_path) == written(drawn, tmp_path, "Another GPU") == paths
 
 
 def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
     results = Results(tmp_path / "a-gpu", [RUN], everybody())
     about = {"alice/rope": About("mine", "s1"), "bob/masked_ffn": About("his", "s1")}
-    board = markdown.leaderboard([results], about)
-    (line,) = (line for line in board.splitlines() if "rope-bandwidth" in line)
-    assert line == ("![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)")
+    line = "![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)"
+    assert line in markdown.leaderboard([results], about).splitlines()
     rows = sweeps.rows_of(results, about)
     assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
-    assert "plots" not in markdown.board([results], about)

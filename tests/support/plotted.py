@@ -42,8 +42,5 @@ def masked(tokens, *widths):
     return MaskedCase(tokens=tokens, widths=widths, dtype="bfloat16")
 
 
-SMALL = (rope(64, 1, 16, 64, 32), rope(128, 1, 16, 128, 64), rope(32, 1, 8, 256, 128))
-
-
 def failed(case, solution, **fields):
     return row(case, solution, **{"gpu": {}, "host": {}, "verdict": "TIMEOUT"} | fields)

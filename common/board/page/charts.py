@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from common.board.page.views import Histories, Point
-from common.board.plots.sweeps import HostPlot, Panel, Plot
+from common.board.plots.sweeps import Panel, Plot
 from common.board.ranking import Entry, Estimate, Track, ranked_times
 
 DIGITS = 4
@@ -122,19 +122,9 @@ def against(track: Track, label: str, of: Callable[[Entry], float | None]) -> Ch
     return Chart("", label, "× eager", places, series, log_y=False)
 
 
-def swept(plot: Plot | HostPlot) -> list[Chart]:
+def swept(plot: Plot) -> list[Chart]:
     """Return a chart for each panel of a plot."""
-    if isinstance(plot, Plot):
-        return [_panel(plot, panel) for panel in plot.panels]
-    return [
-        Chart(
-            f"{plot.title}: {strip.title}", "", "µs",
-            calls := list(dict.fromkeys(call for times in strip.times.values() for call in times)),
-            [_series(name, name in plot.peers, [times.get(call) for call in calls])
-             for name, times in strip.times.items()],
-        )
-        for strip in plot.strips
-    ]  # fmt: skip
+    return [_panel(plot, panel) for panel in plot.panels]
 
 
 def _panel(plot: Plot, panel: Panel) -> Chart:
@@ -145,6 +135,6 @@ def _panel(plot: Plot, panel: Panel) -> Chart:
         for name, line in lines.items()
     ]
     return Chart(
-        f"{plot.title}, {panel.title}", plot.x_label, panel.y_label, x, series,
-        log_x=plot.log2, log_y=not plot.rates,
+        f"{plot.sweep.title}, {panel.title}", plot.sweep.x_label, panel.y_label, x, series,
+        log_x=plot.sweep.log2, log_y=not plot.sweep.rates,
     )  # fmt: skip

@@ -137,7 +137,7 @@ def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
     rows = sweeps.rows_of(shown.device.results, site.about)
     for plot in sweeps.plots(rows):
         for number, chart in enumerate(charts.swept(plot)):
-            yield f"sweep/{shown.slug}/{plot.op}/{plot.name}/{number}", chart
+            yield f"sweep/{shown.slug}/{plot.sweep.op}/{plot.sweep.name}/{number}", chart
 
 
 def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
