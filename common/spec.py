@@ -46,6 +46,8 @@ Product = tuple[int, int, int]
 """m, k and n of a dense product `[m, k] @ [k, n]`."""
 Param = bool | int | float | str | list[int]
 """One value of `Case.params`, in JSON's types."""
+Fact = bool | int | float | str
+"""A property of a case that tells failing cases from passing ones, such as its number of heads."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,35 @@ class Work:
     """The dense products that account for most of the operations, if any."""
 
 
+Role = Literal["option", "layout", "data"]
+"""What a field of a case describes: an option of the call, a layout in memory, or values. Names and
+facts list the fields in this order."""
+
+
+def described(
+    role: Role,
+    usual: Any,
+    word: str | None = None,
+    fact: str | None = None,
+    shown: Mapping[Any, Fact] | None = None,
+) -> Any:
+    """Return a case's field, with what names and messages say of it.
+
+    For example, `percent: int = described("option", 50, "{0.percent}%", "the percentage")`.
+
+    Args:
+        role: What the field describes.
+        usual: The default.
+        word: What a case's name says of another value than the usual one, formatted with the case;
+            "" for nothing. By default the field's name for True, `name=value` otherwise, without
+            the name's suffix `_layout`.
+        fact: The name of the property in messages, by default the field's name.
+        shown: What messages say in place of a value.
+    """
+    metadata = {"role": role, "word": word, "fact": fact, "shown": shown or {}}
+    return field(default=usual, metadata=metadata)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """The description of one call; each op adds the fields from which its inputs are drawn."""
@@ -68,7 +99,7 @@ class Case:
     """The fields that hold the input's sizes."""
     lists: ClassVar[tuple[str, ...]] = ()
     """The fields that hold a list with the size of each sequence."""
-    joined: ClassVar[tuple[str, ...]] = ()
+    together: ClassVar[tuple[str, ...]] = ()
     """The fields that are either all at their defaults or all set."""
 
     dtype: str = "float32"
@@ -76,21 +107,98 @@ class Case:
     """The kind of time by which the board ranks the case."""
     twin: bool = False
     """Whether this is a board case that was reduced for Triton's interpreter."""
-    apart: bool = False
-    """Whether the slices along the first dimension differ in magnitude."""
-    layout: Layout = "contiguous"
+    layout: Layout = described("layout", "contiguous", "{0.layout}")
     """The layout of the first argument."""
-    upstream: Layout = "contiguous"
+    upstream: Layout = described("layout", "contiguous")
     """The layout of the upstream gradient."""
-    values: Values = "normal"
+    values: Values = described("layout", "normal", "{0.values}")
     """Special values in the first argument, or in weights."""
-    upstream_values: Values = "normal"
+    upstream_values: Values = described("layout", "normal", "upstream={0.upstream_values}")
     """Special values in the upstream gradient, such as zeros for tokens without a loss."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """The shape of the first argument: a field or a property of each op's cases."""
+
+    @property
+    def head(self) -> list[str]:
+        """The first parts of the name: the sizes, the dtype and what every name states."""
+        raise NotImplementedError
+
+    @property
+    def measures(self) -> Mapping[str, Fact]:
+        """The sizes by their names in messages."""
+        raise NotImplementedError
+
+    @property
+    def layouts(self) -> Mapping[str, Layout]:
+        """The layouts of the arguments after the first, by argument."""
+        return {}
+
+    def track_of(self, direction: Direction) -> str:
+        """Return the table of the leaderboard to which this direction of the case belongs."""
+        return "forward" if direction == "forward" else "training"
+
+    @property
+    def group(self) -> str:
+        """The group within which random choices are spread evenly; see `Draws.dealt`."""
+        return self.dtype
+
+    def changed(self, dice: random.Random) -> Self:
+        """Return a case with inputs of the same shapes and other values.
+
+        Fields that determine an integer tensor's values, such as lengths, are drawn anew from
+        `dice`.
+        """
+        return self
 
     @property
     def name(self) -> str:
         """The key of the case in records and test ids, unique among the op's cases."""
-        raise NotImplementedError
+        roles: tuple[Role, ...] = ("option", "layout", "data")
+        words = [self._word(each) for role in roles for each in self._fields(role)]
+        return "-".join([*self.head, *filter(None, words), *["twin"] * self.twin])
+
+    def _fields(self, role: Role) -> Iterator[dataclasses.Field[Any]]:
+        return (each for each in dataclasses.fields(self) if each.metadata.get("role") == role)
+
+    def _word(self, field: dataclasses.Field[Any]) -> str:
+        """Return what the name says of a field, "" if the field has its usual value."""
+        value, word = getattr(self, field.name), field.metadata["word"]
+        if value == field.default:
+            return ""
+        if word is not None:
+            return str(word.format(self))
+        if isinstance(value, tuple):  # the first two letters of each layout: weights=co+tr
+            value = "+".join(layout[:2] for layout in value)
+        return field.name if value is True else f"{field.name.removesuffix('_layout')}={value}"
+
+    def facts(self, role: Role) -> dict[str, Fact]:
+        """Return the values of the fields of a role, by their names in messages."""
+        facts = {}
+        for each in self._fields(role):
+            value = getattr(self, each.name)
+            facts[each.metadata["fact"] or each.name] = each.metadata["shown"].get(value, value)
+        return facts
+
+    @property
+    def params(self) -> dict[str, Param]:
+        """The case as JSON data: its dtype and sizes, and each non-default option.
+
+        `ranked_by` and `twin` are left out: they describe the case's use, and a record has
+        separate fields for them. For example
+        `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
+        """
+        always = ("dtype", *self.sizes)
+        values = {each: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return {
+            each.name: list(value) if isinstance(value, tuple) else value
+            for each, value in values.items()
+            if each.name in always
+            or (each.name not in ("ranked_by", "twin") and value != each.default)
+        }
 
     @property
     def directions(self) -> tuple[Direction, ...]:
@@ -101,59 +209,16 @@ class Case:
         return ("forward",) if self.values == "infinite" else DIRECTIONS
 
     @property
-    def sliced(self) -> bool:
+    def by_slice(self) -> bool:
         """Whether the error is computed for each slice along the first dimension separately."""
-        return self.apart or "huge" in (self.values, self.upstream_values)
+        return "huge" in (self.values, self.upstream_values)
 
     @property
-    def span(self) -> int:
+    def far_bytes(self) -> int:
         """The minimum bytes that a far view spans (4 GiB for a half type), 0 for other layouts."""
         return 2**31 * ITEMSIZE[self.dtype] if "far" in (self.layout, self.upstream) else 0
 
-    @property
-    def params(self) -> dict[str, Param]:
-        """The case as JSON data: its dtype and sizes, and each non-default option.
 
-        `track`, `ranked_by` and `twin` are left out: they describe the case's use, and a record has
-        separate fields for them. For example
-        `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
-        """
-        always = ("dtype", *self.sizes)
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        defaults = {field.name: field.default for field in dataclasses.fields(self)}
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in values.items()
-            if name in always or (name not in _USES and value != defaults[name])
-        }
-
-    @property
-    def unusual(self) -> list[str]:
-        """The parts of the name for non-default layouts and values."""
-        parts: list[str] = [self.layout] * (self.layout != "contiguous")
-        parts += [f"upstream={self.upstream}"] * (self.upstream != "contiguous")
-        parts += [self.values] * (self.values != "normal")
-        return parts + [f"upstream={self.upstream_values}"] * (self.upstream_values != "normal")
-
-    @property
-    def kind(self) -> str:
-        """The group within which random choices are spread evenly; see `Draws.dealt`."""
-        return self.dtype
-
-    def varied(self, dice: random.Random) -> Self:
-        """Return a case with inputs of the same shapes and other values.
-
-        Fields that determine an integer tensor's values, such as lengths, are drawn anew from
-        `dice`.
-        """
-        return self
-
-    def track_of(self, direction: Direction) -> str:
-        """Return the table of the leaderboard to which this direction of the case belongs."""
-        raise NotImplementedError
-
-
-_USES = ("track", "ranked_by", "twin")
 C = TypeVar("C", bound=Case)
 
 
@@ -199,43 +264,20 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Exclusion:
-    """Values of two factors that cannot be combined, and the reason.
-
-    For example `Exclusion("an odd length has no two chunks", length=(7,), cp=(2, 3))`.
-    """
-
-    reason: str
-    values: Mapping[str, Collection[Any]]
-
-    def __init__(self, reason: str, **values: Collection[Any]) -> None:
-        """Take the values of exactly two factors."""
-        assert len(values) == 2, "an exclusion has two factors"
-        object.__setattr__(self, "reason", reason)
-        object.__setattr__(self, "values", values)
-
-    def holds_for(self, row: Row) -> bool:
-        """Return whether the row has one of the excluded values for both factors."""
-        return all(name in row and row[name] in values for name, values in self.values.items())
-
-
-@dataclass(frozen=True)
 class Table(Generic[C]):
     """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
 
     factors: Factors
     case_of: Callable[[Row], C]
     """Return the case with the row's values."""
-    exclusions: Sequence[Exclusion] = ()
-    """The impossible pairs."""
     subsets: Sequence[Factors] = ()
     """Values to which many solutions are limited; their pairs also occur among these values."""
+    possible: Callable[[Row], bool] = lambda row: True
+    """Whether values of some factors can be combined; each factor has a value that always can."""
 
 
 Axes = Mapping[str, tuple[Axis, ...]]
 """The dimensions of the output and of each gradient, by the name of the result."""
-Fact = bool | int | float | str
-"""A property of a case that tells failing cases from passing ones, such as its number of heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,15 +291,11 @@ class Op(Generic[C]):
     """Plain torch: the oracle in float64, the eager baseline in the case's dtype."""
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
-    tracks: tuple[str, ...]
-    """The tracks; the first is the main track, in which the board ranks the solutions."""
     cases: Callable[[Tier], Iterator[C]]
     twin: Callable[[C], C]
     """Reduce a board case to a few hundred programs."""
     draw: Callable[[C, torch.Generator], dict[str, Any]]
     """Draw the arguments of one call, on the generator's device and in the case's layouts."""
-    output: Callable[[C], tuple[int, ...]]
-    """Return the output's shape; its dtype is the case's."""
     work: Callable[[C, Direction], Work]
     workspace: Callable[[C], int]
     """Return the maximum bytes that eager's forward and backward need beyond the inputs."""
@@ -265,19 +303,18 @@ class Op(Generic[C]):
     """The dimension along which the oracle computes a few slices at a time."""
     axes: Callable[[C, Mapping[str, Any]], Axes]
     """Name the dimensions of the results of one call, given its arguments."""
-    facts: Callable[[C], Mapping[str, Fact]]
-    """Return the sizes, options and layouts of a case by their names in the signature; a size is
-    an `int`. `upstream` is the layout of the upstream gradient."""
+    tracks: tuple[str, ...] = ("forward", "training")
+    """The tracks; the first is the main track, in which the board ranks the solutions."""
+    output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
+    """Return the output's shape; its dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     table: Table[C] | None = None
-    layouts: Callable[[C], Mapping[str, Layout]] = lambda case: {}
-    """Return the layouts of the arguments after the first differentiable argument."""
     large: C | None = None
     """A case whose dense tensors have more than 2^31 elements. A GPU with the memory grades it with
     the matrix; without a GPU, the last programs of each launch run; see `grading/compiling.py`."""
     order: int = 1000
     """The op's position on boards and in the README; equal numbers are ordered by name."""
-    movable: tuple[str, ...] = ()
+    permutable: tuple[str, ...] = ()
     """Further arguments whose slices along the first dimension may be permuted: the call is still
     of the same case."""
 

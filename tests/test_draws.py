@@ -17,7 +17,7 @@ from common.solutions import Solution
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))
-DECK = tuple((case.name, case.kind) for case in CASES)
+DECK = tuple((case.name, case.group) for case in CASES)
 NAMES = [case.name for case in CASES]
 EAGER, ANOTHER = (Solution(PEERS / name / "rotate_half.py", "rotate_half") for name in "ab")
 SEEDS = range(30)
@@ -68,7 +68,7 @@ def smoke(name):
 def chosen(op, seed, solution=EAGER, answered=lambda case: True):
     """Return the choices of a run of the smoke cases, for those that a solution answers."""
     cases = smoke(op.name)
-    draws = Draws(seed, tuple((case.name, case.kind) for case in cases))
+    draws = Draws(seed, tuple((case.name, case.group) for case in cases))
     made = (SimpleNamespace(op=op, case=case, device="cpu", draws=draws) for case in cases)
     return [choose(each, solution) for each in made if answered(each.case)]
 

@@ -257,7 +257,9 @@ def _verdicts(texts: Iterable[str]) -> set[str]:
 
 def _is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     """Return whether a case has all of these facts."""
-    return facts.items() <= dict(op.facts(case)).items()
+    from common.ops._draw import facts_of
+
+    return facts.items() <= facts_of(op, case).items()
 
 
 def _operators(work: Counted, elements: int) -> float:

@@ -17,6 +17,7 @@ from common import paths
 from common.board import terminal
 from common.errors import Kind
 from common.grading.failing_condition import CHANCE, failing_condition
+from common.ops._draw import facts_of
 from common.printable import columns, printable, wrapped
 from common.records.lines import kinds
 from common.source import is_code
@@ -182,7 +183,7 @@ class Group:
         The parameters of autotuned kernels are properties too, such as BLOCK, or `_kernel's BLOCK`
         if several kernels are tuned.
         """
-        facts = dict(answer.op.facts(answer.case))
+        facts = facts_of(answer.op, answer.case)
         if "forward" in self.directions:
             facts.pop("upstream", None)
         tuned, several = self._tuned(answer), len(self._parameters) > 1

@@ -39,7 +39,7 @@ from common.grading.grade import FEW
 from common.grading.problem import OUTPUT, Problem
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
-from common.ops._draw import draw
+from common.ops._draw import draw, facts_of
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Reference
 from common.verdicts import Verdict
@@ -150,7 +150,7 @@ def _judged(
 ) -> tuple[list[_Judged], list[_Judged]]:
     """Return the wrong cases and the right cases of a direction, the smallest first."""
     cases = [_Judged(graded.problem, graded.verdicts[direction]) for graded in graded_cases
-             if direction in graded.verdicts and not graded.case.span]  # fmt: skip
+             if direction in graded.verdicts and not graded.case.far_bytes]  # fmt: skip
     cases = sorted((case for case in cases if 0 < case.size <= FEW), key=lambda case: case.size)
     wrong, right = (
         [case for case in cases if case.verdict.verdict == verdict]
@@ -252,7 +252,7 @@ class _Judged:
         dense = {name: value.clone() if isinstance(value, torch.Tensor) else value
                  for name, value in arguments.items()}  # fmt: skip
         eager = oracle.eager(op, dense, grad_output, self.verdict.direction == "backward")
-        sliced, usual = self.problem.case.sliced, self.problem.budgets
+        sliced, usual = self.problem.case.by_slice, self.problem.budgets
         own = {name: budget_of(eager[name], expected[name], sliced) for name in self.names}
         return {
             name: larger(budget, usual[name]) if math.isfinite(budget.largest) else usual[name]
@@ -309,7 +309,7 @@ def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contra
     failure names the view already.
     """
     for failing in failing_cases:
-        if failing.case.span or not (others := _others(failing)):
+        if failing.case.far_bytes or not (others := _others(failing)):
             continue
         # a separate `grade` per try: within one, equal cases get the same plan of calls
         tries = (_answers(sweep, failing, [failing.case]) for _ in range(TRIES))
@@ -328,9 +328,9 @@ def plainer(case: Case) -> Iterator[Case]:
     Sizes stay, but a list of sequences also gives a case of its first half.
     """
     fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(case)}
-    sizes = {*case.sizes, *case.lists, *case.joined}
+    sizes = {*case.sizes, *case.lists, *case.together}
     single = [(name,) for name in fields if name not in sizes]
-    for names in (*single, case.joined):
+    for names in (*single, case.together):
         changed = {name: fields[name] for name in names if fields[name] is not dataclasses.MISSING}
         if any(getattr(case, name) != value for name, value in changed.items()):
             yield dataclasses.replace(case, **changed)
@@ -342,12 +342,12 @@ def plainer(case: Case) -> Iterator[Case]:
 def _others(failing: Failing) -> dict[Case, str]:
     """Return the nonempty plainer cases, with the change of each case in words.
 
-    A change that `op.facts` does not describe, such as the ranking clock, gives no case.
+    A change that `facts_of` does not describe, such as the ranking clock, gives no case.
     """
-    op, before = failing.op, failing.op.facts(failing.case)
+    op, before = failing.op, facts_of(failing.op, failing.case)
     cases: dict[Case, str] = {}
     for case in plainer(failing.case):
-        facts = op.facts(case)
+        facts = facts_of(op, case)
         changes = [f"{name} {facts[name]} in place of {before[name]}"
                    for name in facts if facts[name] != before[name]]  # fmt: skip
         if changes and 0 not in op.output(case):

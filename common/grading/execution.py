@@ -102,7 +102,7 @@ def _changing(op: Op[Any], slots: Mapping[str, TensorSlot]) -> dict[str, int]:
     For example `{"t": 1, "upstream": 1, "freqs": 64}`.
     """
     blocks = dict.fromkeys((*op.differentiable, "upstream"), 1)
-    for name in op.movable:
+    for name in op.permutable:
         slot = slots[name]
         block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
         if block and count % block == 0:

@@ -48,7 +48,7 @@ class Footprint:
     def by(cls, op: Op[Any], case: Case) -> Footprint:
         """Return the footprint of a case; two of its arguments may be far views."""
         data = sum(op.work(case, direction).bytes for direction in DIRECTIONS)
-        return cls(data + 2 * case.span, op.workspace(case), bool(case.span))
+        return cls(data + 2 * case.far_bytes, op.workspace(case), bool(case.far_bytes))
 
     @property
     def least(self) -> int:

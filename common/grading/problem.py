@@ -185,7 +185,7 @@ class Problem:
         draws = Draws(self.draws.number(self.op.name, self.case.name, change.value))
         dice = draws.dice("which")
         gradients = change is Change.WRITTEN and "backward" in self.case.directions
-        case, unchanged = self.case.varied(dice), frozenset[str]()
+        case, unchanged = self.case.changed(dice), frozenset[str]()
         if change is Change.WRITTEN:
             unchanged = _unchanged_inputs(self.arguments, dice)
         elif change.dtype:
@@ -311,7 +311,7 @@ def _truth_and_budgets(
         truth = {name: tensor.cpu() for name, tensor in truth.items()}
     eager = oracle.eager(op, arguments, grad_output, gradients)
     budgets = {
-        name: budget_of(eager[name], expected, case.sliced, grad_output.device)
+        name: budget_of(eager[name], expected, case.by_slice, grad_output.device)
         for name, expected in truth.items()
     }
     return truth, budgets

@@ -238,10 +238,10 @@ class Sweep:
         """
         of_op = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
-        draws = Draws(entropy(), tuple((case.name, case.kind) for case in cases))
+        draws = Draws(entropy(), tuple((case.name, case.group) for case in cases))
         run = _GradeArguments(op, draws, repeats)
         # without the far cases, which wait until enough memory is free
-        footprints = [Footprint.by(op, case) for case in cases if not case.span]
+        footprints = [Footprint.by(op, case) for case in cases if not case.far_bytes]
         fitting = (
             self.memory_budget.together(footprint, not self._overlap) for footprint in footprints
         )
@@ -444,7 +444,7 @@ class Sweep:
         try:
             verdicts = self._grade_problem(problem, worker, repeats)
         finally:
-            if self.device == "cuda" and problem.case.span:  # the next case needs the memory
+            if self.device == "cuda" and problem.case.far_bytes:  # the next case needs the memory
                 worker.release()
         graded = Graded(worker, problem.summary, verdicts, self.memory_budget.has_company(worker))
         if worker.crashes > crashes and not all(verdict.fine for verdict in verdicts.values()):

@@ -54,7 +54,7 @@ def tier_cases(
         cases = [
             case
             for case in supported
-            if not (case.span or case in large) or _fits(memory, op, case)
+            if not (case.far_bytes or case in large) or _fits(memory, op, case)
         ]
         if not cases:  # only the ops of the seeds' plots have cases in the tier `plot`
             continue

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate, pairwise, product
 from typing import Any, Literal
 
-from common.ops._pairs import pairwise
-from common.ops._rope_options import EXCLUDED, FACTORS, MANY, SUBSETS
-from common.spec import Case, Direction, Layout, Row, Tier
+from common import spec
+from common.ops._pairs import cases_of
+from common.spec import Case, Fact, Factors, Layout, Tier, described
+
+GIVEN: Mapping[Any, Fact] = {True: "given", False: "None"}
+SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number of positions"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +23,7 @@ class RopeCase(Case):
 
     sizes = ("s", "b", "h", "d", "d2")
     lists = ("lengths",)
-    joined = ("cp_size", "cp_rank")
+    together = ("cp_size", "cp_rank")
 
     s: int = 0
     """The number of tokens of each sequence that this rank holds."""
@@ -28,15 +31,17 @@ class RopeCase(Case):
     h: int
     d: int
     d2: int
-    tensor_format: Literal["sbhd", "bshd", "thd"] = "sbhd"
-    interleaved: bool = False
-    starts: bool = False
-    """The call has start_positions."""
     lengths: tuple[int, ...] = ()
     """The number of tokens of each sequence of a thd case, over all ranks."""
-    cp_size: int = 1
-    cp_rank: int = 0
-    angles: Literal["random", "model", "paired", "far"] = "random"
+    tensor_format: Literal["sbhd", "bshd", "thd"] = described("option", "sbhd", "")
+    interleaved: bool = described("option", False)
+    starts: bool = described("option", False, None, "start_positions", GIVEN)
+    """The call has start_positions."""
+    cp_size: int = described("option", 1, "cp={0.cp_rank}of{0.cp_size}")
+    cp_rank: int = described("option", 0, "")
+    angles: Literal["random", "model", "paired", "far"] = described(
+        "data", "random", "{0.paired_angles}"
+    )
     """The values of freqs:
 
     * random: normal values
@@ -46,34 +51,42 @@ class RopeCase(Case):
       outside of TransformerEngine; from position 1 on
     * far: as paired, from position 1,000,000 on
     """
-    spare: bool = True
+    apart: bool = described("data", False)
+    """Whether the slices of t along the first dimension differ in magnitude."""
+    spare: bool = described("data", True, "tight", "s2", SPARE)
     """freqs has unused positions at its end, so that a read past the last position is no error."""
     rate: float = 1.0
     """A factor of the frequencies, below 1 for longer contexts; not applied to random angles."""
-    scale: float = 1.0
+    scale: float = described("data", 1.0, "")
     """The standard deviation of t."""
-    freqs_layout: Layout = "contiguous"
-    starts_layout: Layout = "contiguous"
-    ends_layout: Layout = "contiguous"
+    freqs_layout: Layout = described("layout", "contiguous")
+    starts_layout: Layout = described("layout", "contiguous")
+    ends_layout: Layout = described("layout", "contiguous")
     """The layout of cu_seqlens."""
 
     @property
-    def name(self) -> str:
-        """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, then non-default options."""
+    def head(self) -> list[str]:
+        """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, and a part that is rotated."""
         rows = (len(self.lengths), sum(self.lengths)) if self.lengths else (self.s, self.b)
         if self.tensor_format == "bshd":
             rows = (self.b, self.s)
-        parts = [self.tensor_format, "x".join(map(str, (*rows, self.h, self.d))), self.dtype]
-        parts += [f"d2={self.d2}"] * (self.d2 != self.d)
-        parts += ["interleaved"] * self.interleaved + ["starts"] * self.starts
-        parts += [f"cp={self.cp_rank}of{self.cp_size}"] * (self.cp_size > 1)
-        parts += self.unusual
-        for tensor in ("freqs", "starts", "ends"):
-            layout = getattr(self, f"{tensor}_layout")
-            parts += [f"{tensor}={layout}"] * (layout != "contiguous")
-        parts += [self.angles] * (self.angles in ("far", "paired")) + ["apart"] * self.apart
-        parts += ["tight"] * (not self.spare) + ["twin"] * self.twin
-        return "-".join(parts)
+        sizes = "x".join(map(str, (*rows, self.h, self.d)))
+        return [self.tensor_format, sizes, self.dtype, *[f"d2={self.d2}"] * (self.d2 != self.d)]
+
+    @property
+    def measures(self) -> dict[str, Fact]:
+        """The sizes; in a thd case `s` is the longest sequence and `b` the number of sequences."""
+        b = len(self.lengths) or self.b
+        return {"s": self.positions, "b": b, "h": self.h, "d": self.d, "d2": self.d2}
+
+    @property
+    def layouts(self) -> dict[str, Layout]:
+        """The layouts of all tensors except t."""
+        return {
+            "freqs": self.freqs_layout,
+            "cu_seqlens": self.ends_layout,
+            "start_positions": self.starts_layout,
+        }
 
     @property
     def paired(self) -> bool:
@@ -81,16 +94,26 @@ class RopeCase(Case):
         return self.angles in ("paired", "far")
 
     @property
-    def kind(self) -> str:
+    def paired_angles(self) -> str:
+        """The angles, if they are paired."""
+        return self.angles if self.paired else ""
+
+    @property
+    def group(self) -> str:
         """The angles, the dtype, the pairing (halves or interleaved) and the format."""
         return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
-    def varied(self, dice: random.Random) -> RopeCase:
+    @property
+    def by_slice(self) -> bool:
+        """Whether the error is computed for each slice along the first dimension separately."""
+        return self.apart or super().by_slice
+
+    def changed(self, dice: random.Random) -> RopeCase:
         """Return the case with shuffled sequences and lower frequencies."""
         lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
         return dataclasses.replace(self, lengths=lengths, rate=dice.choice((0.5, 0.75)))
 
-    def track_of(self, direction: Direction) -> str:
+    def track_of(self, direction: spec.Direction) -> str:
         """Return the track of the case, the same in both directions."""
         if self.lengths or self.starts or self.cp_size > 1:
             return "extended"
@@ -114,6 +137,109 @@ class RopeCase(Case):
         return max(self.lengths) // self.cp_size if self.lengths else self.s
 
 
+# --- pairs of options -----------------------------------------------------------------------------
+
+FACTORS: Factors = {
+    "tensor_format": ("sbhd", "bshd", "thd", "thd, sparse"),
+    "dtype": ("float32", "bfloat16", "float16"),
+    "layout": ("contiguous", "strided", "transposed", "sparse"),
+    "upstream": ("contiguous", "strided", "transposed", "expanded"),
+    "freqs_layout": ("contiguous", "strided", "sparse"),
+    "angles": ("random", "paired", "far"),
+    "spare": (True, False),
+    "rotated": ("all", "part"),
+    "sequences": ("one", "few", "many"),
+    "length": ("even", "odd"),
+    "d": (16, 22),
+    "h": (1, 3),
+    "interleaved": (False, True),
+    "starts": ("none", "contiguous", "sparse"),
+    "cp": ((1, 0), (2, 1), (3, 2)),
+}
+"""All options: `thd, sparse` has a sparse cu_seqlens, `starts` is the layout of start_positions,
+and `cp` is `(cp_size, cp_rank)`."""
+MANY = 71
+"""A number of sequences; more than 64, which some kernels search in one block."""
+
+
+def possible(row: spec.Row) -> bool:
+    """Return whether options can be combined.
+
+    With context parallelism, TransformerEngine refuses start_positions, and the length is even,
+    since a rank holds two chunks of one length.
+    """
+    alone = row.get("starts", "none") == "none" and row.get("length") != "odd"
+    return alone or row.get("cp", (1, 0)) == (1, 0)
+
+
+def case_of(row: spec.Row) -> RopeCase:
+    """Return the case of a table's row, as small as its options allow."""
+    row = dict(row)
+    tensor_format, _, ends_layout = row.pop("tensor_format").partition(", ")
+    rotated, starts, (cp_size, cp_rank) = row.pop("rotated"), row.pop("starts"), row.pop("cp")
+    sizes = _sizes(tensor_format, row.pop("sequences"), row.pop("length") == "even", cp_size)
+    return RopeCase(
+        tensor_format=tensor_format,
+        ends_layout=ends_layout or "contiguous",
+        starts=starts != "none",
+        starts_layout="contiguous" if starts == "none" else starts,
+        cp_size=cp_size,
+        cp_rank=cp_rank,
+        d2=row["d"] if rotated == "all" else row["d"] - 6,
+        **sizes,
+        **row,
+    )
+
+
+def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:
+    """Return `s` and `b`, or the lengths; of `many` lengths, six in seven are 0.
+
+    A batch has at most nine sequences, since no kernel searches for the sequence of a token there.
+    """
+    if tensor_format != "thd":
+        s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
+        return {"s": s + even, "b": b}
+    unit = 2 * cp_size if even else 1
+    many = tuple(int(index % 7 == 0) for index in range(MANY))
+    counts = {"one": (7,), "few": (3, 0, 1, 5), "many": many}[sequences]
+    return {"lengths": tuple(count * unit for count in counts)}
+
+
+PLAIN: Factors = {
+    "tensor_format": ("sbhd", "bshd"),
+    "sequences": ("one", "few"),
+    "interleaved": (False,),
+    "starts": ("none",),
+    "cp": ((1, 0),),
+}
+PACKED: Factors = {**PLAIN, "tensor_format": ("thd",), "sequences": ("one", "few", "many")}
+PAIRED: Factors = {"angles": ("paired", "far")}
+NOT_PARALLEL: Factors = {"cp": ((1, 0),)}
+CONTIGUOUS: Factors = {
+    "layout": ("contiguous",),
+    "freqs_layout": ("contiguous",),
+    "tensor_format": ("sbhd", "bshd", "thd"),
+    "starts": ("none", "contiguous"),
+}
+SUBSETS: tuple[Factors, ...] = (
+    {**CONTIGUOUS, **PLAIN, **PAIRED},  # most public kernels
+    {**CONTIGUOUS, **PACKED, **PAIRED},
+    {**CONTIGUOUS, **PAIRED, **NOT_PARALLEL},
+    {"dtype": ("bfloat16", "float16")},
+    {"tensor_format": ("sbhd",)},
+    CONTIGUOUS,
+    {**PLAIN, **PAIRED, "interleaved": (False, True)},
+    {**PAIRED, **NOT_PARALLEL},
+    PAIRED,
+    PLAIN,
+    {"tensor_format": ("bshd",)},
+)
+"""The values that common kinds of solutions support."""
+TABLE = spec.Table(FACTORS, case_of, SUBSETS, possible)
+
+# --- cases ----------------------------------------------------------------------------------------
+
+
 def cases(tier: Tier) -> Iterator[RopeCase]:
     """Yield the cases of a tier."""
     yield from {"smoke": _smoke, "matrix": _matrix, "board": _board, "plot": _plot}[tier]()
@@ -129,13 +255,6 @@ def _paired(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any
 
 def _smoke() -> Iterator[RopeCase]:
     """Yield the smoke cases; most have paired angles, since most solutions support no others."""
-    yield from _smoke_sizes()
-    yield from _smoke_single()
-    yield from _smoke_values()
-    yield from map(case_of, table())
-
-
-def _smoke_sizes() -> Iterator[RopeCase]:
     yield _case(7, 2, 3, 16, angles="model")
     yield _paired(20, 1, 2, 64, 32, dtype="bfloat16")
     yield _paired(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
@@ -161,10 +280,7 @@ def _smoke_sizes() -> Iterator[RopeCase]:
     # for which `check` names a cause
     yield _case(8, 1, 4, 64, 32)
     yield _case(2, 1, 2, 16, 8)
-
-
-def _smoke_single() -> Iterator[RopeCase]:
-    """Yield cases with a single layout or option, for solutions that support no other."""
+    # a single layout or option, for solutions that support no other
     for layout in ("strided", "offset", "transposed", "sparse", "expanded"):
         yield _paired(5, 2, 3, 12, 8, layout=layout)
     yield _paired(5, 2, 3, 12, 8, freqs_layout="strided")
@@ -181,9 +297,7 @@ def _smoke_single() -> Iterator[RopeCase]:
     yield _paired(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
     yield _case(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
     yield _paired(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
-
-
-def _smoke_values() -> Iterator[RopeCase]:
+    # values
     yield _paired(17, 1, 2, 22, 10, scale=100.0)
     yield _paired(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
     yield _paired(9, 2, 2, 32, apart=True)
@@ -193,62 +307,10 @@ def _smoke_values() -> Iterator[RopeCase]:
     yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
     # bfloat16 has a larger range than float16
     yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
-
-
-# --- pairs of options -----------------------------------------------------------------------------
-
-
-@functools.cache
-def table() -> Sequence[Row]:
-    """Return rows in which every pair of options occurs, also within each subset."""
-    return pairwise(FACTORS, EXCLUDED, tuple(SUBSETS.values()))
-
-
-def case_of(row: Row) -> RopeCase:
-    """Return the case of a table's row, as small as its options allow."""
-    row = dict(row)
-    rotated, sequences, length = (row.pop(name) for name in ("rotated", "sequences", "length"))
-    starts, (cp_size, cp_rank) = row.pop("starts"), row.pop("cp")
-    tensor_format, _, ends_layout = row.pop("tensor_format").partition(", ")
-    return RopeCase(
-        tensor_format=tensor_format,
-        ends_layout=ends_layout or "contiguous",
-        starts=starts != "none",
-        starts_layout="contiguous" if starts == "none" else starts,
-        cp_size=cp_size,
-        cp_rank=cp_rank,
-        d2=row["d"] if rotated == "all" else row["d"] - 6,
-        **_sizes(tensor_format, sequences, length == "even", cp_size),
-        **row,
-    )
-
-
-def layouts(case: RopeCase) -> dict[str, Layout]:
-    """Return the layouts of all tensors except t."""
-    return {
-        "freqs": case.freqs_layout,
-        "start_positions": case.starts_layout,
-        "cu_seqlens": case.ends_layout,
-    }
-
-
-def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:
-    """Return `s` and `b`, or the lengths; of `many` lengths, six in seven are 0.
-
-    A batch has at most nine sequences, since no kernel searches for the sequence of a token there.
-    """
-    if tensor_format != "thd":
-        s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
-        return {"s": s + even, "b": b}
-    unit = 2 * cp_size if even else 1
-    many = tuple(int(index % 7 == 0) for index in range(MANY))
-    counts = {"one": (7,), "few": (3, 0, 1, 5), "many": many}[sequences]
-    return {"lengths": tuple(count * unit for count in counts)}
+    yield from cases_of(TABLE)
 
 
 LARGE = _paired(4104, 32, 128, 128, dtype="bfloat16")
-
-# --- the other tiers ------------------------------------------------------------------------------
 
 GRID = range(128, 1985, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -256,22 +318,16 @@ HEADS = (1, 2, 10)
 
 
 def _matrix() -> Iterator[RopeCase]:
-    """Yield the 12,600 cases of Compiler_Study's grid, alternating 1, 2 and 10 heads."""
-    for format_index, tensor_format in enumerate(("sbhd", "bshd")):
-        for batch_index, b in enumerate(BATCHES):
-            for length_index, s in enumerate(GRID):
-                for width_index, d in enumerate(GRID):
-                    index = format_index + batch_index + length_index + width_index
-                    yield _case(
-                        s, b, _heads(index, s * b * d), d, d // 2,
-                        tensor_format=tensor_format, scale=100.0,
-                    )  # fmt: skip
+    """Yield the 12,600 cases of Compiler_Study's grid.
 
-
-def _heads(index: int, elements: int) -> int:
-    """Return `HEADS[index % 3]`, or a smaller number that keeps t within 2^26 elements."""
-    allowed = [h for h in HEADS[: index % 3 + 1] if h * elements <= 2**26]
-    return max(allowed, default=1)
+    They alternate 1, 2 and 10 heads, or fewer, which keeps t within 2^26 elements.
+    """
+    options = (("sbhd", "bshd"), BATCHES, GRID, GRID)
+    for numbered in product(*map(enumerate, options)):
+        indices, (tensor_format, b, s, d) = zip(*numbered, strict=True)
+        heads = [h for h in HEADS[: sum(indices) % 3 + 1] if h * s * b * d <= 2**26]
+        h = max(heads, default=1)
+        yield _case(s, b, h, d, d // 2, tensor_format=tensor_format, scale=100.0)
 
 
 def _board() -> Iterator[RopeCase]:
@@ -339,11 +395,8 @@ def _short_lengths() -> tuple[int, ...]:
 
     On a grid of longest by number, 4.2 million programs have no token.
     """
-    return (
-        *(1 + 5 * i % 13 for i in range(1000)),
-        2055,
-        *(1 + 5 * i % 13 for i in range(1000, 2047)),
-    )
+    short = [1 + 5 * i % 13 for i in range(2047)]
+    return (*short[:1000], 2055, *short[1000:])
 
 
 LONGEST_SHORT, LONGEST, MANY_HEADS, MANY_LENGTHS = 128, 32_768, 32, 1024
@@ -365,3 +418,50 @@ def twin(case: RopeCase) -> RopeCase:
     if case.s > LONGEST_SHORT:
         length = 20 if case.s > LONGEST else 12
     return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)
+
+
+# --- names of dimensions --------------------------------------------------------------------------
+
+DIMENSIONS = {
+    "sbhd": ("position", "batch", "head"),
+    "bshd": ("batch", "position", "head"),
+    "thd": ("token", "head"),
+}
+
+
+def axes(case: RopeCase, arguments: Mapping[str, Any]) -> spec.Axes:
+    """Name the dimensions of the output and of t's gradient, and parts of each dimension."""
+    s, d, d2 = case.s, case.d, case.d2
+    halves = {
+        "the first half of the rotated features": range(d2 // 2),
+        "the second half of the rotated features": range(d2 // 2, d2),
+    }
+    if case.interleaved:
+        first, second = range(0, d2, 2), range(1, d2, 2)
+        halves = {"the first of each pair": first, "the second of each pair": second}
+    rotated = {"the rotated features": range(d2), "the unrotated features": range(d2, d)}
+    chunks = {"this rank's first chunk": range(s // 2), "its second chunk": range(s // 2, s)}
+    parts: dict[str, Mapping[str, Collection[int]]] = {
+        "position": chunks if case.cp_size > 1 else {},
+        "token": _sequences(case),
+        "feature": {**halves, **rotated},
+    }
+    names = (*DIMENSIONS[case.tensor_format], "feature")
+    dimensions = tuple(spec.Axis(name, parts.get(name, {})) for name in names)
+    return {"output": dimensions, "t": dimensions}
+
+
+def _sequences(case: RopeCase) -> dict[str, Collection[int]]:
+    starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]
+    sequences = {
+        f"sequence {index}": range(start, end)
+        for index, (start, end) in enumerate(pairwise(starts))
+        if start < end
+    }
+    firsts = {sequence[0] for sequence in sequences.values()}
+    groups = {
+        "the first token of each sequence": firsts,
+        "all but the first token of each sequence": set(range(starts[-1])) - firsts,
+        "all but the first sequence": range(starts[1], starts[-1]) if starts[1:] else (),
+    }
+    return {**sequences, **groups}

@@ -5,28 +5,26 @@ from __future__ import annotations
 import inspect
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from common.interfaces import shown
-from common.ops._draw import draw
+from common.ops._draw import draw, facts_of
 from common.paths import OPS
 from common.spec import DIRECTIONS, ITEMSIZE, Case, Op, Tier, Work
 
-FUNCTIONS = (
-    "reference", "cases", "twin", "draw", "output", "work", "workspace", "axes", "facts"
-)  # fmt: skip
+T = TypeVar("T")
+FUNCTIONS = ("reference", "cases", "twin", "draw", "output", "work", "workspace", "axes")
 """The fields of an op that are functions."""
-NAMES = ("differentiable", "tracks", "movable")
+NAMES = ("differentiable", "tracks", "permutable")
 """The fields of an op that are tuples of names."""
 
 
 class _Fault(Exception):
-    """A field of an op is invalid."""
+    """A field of an op raises an error; the text starts with the field's name."""
 
 
 def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
@@ -38,13 +36,19 @@ def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
         name: The name of the op's file, without `.py`.
         load: A function that imports the file.
     """
+    path = OPS / f"{name}.py"
     try:
-        op = _imported(name, load)
-        _check_fields(op, name)
-        _check_board(op)
-    except _Fault as fault:
-        return f"{shown(OPS / f'{name}.py')}{fault}"
-    return op
+        op = load().OP
+    except Exception as error:
+        entries = traceback.extract_tb(error.__traceback__)
+        lines = [entry.lineno for entry in entries if entry.filename == str(path)]
+        line_number = f", line {lines[-1]}" if lines else ""
+        return f"{shown(path)}{line_number}: {_one_line(error)}"
+    if not isinstance(op, Op):
+        return f"{shown(path)}: OP is a {type(op).__name__}, not a common.spec.Op"
+    if op.name != name:
+        return f"{shown(path)}: OP.name is {op.name!r}, not the file's name"
+    return _first(op, _field_faults(op)) or _first(op, _board_faults(op)) or op
 
 
 def trial_fault(op: Op[Any]) -> str:
@@ -53,158 +57,131 @@ def trial_fault(op: Op[Any]) -> str:
     Draw the first reduced board case and the first smoke case, and run the reference on the smoke
     case, forward and backward.
     """
-    try:
-        for case in (op.twin(_first_case(op, "board")), _first_case(op, "smoke")):
-            with _faults_of("draw", case):
-                arguments, upstream = draw(op, case, 0, "cpu")
-        _check_reference(op, case, arguments, upstream)
-    except _Fault as fault:
-        return f"{shown(OPS / f'{op.name}.py')}{fault}"
-    return ""
+    return _first(op, _trial_faults(op))
 
 
 def listed(op: Op[Any], tier: Tier, device: str) -> list[Case] | str:
     """Return the cases of a tier as the device runs them, or the fault in the cases."""
-    try:
-        with _faults_of("cases"):
-            cases: list[Case] = list(op.tier(tier, device))
-        _check_names(cases, tier)
-    except _Fault as fault:
-        return f"{shown(OPS / f'{op.name}.py')}{fault}"
-    return cases
+    cases: list[Case] = []
+
+    def faults() -> Iterator[str]:
+        cases.extend(_run("cases", None, list, op.tier(tier, device)))
+        yield from _name_faults(cases, tier)
+
+    return _first(op, faults()) or cases
 
 
-@contextmanager
-def _faults_of(field: str, case: Case | None = None) -> Iterator[None]:
-    """Convert any error into a fault of the field."""
+def _first(op: Op[Any], faults: Iterator[str]) -> str:
+    """Return the line of the first fault, "" if there is none."""
     try:
-        yield
-    except _Fault:
-        raise
+        fault = next(faults, "")
+    except _Fault as error:
+        fault = str(error)
+    return f"{shown(OPS / f'{op.name}.py')}: OP.{fault}" if fault else ""
+
+
+def _run(field: str, case: Case | None, function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function; an error is a fault of the field."""
+    try:
+        return function(*arguments)
     except Exception as error:
         of_case = f" of {case.name}" if case else ""
-        raise _Fault(
-            f": OP.{field}{of_case}: {type(error).__name__}: {_one_line(error)}"
-        ) from error
+        raise _Fault(f"{field}{of_case}: {_one_line(error)}") from error
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _imported(name: str, load: Callable[[], ModuleType]) -> Op[Any]:
-    try:
-        module = load()
-    except Exception as error:
-        entries = traceback.extract_tb(error.__traceback__)
-        lines = [entry.lineno for entry in entries if entry.filename == str(OPS / f"{name}.py")]
-        line_number = f", line {lines[-1]}" if lines else ""
-        raise _Fault(f"{line_number}: {type(error).__name__}: {_one_line(error)}") from None
-    if not isinstance(module.OP, Op):
-        raise _Fault(f": OP is a {type(module.OP).__name__}, not a common.spec.Op")
-    return module.OP
-
-
-def _check_fields(op: Op[Any], name: str) -> None:
-    def check(field: str, valid: bool, cause: str) -> None:
-        if not valid:
-            raise _Fault(f": OP.{field} {cause}")
-
-    check("name", op.name == name, f"is {op.name!r}, not the file's name")
+def _field_faults(op: Op[Any]) -> Iterator[str]:
     for field in FUNCTIONS:
-        value = getattr(op, field)
-        check(field, callable(value), f"is {value!r}, not a function")
+        if not callable(value := getattr(op, field)):
+            yield f"{field} is {value!r}, not a function"
     for field in NAMES:
         value = getattr(op, field)
-        valid = isinstance(value, tuple) and all(isinstance(item, str) for item in value)
-        check(field, valid, f"is {value!r}, not a tuple of names: ('x',) has a comma")
-    signature = vars(op.interface).get("__call__") if isinstance(op.interface, type) else None
-    check("interface", signature is not None, "is not a typing.Protocol with a `__call__`")
+        if not (isinstance(value, tuple) and all(isinstance(item, str) for item in value)):
+            yield f"{field} is {value!r}, not a tuple of names: ('x',) has a comma"
+    if not (isinstance(op.interface, type) and "__call__" in vars(op.interface)):
+        yield "interface is not a typing.Protocol with a `__call__`"
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
     parameters = [*inspect.signature(op.reference).parameters]
-    check("reference", parameters == known, f"takes {parameters}, the interface {known}")
-    check("tracks", bool(op.tracks), "is empty: the first track is the main track")
-    check("differentiable", bool(op.differentiable), "is empty")
-    for field in ("differentiable", "movable"):
-        unknown = set(getattr(op, field)).difference(known)
-        check(field, not unknown, f"names {sorted(unknown)}; the arguments are {known}")
-    unknown = set(op.split.arguments).difference(known)
-    check("split", not unknown, f"names {sorted(unknown)}; the arguments are {known}")
-    missing = ITEMSIZE.keys() - op.slack.keys()
-    check("slack", not missing, f"lacks {sorted(missing)}")
+    if parameters != known:
+        yield f"reference takes {parameters}, the interface {known}"
+    for field in ("tracks", "differentiable"):
+        if not getattr(op, field):
+            yield f"{field} is empty"
+    named: dict[str, Iterable[str]] = {
+        "differentiable": op.differentiable,
+        "permutable": op.permutable,
+        "split": op.split.arguments,
+    }
+    for field, names in named.items():
+        if unknown := sorted({*names}.difference(known)):
+            yield f"{field} names {unknown}; the arguments are {known}"
+    if missing := sorted(ITEMSIZE.keys() - op.slack.keys()):
+        yield f"slack lacks {missing}"
 
 
-def _check_board(op: Op[Any]) -> None:
-    with _faults_of("cases"):
-        board = list(op.cases("board"))
+def _board_faults(op: Op[Any]) -> Iterator[str]:
+    board = _run("cases", None, lambda: list(op.cases("board")))
     if not board:
-        raise _Fault(": OP.cases: the board has no case")
-    _check_names(board, "board")
+        yield "cases: the board has no case"
+    yield from _name_faults(board, "board")
     twins: dict[str, str] = {}
     for case in board:
-        with _faults_of("twin", case):
-            twin = op.twin(case)
-            if not twin.twin:
-                raise _Fault(f": OP.twin of {case.name}: `twin` is not true")
-            other = twins.setdefault(twin.name, case.name)
+        twin = _run("twin", case, op.twin, case)
+        if not twin.twin:
+            yield f"twin of {case.name}: `twin` is not true"
+        other = twins.setdefault(twin.name, case.name)
         if other != case.name:
-            pair = f"{other} and {case.name}"
-            raise _Fault(f": OP.twin: {pair} have twins of the same name, {twin.name}")
-        with _faults_of("cases", case):
-            tracks = {case.track_of(direction) for direction in case.directions}
-        if unknown := tracks.difference(op.tracks):
-            raise _Fault(f": OP.tracks lacks {sorted(unknown)}, a track of {case.name}")
+            yield f"twin: {other} and {case.name} have twins of the same name, {twin.name}"
+        tracks = {_run("cases", case, case.track_of, direction) for direction in case.directions}
+        if unknown := sorted(tracks.difference(op.tracks)):
+            yield f"tracks lacks {unknown}, a track of {case.name}"
 
 
-def _check_names(cases: list[Case], tier: Tier) -> None:
-    with _faults_of("cases"):
-        ((name, count),) = Counter(case.name for case in cases).most_common(1) or [("", 0)]
-    if count > 1:
-        raise _Fault(f": OP.cases: {count} {tier} cases have the same name, {name}")
+def _name_faults(cases: list[Case], tier: Tier) -> Iterator[str]:
+    names = _run("cases", None, lambda: Counter(case.name for case in cases))
+    for name, count in names.most_common(1):
+        if count > 1:
+            yield f"cases: {count} {tier} cases have the same name, {name}"
 
 
-def _first_case(op: Op[Any], tier: Tier) -> Any:
-    with _faults_of("cases"):
-        case = next(iter(op.cases(tier)), None)
-    if case is None:
-        raise _Fault(f": OP.cases: tier {tier} has no case")
-    return case
-
-
-def _check_reference(
-    op: Op[Any], case: Case, arguments: Mapping[str, Any], upstream: torch.Tensor
-) -> None:
+def _trial_faults(op: Op[Any]) -> Iterator[str]:
+    smoke, board = (_run("cases", None, lambda tier: next(iter(op.cases(tier))), tier)
+                    for tier in ("smoke", "board"))  # fmt: skip
+    for case in (op.twin(board), smoke):
+        arguments, upstream = _run("draw", case, draw, op, case, 0, "cpu")
     leaves: dict[str, torch.Tensor] = {}
     for name in op.differentiable:
         value = arguments.get(name)
         if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
-            raise _Fault(f": OP.draw of {case.name}: {name} is {value!r}, not a floating tensor")
-        leaves[name] = value.detach().requires_grad_()
-    with _faults_of("reference", case):
+            yield f"draw of {case.name}: {name} is {value!r}, not a floating tensor"
+        else:
+            leaves[name] = value.detach().requires_grad_()
+
+    def call() -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
         output = op.reference(**{**arguments, **leaves})
-        gradients = torch.autograd.grad(output, [*leaves.values()], upstream, allow_unused=True)
-    with _faults_of("output", case):
-        shape, declared = tuple(output.shape), op.output(case)
-    if shape != declared:
-        raise _Fault(f": OP.output of {case.name}: is {declared}, the reference gives {shape}")
+        inputs = [*leaves.values()]
+        return output, torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+
+    output, gradients = _run("reference", case, call)
     if output.dtype != getattr(torch, case.dtype):
-        raise _Fault(f": OP.reference of {case.name}: gives {output.dtype}, not the case's dtype")
+        yield f"reference of {case.name}: gives {output.dtype}, not the case's dtype"
     for name, gradient in zip(leaves, gradients, strict=True):
         if gradient is None:
-            raise _Fault(f": OP.differentiable: the reference gives {name} no gradient")
-    with _faults_of("axes", case):
-        axes = op.axes(case, arguments)
-        dims = {"output": output.dim()} | {name: value.dim() for name, value in leaves.items()}
-    for name, count in dims.items():
-        if len(axes.get(name, ())) != count:
+            yield f"differentiable: the reference gives {name} no gradient"
+    declared = _run("output", case, op.output, case)
+    if tuple(output.shape) != declared:
+        yield f"output of {case.name}: is {declared}, the reference gives {tuple(output.shape)}"
+    axes = _run("axes", case, op.axes, case, arguments)
+    for name, tensor in {"output": output, **leaves}.items():
+        if len(axes.get(name, ())) != tensor.dim():
             named = f"has {len(axes[name])} names" if name in axes else "has no entry"
-            raise _Fault(f": OP.axes of {case.name}: {named} for {name!r}, of {count} dimensions")
-    with _faults_of("facts", case):
-        dict(op.facts(case))
+            yield f"axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
     for direction in DIRECTIONS:
-        with _faults_of("work", case):
-            work = op.work(case, direction)
+        work = _run("work", case, op.work, case, direction)
         if not isinstance(work, Work) or work.bytes < 0:
-            raise _Fault(f": OP.work of {case.name}: is {work!r}, not a common.spec.Work")
-    with _faults_of("workspace", case):
-        int(op.workspace(case))
+            yield f"work of {case.name}: is {work!r}, not a common.spec.Work"
+    _run("workspace", case, op.workspace, case)
+    _run("cases", case, facts_of, op, case)

@@ -11,17 +11,12 @@ https://arxiv.org/abs/2002.05202.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.nn.functional import linear, silu
 
-from common.ops import _masked
-from common.ops._masked import MaskedCase
-from common.ops._masked_words import facts, tokens_axis
-from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
+from common.ops._masked import masked
 
 
 class MaskedFFN(Protocol):
@@ -71,78 +66,20 @@ def reference(
     return torch.where(mask[:, None], visual, textual)
 
 
+UP, DOWN = ("intermediate", "width"), ("width", "intermediate")
 WEIGHTS = ("w1", "w2", "w3", "u1", "u2", "u3")
 
-
-def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
-    """Draw the arguments of one call."""
-    width, inner = case.widths
-    shapes = [(inner, width), (width, inner), (inner, width)]
-    return {
-        "x": _masked.draw_x(case, generator),
-        **_masked.draw_weights(case, WEIGHTS, shapes, generator),
-        "mask": _masked.draw_mask(case, generator),
-    }
-
-
-def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the minimum work: three products for each token, and the gradients of all factors.
-
-    The bytes assume that intermediate values stay on the chip and that backward gets the needed
-    intermediate values for free. Forward reads x, the mask and the weights that some token selects,
-    and writes the output. Backward reads the same tensors and the output's gradient, and writes the
-    gradients of x and of all weights.
-    """
-    tokens, (k, n) = case.tokens, case.widths
-    itemsize = getattr(torch, case.dtype).itemsize
-    moved = 2 * tokens * k + 3 * case.weight_sets * k * n
-    up, down = (tokens, k, n), (tokens, n, k)
-    if direction == "forward":
-        return Work(moved * itemsize + tokens, 6 * tokens * k * n, (up, up, down))
-    moved += tokens * k + 6 * k * n
-    weights = ((n, tokens, k), (n, tokens, k), (k, tokens, n))
-    return Work(moved * itemsize + tokens, 12 * tokens * k * n, (up, down, down, *weights))
-
-
-def workspace(case: MaskedCase) -> int:
-    """Return the bytes that eager allocates; it keeps four intermediate tensors for each set."""
-    tokens, (k, n) = case.tokens, case.widths
-    return (10 * tokens * n + 2 * tokens * k + 6 * k * n) * ITEMSIZE[case.dtype]
-
-
-def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
-    """Name the dimensions of the output and of each gradient."""
-    features, inner = Axis("feature"), Axis("intermediate feature")
-    rows = (tokens_axis(arguments), features)
-    shapes = ((inner, features), (features, inner), (inner, features))
-    return {"output": rows, "x": rows, **dict(zip(WEIGHTS, shapes * 2, strict=True))}
-
-
-OP = Op(
+OP = masked(
     name="masked_ffn",
     order=4,
     interface=MaskedFFN,
     reference=reference,
-    differentiable=("x", *WEIGHTS),
-    tracks=_masked.TRACKS,
-    cases=functools.partial(
-        _masked.cases,
-        model=(1024, 2048),
-        wide=(4096, 14336),
-        weights=len(WEIGHTS),
-        values=("zeros",),  # products of two subnormal or two huge values leave float16's range
-    ),
-    twin=_masked.twin,
-    draw=draw,
-    output=lambda case: case.shape,
-    work=work,
-    workspace=workspace,
-    split=_masked.TOKENS,
-    axes=axes,
-    facts=functools.partial(facts, widths=("width", "intermediate"), weights=WEIGHTS),
-    slack=_masked.MASKED_SLACK,
-    movable=("mask",),
-    table=_masked.table(len(WEIGHTS)),
-    large=_masked.large(256),
-    layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
+    widths={"width": "feature", "intermediate": "intermediate feature"},
+    weights=dict(zip(WEIGHTS, (UP, DOWN, UP) * 2, strict=True)),
+    output="width",
+    model=(1024, 2048),
+    # eager keeps four intermediate tensors for each set
+    activations=lambda width, intermediate: 10 * intermediate + 2 * width,
+    values=("zeros",),  # products of two subnormal or two huge values leave float16's range
+    large=256,
 )

@@ -10,17 +10,12 @@ Source: `MaskedLinear` of https://github.com/wenhaoli-xmu/ffn_kernel.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch.nn.functional import linear
 
-from common.ops import _masked
-from common.ops._masked import MaskedCase
-from common.ops._masked_words import facts, tokens_axis
-from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Work
+from common.ops._masked import masked
 
 
 class MaskedLinear(Protocol):
@@ -52,73 +47,17 @@ def reference(
 
 WEIGHTS = ("w_v", "w_t")
 
-
-def draw(case: MaskedCase, generator: torch.Generator) -> dict[str, Any]:
-    """Draw the arguments of one call."""
-    in_features, out_features = case.widths
-    return {
-        "x": _masked.draw_x(case, generator),
-        **_masked.draw_weights(case, WEIGHTS, [(out_features, in_features)], generator),
-        "mask": _masked.draw_mask(case, generator),
-    }
-
-
-def work(case: MaskedCase, direction: Direction) -> Work:
-    """Return the minimum work: one product for each token, and the gradients of both factors.
-
-    Forward reads x, the mask and the weights that some token selects, and writes the output.
-    Backward reads the same tensors and the output's gradient, and writes the gradients of x and of
-    both weights.
-    """
-    tokens, (k, n) = case.tokens, case.widths
-    itemsize = getattr(torch, case.dtype).itemsize
-    read = tokens * k + tokens * n + case.weight_sets * k * n
-    if direction == "forward":
-        return Work(read * itemsize + tokens, 2 * tokens * k * n, ((tokens, k, n),))
-    written = tokens * k + 2 * k * n
-    products = ((tokens, n, k), (n, tokens, k))
-    return Work((read + written) * itemsize + tokens, 4 * tokens * k * n, products)
-
-
-def workspace(case: MaskedCase) -> int:
-    """Return the bytes that eager allocates: the products with both weights, and all gradients."""
-    tokens, (k, n) = case.tokens, case.widths
-    return (4 * tokens * n + tokens * k + 2 * k * n) * ITEMSIZE[case.dtype]
-
-
-def axes(case: MaskedCase, arguments: Mapping[str, Any]) -> Axes:
-    """Name the dimensions of the output and of each gradient."""
-    tokens = tokens_axis(arguments)
-    inputs, outputs = Axis("input feature"), Axis("output feature")
-    weights = dict.fromkeys(WEIGHTS, (outputs, inputs))
-    return {"output": (tokens, outputs), "x": (tokens, inputs), **weights}
-
-
-OP = Op(
+OP = masked(
     name="masked_linear",
     order=3,
     interface=MaskedLinear,
     reference=reference,
-    differentiable=("x", *WEIGHTS),
-    tracks=_masked.TRACKS,
-    cases=functools.partial(
-        _masked.cases,
-        model=(1024, 1024),
-        wide=(4096, 14336),
-        weights=len(WEIGHTS),
-        values=("zeros", "subnormal", "huge"),
-    ),
-    twin=_masked.twin,
-    draw=draw,
-    output=lambda case: (case.tokens, case.widths[1]),
-    work=work,
-    workspace=workspace,
-    split=_masked.TOKENS,
-    axes=axes,
-    facts=functools.partial(facts, widths=("in", "out"), weights=WEIGHTS),
-    slack=_masked.MASKED_SLACK,
-    movable=("mask",),
-    table=_masked.table(len(WEIGHTS)),
-    large=_masked.large(2048),
-    layouts=functools.partial(_masked.layouts, weights=WEIGHTS),
+    widths={"in": "input feature", "out": "output feature"},
+    weights=dict.fromkeys(WEIGHTS, ("out", "in")),
+    output="out",
+    model=(1024, 1024),
+    # the products with both weights, and all gradients
+    activations=lambda in_features, out_features: 4 * out_features + in_features,
+    values=("zeros", "subnormal", "huge"),
+    large=2048,
 )

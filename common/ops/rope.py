@@ -18,11 +18,9 @@ from typing import Any, Protocol
 import torch
 
 from common.ops import rotate_half
-from common.ops._rope_cases import LARGE, RopeCase, case_of, cases, layouts, twin
-from common.ops._rope_options import EXCLUDED, FACTORS, SUBSETS
-from common.ops._rope_words import axes, facts
+from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, twin
 from common.ops._views import place, randn
-from common.spec import Direction, Op, Split, Table, Work
+from common.spec import ITEMSIZE, Direction, Op, Split, Work
 
 
 class Rope(Protocol):
@@ -73,22 +71,13 @@ def reference(
     cp_rank: int = 0,
 ) -> torch.Tensor:
     """Rotate in plain torch, with the roundings of TransformerEngine's unfused code."""
-    angles = angles_of(
-        t,
-        freqs,
-        tensor_format=tensor_format,
-        start_positions=start_positions,
-        cu_seqlens=cu_seqlens,
-        cp_size=cp_size,
-        cp_rank=cp_rank,
-    )
+    angles = angles_of(t, freqs, tensor_format, start_positions, cu_seqlens, cp_size, cp_rank)
     return rotate(t, angles, interleaved)
 
 
 def angles_of(
     t: torch.Tensor,
     freqs: torch.Tensor,
-    *,
     tensor_format: str = "sbhd",
     start_positions: torch.Tensor | None = None,
     cu_seqlens: torch.Tensor | None = None,
@@ -228,7 +217,7 @@ def work(case: RopeCase, direction: Direction) -> Work:
     elements = torch.Size(case.shape).numel()
     angles = case.positions * case.d2 // (1 + case.paired)
     return Work(
-        bytes=2 * elements * getattr(torch, case.dtype).itemsize + 4 * angles,
+        bytes=2 * elements * ITEMSIZE[case.dtype] + 4 * angles,
         flops=3 * elements * case.d2 // max(case.d, 1) + 2 * angles,
     )
 
@@ -243,14 +232,11 @@ OP = Op(
     cases=cases,
     twin=twin,
     draw=draw,
-    output=lambda case: case.shape,
     work=work,
     workspace=lambda case: 2 * work(case, "forward").bytes,  # measured: 1.8 times these bytes
     split=Split(-2, {"t": -2}),  # heads, in every format
     axes=axes,
-    facts=facts,
-    movable=("freqs",),
-    table=Table(FACTORS, case_of, EXCLUDED, tuple(SUBSETS.values())),
+    permutable=("freqs",),
+    table=TABLE,
     large=LARGE,
-    layouts=layouts,
 )

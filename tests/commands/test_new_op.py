@@ -42,22 +42,16 @@ OP = shaped(name="softmax", interface=Softmax, reference=reference, rows=("x",),
 ''',
     "gelu": '''"""`gelu`: x by the normal distribution's share below it, exact or by tanh."""
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 from torch.nn.functional import gelu
 
-from common.ops._shaped import ShapedCase, shaped
+from common.ops._shaped import shaped
 
 
 class Gelu(Protocol):
     def __call__(self, x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor: ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeluCase(ShapedCase):
-    approximate: str = "none"
 
 
 def reference(x: torch.Tensor, *, approximate: str = "none") -> torch.Tensor:
@@ -68,7 +62,6 @@ OP = shaped(
     name="gelu",
     interface=Gelu,
     reference=reference,
-    case=GeluCase,
     rows=("x",),
     options={"approximate": ("none", "tanh")},
     flops=(10, 20),

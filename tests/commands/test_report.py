@@ -18,7 +18,7 @@ from common.paths import ROOT
 from common.verdicts import ENDED, Picture, Verdict
 
 ROPE = ops.load("rope")
-CASES = [case for case in ROPE.cases("smoke") if not case.span]
+CASES = [case for case in ROPE.cases("smoke") if not case.far_bytes]
 PICTURE = Picture("position", "feature", (1, 1), ("··", "██"), ())
 
 

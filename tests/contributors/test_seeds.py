@@ -20,7 +20,7 @@ from common.grading.execution import Execution
 from common.grading.problem import OUTPUT, Problem
 from common.ops import rope
 from common.ops._draw import draw
-from common.ops._rope_cases import RopeCase
+from common.ops.rope import RopeCase
 
 ROPES = [solution for solution in solutions.discover() if solution.op == "rope"]
 every_solution = pytest.mark.parametrize("solution", ROPES, ids=lambda solution: solution.name)

@@ -60,7 +60,7 @@ def judge(
     judged = Judged()
     with Sweep(device, overlap=True, server=server) as sweep:
         for op in map(ops.load, sorted({solution.op for solution in several})):
-            smoke = [case for case in op.cases("smoke") if device == "cpu" or not case.span]
+            smoke = [case for case in op.cases("smoke") if device == "cpu" or not case.far_bytes]
             chosen = [case for case in corpus.sample(op, seed) if case in smoke]
             others = [case for case in smoke if case not in chosen]
 

@@ -48,7 +48,7 @@ def promised(solution):
 
 
 def is_large(op, case):
-    return op.work(case, "forward").bytes + case.span > LARGE
+    return op.work(case, "forward").bytes + case.far_bytes > LARGE
 
 
 @functools.cache

@@ -205,7 +205,7 @@ MASKED, ROPES = {"masked_linear", "masked_ffn"}, {"rope", "rotate_half"}
     ("file", "changed"),
     [
         ("rope.py", {"rope"}),
-        ("_rope_options.py", {"rope"}),
+        ("_rope_cases.py", {"rope"}),
         ("rotate_half.py", ROPES),  # the reference of rope calls its reference
         ("masked_linear.py", {"masked_linear"}),
         ("_masked.py", MASKED),

@@ -39,7 +39,7 @@ class Margins:
 
 def small(op):
     """Return the smoke cases that take no seconds."""
-    return [case for case in op.cases("smoke") if not case.twin and not case.span]
+    return [case for case in op.cases("smoke") if not case.twin and not case.far_bytes]
 
 
 def main():

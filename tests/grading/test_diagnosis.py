@@ -20,14 +20,14 @@ from common.grading.grade import grade_case
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget
-from common.ops._rope_cases import RopeCase
+from common.ops.rope import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
 from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
-CASES = [case for case in HALF.cases("smoke") if not case.span]
+CASES = [case for case in HALF.cases("smoke") if not case.far_bytes]
 SIGN = "the other half is negated: [x2, -x1]"
 IN_HALVES = "halves are paired where neighbours are asked for"
 HALVES, NEIGHBOURS = ([case for case in CASES if case.interleaved == each][:4]
@@ -373,7 +373,9 @@ def test_nothing_is_said_where_every_case_fails(contrasted):
 def test_check_says_it(tmp_path, fork_server, capsys):
     several = [written(tmp_path, FLUSHES)]
     with Sweep("cpu", server=fork_server, grade=KEEPING) as sweep:
-        cases = [case for case in HALF.cases("smoke") if not case.span and not case.interleaved]
+        cases = [
+            case for case in HALF.cases("smoke") if not case.far_bytes and not case.interleaved
+        ]
         smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
     name, said = several[0].name, "values normal in place of subnormal"
     assert f"{name} forward: {SUBNORMAL.name} passes with {said}\n" in capsys.readouterr().out

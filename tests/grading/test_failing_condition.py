@@ -11,6 +11,7 @@ import torch
 
 from common import ops
 from common.grading.failing_condition import failing_condition
+from common.ops._draw import facts_of
 from common.ops._shaped import shaped
 from common.ops._views import layout_name
 
@@ -28,7 +29,7 @@ LAYERED = shaped(
 
 
 def facts(op):
-    return [dict(op.facts(case)) for case in op.cases("smoke")]
+    return [facts_of(op, case) for case in op.cases("smoke")]
 
 
 def split(op, fails):
@@ -198,5 +199,5 @@ def test_labels_at_random_would_be_separated_without_the_rule_of_chance(monkeypa
 @pytest.mark.parametrize("name", ops.names())
 def test_the_properties_have_the_same_names_in_every_case(name):
     op = ops.load(name)
-    names = {tuple(op.facts(case)) for tier in ("smoke", "board") for case in op.cases(tier)}
+    names = {tuple(facts_of(op, case)) for tier in ("smoke", "board") for case in op.cases(tier)}
     assert len(names) == 1

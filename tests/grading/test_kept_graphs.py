@@ -141,7 +141,7 @@ def test_an_input_that_no_gradient_depends_on_has_zeros():
 @pytest.mark.parametrize("seed", range(5))
 def test_a_run_keeps_a_few_graphs(tier, seed):
     cases = list(MASKED.tier(tier, "cpu"))
-    draws = Draws(seed, tuple((case.name, case.kind) for case in cases))
+    draws = Draws(seed, tuple((case.name, case.group) for case in cases))
     every = [choose(make_problem(MASKED, case, draws, "cpu"), EAGER) for case in cases]
     kept = sum(choices.keeps_graph for choices in every)
     assert min(GRAPHS, len(cases) // 2) <= kept + 1 <= max(len(cases) // GRAPH_EVERY, GRAPHS) + 2

@@ -214,7 +214,7 @@ def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, to
 
 @pytest.mark.parametrize(("device", "released"), [("cuda", 1), ("cpu", 0)])
 def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
-    far = next(case for case in HALF.cases("smoke") if case.span)
+    far = next(case for case in HALF.cases("smoke") if case.far_bytes)
     worker = Mock(crashes=0, differentiable=())
     memory = DeviceMemory(lambda: sys.maxsize)
     one = Sweep(device, server=Mock(), memory=memory, grade=lambda *_: {})
@@ -227,7 +227,7 @@ def test_a_far_view_is_freed_before_the_next_worker_takes_one(device, released):
 def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
     gib, held, monkeypatch, capsys
 ):
-    far, *others = [case for case in HALF.cases("smoke") if case.span]
+    far, *others = [case for case in HALF.cases("smoke") if case.far_bytes]
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
     monkeypatch.setattr(tiers, "_supports", lambda *_: True)
     house = [Solution(Path("house/rotate_half.py"), "rotate_half")]

@@ -19,7 +19,7 @@ from common.verdicts import ISOLATED_TOO
 from tests.support import workers
 
 HALF = ops.load("rotate_half")
-PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.span)][:12]
+PLAIN = [case for case in HALF.cases("smoke") if not (case.interleaved or case.far_bytes)][:12]
 SOURCE = """
 import os
 import signal

@@ -8,8 +8,7 @@ from math import prod
 import pytest
 import torch
 
-from common.ops._rope_cases import RopeCase
-from common.ops.rope import OP, draw, reference
+from common.ops.rope import OP, RopeCase, draw, reference
 from common.spec import DIRECTIONS
 from tests.support.draws import drawn
 
@@ -31,69 +30,26 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
         for c in matrix
     )
 
-
-def test_twins_keep_the_widths():
-    for case in OP.cases("board"):
-        assert (OP.twin(case).d, OP.twin(case).d2) == (case.d, case.d2)
-
-
-def test_ropes_matrix_goes_round_three_counts_of_heads():
-    matrix = list(OP.cases("matrix"))
     assert {case.h for case in matrix} == {1, 2, 10}
     assert all(case.h == 1 or prod(case.shape) <= 2**26 for case in matrix)
     small = Counter(case.h for case in matrix if 10 * case.s * case.b * case.d <= 2**26)
     assert max(small.values()) - min(small.values()) < 0.02 * small.total()
-    middling = {c.h for c in matrix if 2 * c.s * c.b * c.d <= 2**26 < 10 * c.s * c.b * c.d}
-    assert middling == {1, 2}
 
 
-def test_ropes_board_holds_the_shapes_of_the_seeds_and_of_today():
-    seeds = [
-        ("sbhd", (16384, 1, 8, 256), 256, "float32", "gpu", False),
-        ("sbhd", (1152, 16, 10, 512), 256, "float32", "gpu", False),
-        ("sbhd", (64, 1, 16, 64), 32, "float32", "host", False),
-        ("sbhd", (128, 1, 16, 128), 64, "float32", "host", False),
-        ("sbhd", (32, 1, 8, 256), 128, "float32", "host", False),
-    ]
-    today = [
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (2048, 4, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 64, "bfloat16", "gpu", False),
-        ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
-        ("thd", (16384, 32, 128), 128, "bfloat16", "gpu", False),
-        ("sbhd", (8192, 2, 32, 128), 128, "bfloat16", "gpu", True),
-    ]
-    board = [case for case in OP.cases("board") if track(case) in ("core", "extended")]
-    assert seeds + today == [
-        (c.tensor_format, c.shape, c.d2, c.dtype, c.ranked_by, c.interleaved) for c in board
-    ]
-    assert [case.angles for case in board[:2]] == ["model", "random"]
-    assert not any(case.paired for case in board)
-    lengths = board[8].lengths
-    assert (len(lengths), sum(lengths)) == (64, 16384)
-    assert len(set(lengths)) > 20
-
-
-def test_the_standard_track_is_what_nearly_all_do_in_shapes_of_models():
-    cases = [case for case in OP.cases("board") if track(case) == "standard"]
-    assert OP.tracks[0] == "standard"
-    assert len(cases) == 12
-    for case in cases:
-        assert case.paired and case.d2 == case.d and case.dtype != "float32"
-        assert not (case.interleaved or case.starts or case.lengths) and case.cp_size == 1
-    assert {case.tensor_format for case in cases} == {"sbhd", "bshd"}
-    assert {case.d for case in cases} == {64, 128, 256}
-    assert {8, 16, 32, 64} <= {case.h for case in cases} and min(case.h for case in cases) < 8
-    assert {1, 1024, 131072} <= {case.s for case in cases}
-    assert {case.s * case.b for case in cases if case.s == 1} == {1, 64}, "decoding"
-
-
-def test_partial_rotation_and_neighbours_have_small_tracks():
-    count = Counter(map(track, OP.cases("board")))
-    assert count["partial"] == count["interleaved"] == 3
-    for case in OP.cases("board"):
-        assert (track(case) == "partial") <= (case.paired and case.d2 < case.d)
-        assert (track(case) == "interleaved") <= (case.paired and case.interleaved)
+def test_ropes_board_has_tracks_of_models_shapes():
+    board = list(OP.cases("board"))
+    assert Counter(map(track, board)) == {
+        "standard": 12, "partial": 3, "interleaved": 3, "core": 8, "extended": 3
+    }  # fmt: skip
+    standard = [case for case in board if track(case) == OP.tracks[0]]
+    assert all(case.paired and case.d2 == case.d and not case.interleaved for case in standard)
+    assert all(case.dtype != "float32" and case.cp_size == 1 for case in standard)
+    assert {case.tensor_format for case in standard} == {"sbhd", "bshd"}
+    assert {case.d for case in standard} == {64, 128, 256}
+    assert {1, 1024, 131072} <= {case.s for case in standard}
+    for lengths in (case.lengths for case in board if case.lengths):
+        assert sum(lengths) == 16384
+        assert len(set(lengths)) > 13
 
 
 def track(case):
@@ -130,7 +86,7 @@ def test_other_inputs_have_other_angles_in_whatever_way_they_are_made():
     for angles in ("random", "model", "paired", "far"):
         case = RopeCase(s=4, b=1, h=1, d=8, d2=8, angles=angles)
         first, other = (draw(each, torch.Generator().manual_seed(seed))["freqs"]
-                        for seed, each in enumerate((case, case.varied(dice))))  # fmt: skip
+                        for seed, each in enumerate((case, case.changed(dice))))  # fmt: skip
         assert not torch.equal(first, other)
 
 
@@ -227,23 +183,21 @@ def test_backward_takes_the_partners_sine():
     assert abs(sin1 - sin2) > 0.1
 
 
-def test_where_there_are_many_sequences_some_past_the_64th_have_tokens():
-    """A kernel that searches 64 of them in one block would pass otherwise."""
+def test_smoke_has_many_sequences_and_shapes_of_powers_of_two():
+    """A kernel that searches 64 sequences in one block, and lkm2835's first, which takes no other.
+
+    Every solution runs each smoke case in the interpreter.
+    """
     several = [case for case in SMOKE if len(case.lengths) > 64]
     assert len(several) > 3
     assert all(any(case.lengths[64:]) for case in several)
-
-
-def test_the_seeds_kind_has_two_cases():
-    """Powers of two, one batch and half of the width: lkm2835's first kernel takes no other."""
-    several = [
+    powers = [
         case for case in SMOKE
-        if case.track_of("forward") in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
+        if track(case) in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
         and all(size > 1 and size & (size - 1) == 0 for size in (case.s, case.h))
     ]  # fmt: skip
-    assert len(several) >= 2
-
-
-def test_there_are_not_too_many_smoke_cases():
-    """Every solution is asked each of them in the interpreter."""
+    assert len(powers) >= 2
+    assert {case.cp_size for case in SMOKE} == {1, 2, 3, 4, 5}
+    assert "subnormal" in {case.values for case in SMOKE}
+    assert {12, 24} <= {case.d for case in SMOKE if track(case) == "standard"}
     assert len(SMOKE) <= 160

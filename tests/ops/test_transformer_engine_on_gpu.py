@@ -14,8 +14,7 @@ import torch
 from common.draws import Draws
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.tolerance import check_values
-from common.ops import rope
-from common.ops._rope_cases import RopeCase
+from common.ops.rope import OP, RopeCase
 
 pytestmark = pytest.mark.slow
 FUNCTION = "transformer_engine.pytorch.attention.rope"
@@ -73,7 +72,7 @@ def grid():
 
 @pytest.mark.parametrize(("case", "fused"), grid())
 def test_the_reference_is_transformer_engines(apply_rotary_pos_emb, case, fused):
-    problem = make_problem(rope.OP, case, Draws(7), DEVICE)
+    problem = make_problem(OP, case, Draws(7), DEVICE)
     arguments = dict(problem.arguments)
     t = arguments["t"] = arguments["t"].detach().requires_grad_()
     output = apply_rotary_pos_emb(fused=fused, **arguments)

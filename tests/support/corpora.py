@@ -73,7 +73,12 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 
     def order(case: Case) -> tuple[bool, ...]:
         view = {"layout", "weights"} & case.params.keys()
-        return bool(case.span), not view, not case.apart, case.dtype != "float16"
+        return (
+            bool(case.far_bytes),
+            not view,
+            not getattr(case, "apart", False),
+            case.dtype != "float16",
+        )
 
     return sorted(op.cases("smoke"), key=order)
 
