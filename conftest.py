@@ -35,7 +35,7 @@ from common.grading.tiers import tier_cases
 
 pytest_plugins = [
     f"tests.support.{name}"
-    for name in ("workers", "browsing", "compilers", "devices", "seeds", "study", "tuning")
+    for name in ("workers", "browsing", "compilers", "devices", "seeds", "study")
 ]
 
 

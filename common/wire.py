@@ -225,7 +225,6 @@ class BeginTiming(Request, tag="begin_timing"):
     results: list[TensorSlot]
     backward: bool
     limits: Reply | None = None
-    choices: list[Any] | None = None
     keep_other: bool = False
 
 
@@ -291,20 +290,9 @@ class Trace(Request, tag="trace"):
     backward: bool
 
 
-class Tunable(Request, tag="tunable"):
-    """See `tunables.tunable`."""
+class Tune(Request, tag="tune"):
+    """See `tunables.tune`."""
 
-
-class Force(Request, tag="force"):
-    """See `tunables.force`."""
-
-    choices: list[Any]
-
-
-class Lookups(Request, tag="lookups"):
-    """See `tunables.lookups`."""
-
-    call: Arguments
     choices: list[Any]
 
 
@@ -341,9 +329,7 @@ AnyRequest = (
     | ThroughputRun
     | Probe
     | Trace
-    | Tunable
-    | Force
-    | Lookups
+    | Tune
     | Launches
     | Count
     | LastPrograms

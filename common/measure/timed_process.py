@@ -134,7 +134,6 @@ class TimedProcess:
         staged: StagedCalls,
         direction: Direction,
         limits: Reply | None = None,
-        choices: list[Any] | None = None,
         low_memory: bool = False,
         keep_other: bool = False,
     ) -> None:
@@ -145,7 +144,6 @@ class TimedProcess:
             staged: The calls that it makes in turns.
             direction: `forward`, or `backward` for forward with backward.
             limits: See `sandbox.timed.begin_timing`.
-            choices: See `sandbox.tunables.force`.
             low_memory: The GPU's memory is scarce: between its rounds the process holds only the
                 inputs.
             keep_other: The process also stays ready for the other direction.
@@ -167,7 +165,6 @@ class TimedProcess:
                 calls=staged.calls,
                 results=list(staged.results.values()),
                 limits=limits,
-                choices=choices,
                 keep_other=keep_other,
                 backward=self._backward,
             )

@@ -58,9 +58,7 @@ REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
         wire.ThroughputRun: timed.throughput_run,
         wire.Probe: timed.probe,
         wire.Trace: timed.trace_calls,
-        wire.Tunable: tunables.tunable,
-        wire.Force: tunables.force,
-        wire.Lookups: tunables.lookups,
+        wire.Tune: tunables.tune,
         wire.Launches: launches.launches,
     }
 )

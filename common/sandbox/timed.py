@@ -15,7 +15,6 @@ from common.sandbox import backend, timed_callables
 from common.sandbox.clock import Clock, Limits, Probes
 from common.sandbox.rotation import Changing, Rotation, TimedCall, peak_memory
 from common.sandbox.session import Session
-from common.sandbox.tunables import force
 from common.spec import ByClock
 from common.wire import Arguments, Reply, TensorSlot
 
@@ -29,7 +28,6 @@ def begin_timing(
     results: list[TensorSlot],
     backward: bool,
     limits: Reply | None = None,
-    choices: list[Any] | None = None,
     keep_other: bool = False,
 ) -> Reply:
     """Warm up the calls and keep the clock for the requests that follow.
@@ -40,7 +38,6 @@ def begin_timing(
         results: The slots for the kept results of a call, the output's first; empty to keep none.
         backward: Time forward with backward instead of only forward.
         limits: `copy_bytes`, `products` and `dtype` of the limits to time besides the calls.
-        choices: Configurations to force on the solution's kernels; see `tunables.force`.
         keep_other: Keep the clock of the other direction.
 
     Returns:
@@ -54,8 +51,6 @@ def begin_timing(
         Refused: TAMPERED, if results that are alive at once lie in the same memory.
     """
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
-    if choices is not None:
-        force(session, choices)
     if not keep_other:  # otherwise both clocks' copies of the inputs would take memory
         session.clocks = {}
     kept = [] if session.prepare else results

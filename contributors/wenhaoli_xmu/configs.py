@@ -1,26 +1,6 @@
 """Configurations of kernels: the fastest that `nox -s tune` measured, or a default."""
 
-# A kernel works with any tile size and any number of warps and stages; the fastest choice depends
-# on the GPU, the dtype and the shapes. Declare the configurations, and look one up for each launch:
-#
-#     from configs import Tuned
-#
-#     product = Tuned(
-#         "product",                                  # unique in the folder
-#         default={"BLOCK_M": 64, "BLOCK_N": 64, "num_warps": 4, "num_stages": 3},
-#         space=[
-#             {"BLOCK_M": m, "BLOCK_N": n, "num_warps": 8, "num_stages": s}
-#             for m in (64, 128) for n in (64, 128) for s in (3, 4)
-#         ],
-#     )
-#     TUNED = (product,)                              # in <op>.py, where `tune` finds it
-#
-#     config = product(tokens, widths=(k, n), like=x)
-#     _kernel[grid](x, ..., **config)
-#
-# `nox -s tune -- HANDLE` runs the board's cases, times each configuration of `space` for every
-# shape that a launch looks up, and writes the fastest to configs/<device>.json beside this file.
-# A device without a file takes that of the most similar device, such as an H200's on an H100.
+# docs/tuning.md says how to declare configurations, and how `nox -s tune` chooses among them.
 
 import contextlib
 import functools
@@ -43,19 +23,16 @@ class Tuned:
 
     def __init__(self, name, default, space):
         self.name, self.default, self.space = name, default, space
-        # All lookups so far: (tokens, widths, dtype, device) -> configuration. `tune` empties this
-        # dict, makes a call, and reads from it the shapes that the call needs.
+        # all lookups so far: (tokens, widths, dtype, device) -> configuration
         self.asked = {}
-        # Set by `tune` alone: (tokens, widths, dtype) -> the configuration to try in place of the
-        # file's; other shapes take the default.
+        # set by `tune` alone: (tokens, widths, dtype) -> the configuration to try
         self.forced = None
 
     def __call__(self, tokens, widths, like):
         """Return the keyword arguments of a launch for this shape.
 
         `widths` is a tuple of the sizes besides `tokens` that the speed depends on. dtype and
-        device are those of the tensor `like`. Host time decides small calls, so after the first
-        call of a shape the answer is a single lookup in a dict.
+        device are those of the tensor `like`.
         """
         call = (tokens, widths, like.dtype, like.device)
         config = self.asked.get(call)
@@ -72,8 +49,7 @@ class Tuned:
         saved = _measured(*gpu)
         if saved is None:
             return self.default
-        # The widths and the dtype must be equal. The entry with the nearest token count wins, by
-        # ratio: 64 is as far from 32 as from 128. Of two at one distance the smaller count wins.
+        # the nearest token count by ratio: 64 is as far from 32 as from 128
         name = str(dtype).removeprefix("torch.")
         measured = saved.get((self.name, widths, name))
         if not measured:
@@ -90,8 +66,7 @@ class Tuned:
 def _gpu(device):
     """Return the name, compute capability and number of SMs of the GPU that kernels are made for.
 
-    Without a GPU that is the target of Triton's active driver, if it has one: kernels are compiled
-    for it, and their work is counted, as they would run there. Return None if there is neither.
+    Without a GPU that is the target of Triton's active driver; None if it has none.
     """
     if device.type == "cuda":
         gpu = torch.cuda.get_device_properties(device)
@@ -109,10 +84,9 @@ def _gpu(device):
 
 @functools.cache  # one read a process
 def _measured(gpu, capability, sms):
-    """Return (kernel, widths, dtype) -> [(tokens, config), ...] as measured for this GPU.
+    """Return (kernel, widths, dtype) -> [(tokens, config), ...] of this or the most similar GPU.
 
-    The device's own file goes before that of the most similar device. Return None, with a notice
-    on stderr, if there is neither, or if the device's own file is not as `tune` writes it.
+    Return None if there is no file, or if the device's own file is not as `tune` writes it.
     """
     own = FOLDER / "configs" / f"{_slug(gpu)}.json"
     try:
@@ -129,8 +103,7 @@ def _measured(gpu, capability, sms):
 def _most_similar(capability, sms):
     """Return the path and the content of the file that fits the device best, or (None, None).
 
-    It is of a device of the same compute capability, the one with the nearest number of SMs: on an
-    H100 (9.0, 132 SMs) an H200's (9.0, 132 SMs) rather than an H100 PCIe's (9.0, 114 SMs).
+    It is of a device of the same compute capability, the one with the nearest number of SMs.
     """
     similar = {}
     for path in sorted((FOLDER / "configs").glob("*.json")):

@@ -188,7 +188,7 @@ def test_what_grades_and_times_is_the_harness(common, file):
 @pytest.mark.parametrize(
     "file",
     ["board/new.py", "board/plots/new.py", "commands/new.py", "commands/another.py",
-     "records/new.py", "tools/new.py", "tuning/new.py", "sandbox/standalone.py", "cli.py",
+     "records/new.py", "tools/new.py", "sandbox/standalone.py", "cli.py",
      "peers/eager/rope.py"],
 )  # fmt: skip
 def test_what_shows_and_tunes_is_not(common, file):

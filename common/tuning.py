@@ -1,0 +1,302 @@
+"""Search a folder's declared configurations for the fastest, for each shape of the board's calls.
+
+A solution declares configurations (`TUNED`, see docs/tuning.md). Each is timed in the solution's
+process by the whole call, so that one that does not compile, crashes or hangs fails alone. The
+fastest has to pass the grader; `contributors/<handle>/configs/<device>.json` gets it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+
+from common import files, wire
+from common.draws import Draws, entropy
+from common.errors import UserError, out_of_memory
+from common.grading.grade import grade_case
+from common.grading.memory import Footprint
+from common.grading.problem import make_problem
+from common.grading.sweep import Sweep
+from common.grading.tiers import tier_cases
+from common.grading.worker import Worker
+from common.measure import machine
+from common.measure.sampling import sample_in_rounds
+from common.measure.timed_process import Failed, StagedCalls, TimedProcess, stage_calls
+from common.measure.timing import PRECISION
+from common.solutions import Solution, discover
+from common.spec import DIRECTIONS, Case, Direction, Op
+from common.verdicts import BEFORE_LAUNCH, FINE
+from common.wire import Reply
+
+INPUTS = 2
+"""The number of inputs that the timed calls use in turns."""
+SECONDS = 0.1
+"""Seconds for the samples of one configuration, exceeded only to reach the minimum number."""
+Config = dict[str, Any]
+
+
+class Shape(NamedTuple):
+    """The sizes and dtype of a kernel's launch, for which a configuration is chosen."""
+
+    kernel: str
+    widths: tuple[int, ...]
+    dtype: str
+    tokens: int
+
+    def __str__(self) -> str:
+        """Return a description such as `up, 2048 tokens of 1024 x 2048 bfloat16`."""
+        widths = " x ".join(map(str, self.widths))
+        return f"{self.kernel}, {self.tokens} tokens of {widths} {self.dtype}"
+
+
+class Trial(NamedTuple):
+    """A configuration with the GPU time of the whole call, or with a failed verdict."""
+
+    config: Config
+    microseconds: float | None
+    verdict: str
+    reason: str
+
+
+class Event(NamedTuple):
+    """What a search does or has found; `lines` are the result of a shape."""
+
+    case: int
+    """The number of the case, from 0."""
+    cases: int
+    doing: str = ""
+    warning: str = ""
+    lines: tuple[str, ...] = ()
+
+
+def fastest(trials: Sequence[Trial]) -> Trial | None:
+    """Return the first trial within 1 % of the fastest, or None if no trial has a time.
+
+    The clock cannot distinguish times within 1 %, and the choice should be the same in every run:
+    of 100.0, 99.5 and 98.0 us it is the third, of 100.0, 99.5 and 99.2 us the first.
+    """
+    timed = [(trial.microseconds, trial) for trial in trials if trial.microseconds is not None]
+    least = min((microseconds for microseconds, _ in timed), default=0.0)
+    return next((trial for microseconds, trial in timed if microseconds <= 1.01 * least), None)
+
+
+class Winners:
+    """The file of the fastest configurations on one device, which a solution reads."""
+
+    def __init__(self, folder: Path, device: str) -> None:
+        """Read the entries of the current sources and versions."""
+        siblings = [other for other in discover(folder.parent) if other.path.parent == folder]
+        self._sources = {solution.name: solution.source_digest for solution in siblings}
+        self._path = folder / "configs" / f"{machine.results_folder(device)}.json"
+        self._head = {"schema": 1, **machine.device_fields(device), "versions": machine.versions()}
+        self.entries: dict[Shape, dict[str, Any]] = {}
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
+            saved = json.loads(self._path.read_text())
+            for kernel in saved["kernels"] if saved["versions"] == self._head["versions"] else ():
+                for entry in saved["kernels"][kernel]:
+                    if self._sources[entry["solution"]] == entry["sources"]:
+                        widths, dtype, tokens = entry["widths"], entry["dtype"], entry["tokens"]
+                        self.entries[Shape(kernel, tuple(widths), dtype, tokens)] = entry
+
+    def add(self, shape: Shape, solution: str, trial: Trial) -> None:
+        """Add an entry, and replace the file atomically: sorted, with a line for each entry."""
+        self.entries[shape] = {
+            "tokens": shape.tokens, "widths": shape.widths, "dtype": shape.dtype,
+            "config": trial.config, "microseconds": trial.microseconds,
+            "solution": solution, "sources": self._sources[solution],
+        }  # fmt: skip
+        lines: dict[str, list[str]] = {}
+        for shape in sorted(self.entries):
+            lines.setdefault(shape.kernel, []).append(f"      {json.dumps(self.entries[shape])}")
+        kernels = ",\n".join(
+            f"    {json.dumps(kernel)}: [\n" + ",\n".join(lines[kernel]) + "\n    ]"
+            for kernel in lines
+        )
+        head = [f"  {json.dumps(name)}: {json.dumps(self._head[name])}," for name in self._head]
+        text = "\n".join(["{", *head, '  "kernels": {', kernels, "  }", "}\n"])
+        self._path.parent.mkdir(exist_ok=True)
+        files.replace(self._path, text.encode())
+
+
+# --- the search -----------------------------------------------------------------------------------
+
+
+def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
+    """Search the shapes of one folder's solutions that have no entry yet.
+
+    The file is written after each shape, so that an interruption costs one shape.
+
+    Raises:
+        UserError: A solution cannot be imported, or its TUNED is not as docs/tuning.md says.
+    """
+    kernels: dict[str, list[Config]] = {}
+    declared = []
+    for solution in chosen:
+        own = _kernels(sweep.worker(solution))
+        declared += [solution] * bool(own)
+        if not own:
+            line = f"{solution.name} declares no TUNED: there is nothing to search"
+            yield Event(0, 0, warning=line)
+        for name, configs in own.items():
+            if kernels.setdefault(name, configs) != configs:
+                raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
+    boards = list(tier_cases(declared, "board", sweep.device))
+    todo = [(s, op, c) for s in declared for op, cases in boards if s.op == op.name for c in cases]
+    search = _Search(sweep, kernels, Winners(chosen[0].path.parent, sweep.device))
+    for number, (solution, op, case) in enumerate(todo):
+        try:
+            for event in search.case(sweep.worker(solution), op, case):
+                yield event._replace(case=number, cases=len(todo))
+        except torch.OutOfMemoryError as error:
+            line = f"{solution.name} {case.name} does not fit: {out_of_memory(error)}"
+            yield Event(number, len(todo), warning=line)
+
+
+def _kernels(worker: Worker) -> dict[str, list[Config]]:
+    """Return the distinct configurations of each declared kernel, the default first."""
+    kernels: dict[str, list[Config]] = {}
+    reply, name = worker.ask(wire.Tune(choices=[])), worker.solution.name
+    if reply.get("verdict"):
+        raise UserError(f"{name}: {reply['verdict']}: {reply['reason']}")
+    try:
+        for kernel in reply["kernels"]:
+            configs: list[Config] = []
+            for config in [kernel["default"], *kernel["space"]]:
+                if config.keys() != kernel["default"].keys():
+                    raise ValueError(f"{config} has other parameter names than the default")
+                configs += [config] * (config not in configs)
+            if kernels.setdefault(kernel["name"], configs) != configs:
+                raise ValueError(f"two kernels are named {kernel['name']!r}")
+    except (TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{name}: TUNED is not as docs/tuning.md describes it: {error}") from None
+    return kernels
+
+
+def time_call(worker: Worker, staged: StagedCalls, direction: Direction) -> Reply:
+    """Return the GPU times of the calls, or a verdict."""
+    try:
+        gpu = {"gpu": TimedProcess(worker, staged, direction).sampler("solution", "gpu")}
+        return sample_in_rounds(gpu, SECONDS, PRECISION["gpu"])
+    except Failed as failed:
+        return failed.reply
+
+
+class _Search:
+    """The search of one folder's kernels, each shape once."""
+
+    def __init__(self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners) -> None:
+        self._device, self._budget = sweep.device, sweep.memory_budget.memory.budget
+        self._kernels, self._winners = kernels, winners
+        self._searched = set(winners.entries)
+
+    def case(self, worker: Worker, op: Op[Any], case: Case) -> Iterator[Event]:
+        """Search each shape that the case's call looks up and that is not searched yet."""
+        while True:
+            directions, failure = self._looked_up(worker, op, case)
+            new = [shape for shape in directions if shape not in self._searched]
+            for shape in new:
+                self._searched.add(shape)
+                # a call whose backward fails for another reason still has a winner in forward
+                graded = [directions[shape]] if failure else DIRECTIONS
+                yield from self._shape(worker, op, case, shape, directions[shape], graded)
+            # a call that failed with a default may look up more shapes with a better configuration
+            if not (failure and new):
+                break
+        if failure and failure["verdict"] != "UNSUPPORTED":
+            words = f"{worker.solution.name} {case.name}: {failure['verdict']}: {failure['reason']}"
+            yield Event(0, 0, warning=words)
+
+    def _looked_up(
+        self, worker: Worker, op: Op[Any], case: Case
+    ) -> tuple[dict[Shape, Direction], Reply]:
+        """Return the first direction that looks up each shape, and the call's failure if it fails.
+
+        Calling the solution with the current winners shows what it looks up.
+        """
+        directions: dict[Shape, Direction] = {}
+        staged = stage_calls(op, case, self._device, worker, 1)
+        for direction in DIRECTIONS:
+            self._force(worker)
+            try:
+                TimedProcess(worker, staged, direction)
+                failure: Reply = {}
+            except Failed as failed:
+                failure = failed.reply
+            for kernel, widths, dtype, tokens in self._force(worker).get("asked", []):
+                if kernel in self._kernels and tokens > 0:
+                    directions.setdefault(Shape(kernel, tuple(widths), dtype, tokens), direction)
+            _recover(worker, failure.get("verdict"))
+            if failure:
+                break
+        return directions, failure
+
+    def _shape(
+        self,
+        worker: Worker,
+        op: Op[Any],
+        case: Case,
+        shape: Shape,
+        direction: Direction,
+        graded: Sequence[Direction],
+    ) -> Iterator[Event]:
+        """Time the configurations, and enter the fastest that passes the grader."""
+        staged = stage_calls(op, case, self._device, worker, INPUTS)
+        configs, trials = self._kernels[shape.kernel], list[Trial]()
+        for config in configs:
+            yield Event(0, 0, f"{shape}: {len(trials)} of {len(configs)} configurations")
+            self._force(worker, shape, config)
+            reply = time_call(worker, staged, direction)
+            _recover(worker, reply.get("verdict"))
+            time = round(float(median(reply["gpu"])), 2) if "gpu" in reply else None
+            trials.append(Trial(config, time, reply.get("verdict", ""), reply.get("reason", "")))
+        name, candidates = worker.solution.name, list(trials)
+        while best := fastest(candidates):
+            self._force(worker, shape, best.config)
+            low_memory = Footprint.by(op, case).low_memory(self._budget)
+            problem = make_problem(op, case, Draws(entropy()), self._device, low_memory)
+            verdicts = grade_case(problem, worker)
+            _recover(worker, *(verdict.verdict for verdict in verdicts.values()))
+            failed = [verdicts[d] for d in graded if verdicts[d].verdict not in FINE]
+            if not failed:
+                self._winners.add(shape, name, best)
+                break
+            candidates.remove(best)
+            why = f"which is {failed[0].verdict}: {failed[0].reason}"
+            yield Event(0, 0, warning=f"{name} {shape}: dropped {best.config}, {why}")
+        head = f"{name} {shape} ({direction})"
+        yield Event(0, 0, lines=(head, *(f"    {line}" for line in _lines(trials, best))))
+
+    def _force(self, worker: Worker, *tried: Any) -> Reply:
+        """Force the winners, and a configuration for a shape; return the solution's lookups."""
+        best = {shape: entry["config"] for shape, entry in self._winners.entries.items()}
+        best |= [tried] if tried else []
+        return worker.ask(wire.Tune(choices=[[*shape, config] for shape, config in best.items()]))
+
+
+def _recover(worker: Worker, *verdicts: str | None) -> None:
+    """Restart the process if a kernel failed, because the CUDA context may be broken."""
+    if not {None, *FINE, *BEFORE_LAUNCH}.issuperset(verdicts):
+        worker.renew()
+
+
+def _lines(trials: Sequence[Trial], winner: Trial | None) -> Iterator[str]:
+    """Yield the default's time, the winner's time, and the failures."""
+    default, failed = trials[0], [trial for trial in trials if trial.microseconds is None]
+    text = f"default {default.verdict or f'{default.microseconds:.2f} us'}"
+    if not winner:
+        yield f"{text}; no configuration passed, so that none was taken"
+    elif winner is default:
+        yield f"{text}, and nothing is faster by more than a hundredth"
+    else:
+        yield f"{text}, best {winner.microseconds:.2f} us: {json.dumps(winner.config)}"
+    yield f"{len(trials) - len(failed)} measured, {len(failed)} skipped"
+    for verdict, count in Counter(trial.verdict for trial in failed).items():
+        reason = next(trial.reason for trial in failed if trial.verdict == verdict)
+        yield f"skipped {count}: {verdict}: {reason}"

@@ -1,1 +1,0 @@
-"""The search for the fastest configuration of each kernel on one device."""
