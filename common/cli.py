@@ -16,7 +16,7 @@ from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
 
 COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
-    "new", "prune",
+    "new",
 )  # fmt: skip
 """The modules of `common.commands`, in the order of `--help`. A module is imported only if its
 command is given. It defines `add_arguments(parser)` and `run(options)`, whose docstring is the
@@ -106,7 +106,6 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help = module.run.__doc__
         subparser = commands.add_parser(name, help=help, description=help)
         subparser.set_defaults(run=module.run, command=subparser)
-        if name != "prune":  # prune selects records by need, not by contributor or op
-            shared.selecting_arguments(subparser)
+        shared.selecting_arguments(subparser)
         module.add_arguments(subparser)
     return parser

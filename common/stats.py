@@ -31,6 +31,12 @@ def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def quartiles(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the first and the third quartile of the samples."""
+    first, third = np.percentile(samples, (25, 75))
+    return float(first), float(third)
+
+
 class Interval(Protocol):
     """The bounds of a value."""
 

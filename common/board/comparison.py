@@ -231,29 +231,3 @@ def _verdicts(changed: Sequence[Move]) -> list[str]:
 
 def _full(row: Record) -> str:
     return f"{row.solution} {row.case} {row.direction}"
-
-
-# --- the rows that prune keeps --------------------------------------------------------------------
-
-
-def needed(results: Results, known: Container[str]) -> set[tuple[str, ...]]:
-    """Return the ids of the rows that a board, a plot or a comparison shows.
-
-    A comparison leaves out solutions that are not in the tree, but such a solution can come back.
-    The result holds the rows of the comparison of known solutions and of all solutions.
-
-    Args:
-        results: The records of a device.
-        known: The solutions of this tree.
-    """
-    shown = {row.id for tier in ("board", "plot") for row in results.latest(tier)}
-    all_solutions = {row.solution for row in results.rows}
-    compared = {
-        (run.run, comparison.op)
-        for names in (known, all_solutions)
-        for comparison in compare(results, names)
-        for run in (comparison.earlier, comparison.later)
-    }
-    return shown | {
-        row.id for row in results.rows if row.tier == "board" and (row.run, row.op) in compared
-    }

@@ -18,7 +18,7 @@ from common.board.table import (
     stale_note,
     tracks_by_op,
 )
-from common.records.lines import HistoryLine, LeftOut, Record
+from common.records.lines import LeftOut, Record
 from common.records.runs import Results
 
 
@@ -94,9 +94,7 @@ def newest(results: Results) -> tuple[bool, int, str]:
     key.
     """
     full_runs = results.whole
-    lines: Iterable[Record | HistoryLine | LeftOut] = chain(
-        results.rows, results.past, results.left_out_lines
-    )
+    lines: Iterable[Record | LeftOut] = chain(results.rows, results.left_out_lines)
     measured = {
         (line.op, line.run) for line in lines if line.tier == "board" and line.run in full_runs
     }

@@ -62,7 +62,8 @@ def time_of(counted: Counted, gpu: Gpu) -> Summary:
 
 def gpu_time(counted: Counted, gpu: Gpu) -> Summary:
     """Return the modelled GPU microseconds, with the interval that the counted work leaves."""
-    return Summary(*(model.gpu_time(bound(counted, sign).steps, gpu) for sign in (0, -1, 1)))
+    time, low, high = (model.gpu_time(bound(counted, sign).steps, gpu) for sign in (0, -1, 1))
+    return Summary(time, low, high)
 
 
 def _exact(time: float) -> Summary:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from common import paths, solutions
-from common.commands import engines, missing
+from common.commands import engines
 from common.commands import options as shared
 from common.commands.progress import Progress
 from common.errors import UserError
@@ -24,30 +24,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the device, the engine, the tier and `--missing`."""
     shared.running_arguments(parser)
     engines.add_arguments(parser)
-    missing.argument(parser)
+    parser.add_argument(
+        "--missing",
+        action="store_true",
+        help="only solutions whose present sources this device has not measured",
+    )
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade, time and record every solution and peer on the cases of the board or the plots."""
-    if options.missing is None:
-        return _bench(shared.chosen(options), options)
-    if options.missing and options.only:
-        raise UserError("--only and pull requests both select folders: leave one out")
-    with missing.of_pulls(options.missing) as handles:
-        if options.missing:
-            options.only = ",".join(handles)
-        chosen = [] if options.only == "" else shared.chosen(options)
-        if not (unmeasured := missing.missing(chosen, options)):
+    chosen = shared.chosen(options)
+    if options.missing:
+        if not (unmeasured := missing(chosen, options)):
             print("study: nothing is missing: this device has measured all of it as it is")
             return 0
         if unmeasured != chosen:
             options.only = ",".join(solution.name for solution in unmeasured)
-        return _bench(unmeasured, options)
-
-
-def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
-    """Grade, time and record these solutions."""
+        chosen = unmeasured
     absent = solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
     from common.engines.benching import Planned, Recorded, Taken, bench
@@ -79,6 +73,32 @@ def _bench(chosen: Sequence[Solution], options: argparse.Namespace) -> int:
                 case Recorded():
                     _say_end(event)
     return 0
+
+
+def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
+    """Return the solutions that some device of this machine has not measured as they are now.
+
+    A solution is measured if a finished run has a row with the solution's digest.
+
+    Raises:
+        UserError: `--address` selects other machines, or the device does not exist.
+    """
+    if options.address:
+        raise UserError("--missing asks for the devices of this machine: leave --address out")
+    # kept, since `cuda:1` is called `cuda` once it is the only visible GPU
+    options.device = shared.found_device(options)
+    from common.measure import machine
+    from common.records import runs
+
+    unmeasured: set[Solution] = set()
+    for folder in machine.results_folders(options.device):
+        results = runs.read(paths.RESULTS / folder)
+        rows = (row for row in results.rows if row.run in results.finished)
+        measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
+        unmeasured |= {
+            solution for solution in chosen if (solution.name, solution.digest) not in measured
+        }
+    return [solution for solution in chosen if solution in unmeasured]
 
 
 def _say_end(ended: Recorded) -> None:

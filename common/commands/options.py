@@ -28,7 +28,7 @@ TIMED = {"forward": "forward", "backward": "with backward"}
 
 
 def selecting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--op` and `--only`, which every command but `prune` takes."""
+    """Add `--op` and `--only`, which every command takes."""
     parser.add_argument("--op", help="only this op")
     parser.add_argument(
         "--only",

@@ -13,7 +13,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from common import files
 from common.errors import UserError
 
 L = TypeVar("L")
@@ -93,66 +92,42 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)  # no buffer writes the rest after an interrupt
         lock(self._file.fileno(), path.name)
-        raw = path.read_bytes()
-        self.content = bytearray(raw[: raw.rfind(b"\n") + 1])
-        """The expected content of the file."""
-        os.truncate(path, len(self.content))
+        self._size = path.read_bytes().rfind(b"\n") + 1
+        os.truncate(path, self._size)
         self._left = self._stamp()
 
     def write(self, *lines: msgspec.Struct | dict[str, Any]) -> None:
         """Append lines with one write, so that a kill of this process hardly ever separates them.
 
         Raises:
-            UserError: Another process changed the file, whose content is restored; or the disk is
-                full.
+            UserError: Another process changed the file, or the disk is full.
         """
-        self.check()
+        if self._stamp() != self._left:
+            fix = "remove it, and give the same command again"
+            raise UserError(f"{self.path}: another process changed the file: {fix}")
         rest = text = encoded(lines)
         try:
             while rest:  # a write to an almost full disk is short, without an error
                 rest = rest[self._file.write(rest) :]
-            self.content += text
+            self._size += len(text)
         except OSError as error:
-            os.truncate(self.path, len(self.content))
+            os.truncate(self.path, self._size)
             fix = "make room there, and the same command goes on"
             raise UserError(f"{self.path}: {error.strerror}: {fix}") from None
         finally:
             self._left = self._stamp()
 
-    def check(self) -> None:
-        """Compare the file's state with its state after the last write.
-
-        Raises:
-            UserError: Another process changed the file, whose content is restored.
-        """
-        if self._restore():
-            name = self.path.name
-            raise UserError(
-                f"{name} was changed while it was written to: changed back; run it again"
-            )
-
     def close(self) -> None:
-        """Restore the file's content if it changed, and close the file."""
-        self._restore()
+        """Write the file to the disk, and close it."""
         os.fsync(self._file.fileno())
         self._file.close()
 
-    def _restore(self) -> bool:
-        """Restore the file's content if it changed, and return whether it changed."""
-        if self._stamp() == self._left:
-            return False
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(self.path, self.content)
-        self._left = self._stamp()
-        return True
-
     def _stamp(self) -> tuple[int, ...]:
         """Return the file's size, time and inode; an empty tuple if the file does not exist."""
-        try:
+        with contextlib.suppress(FileNotFoundError):
             status = os.stat(self.path)
-        except FileNotFoundError:
-            return ()
-        return status.st_size, status.st_mtime_ns, status.st_ino
+            return status.st_size, status.st_mtime_ns, status.st_ino
+        return ()
 
 
 def lock(descriptor: int, name: str) -> None:

@@ -1,4 +1,4 @@
-"""The types of lines in a run's file: start, rows, counts, left-out cases, history and end."""
+"""The types of lines in a run's file: start, rows, counts, left-out cases and end."""
 
 from __future__ import annotations
 
@@ -20,17 +20,24 @@ SLOW_PROBES = "slow probes"
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A median with its 95 % interval, in microseconds; `[10.2, 10.1, 10.4]` in the file."""
+    """A median with its 95 % interval and the samples' quartiles, in microseconds.
+
+    In the file it is `[10.2, 10.1, 10.4, [9.9, 10.7]]`.
+    """
 
     median: float
     low: float
     high: float
+    quartiles: tuple[float, float] | None = None
+    """The first and the third quartile; None in earlier records."""
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Summary:
-        """Return the summary of samples in microseconds, its bounds to the nanosecond."""
+        """Return the summary of samples in microseconds, all but the median to the nanosecond."""
         low, high = stats.interval(samples)
-        return cls(stats.median(samples), round(low, 3), round(high, 3))
+        first, third = stats.quartiles(samples)
+        quartiles = round(first, 3), round(third, 3)
+        return cls(stats.median(samples), round(low, 3), round(high, 3), quartiles)
 
 
 Influences = dict[str, list[str]]
@@ -311,33 +318,6 @@ class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
     """For example `needs 9.1 GiB, 7.8 GiB free`."""
 
 
-class HistoryLine(Line, frozen=True, kw_only=True, tag="past"):
-    """A superseded row that `prune` shortened, with the times that ranked the row."""
-
-    solution: str
-    op: str
-    case: str
-    direction: Direction
-    tier: Tier = "board"
-    verdict: str
-    error: float | None = None
-    ranked_by: ByClock
-    time: Summary | None = None
-    eager: float | None = None
-    """Eager's median."""
-
-    @classmethod
-    def of(cls, row: Record) -> HistoryLine:
-        """Return the row's line of history."""
-        times = row.host if row.ranked_by == "host" else row.gpu
-        return cls(
-            schema=SCHEMA, run=row.run, solution=row.solution, op=row.op, case=row.case,
-            direction=row.direction, tier=row.tier, verdict=row.verdict, error=row.error,
-            ranked_by=row.ranked_by, time=times.get("solution"),
-            eager=times["eager"].median if times else None,
-        )  # fmt: skip
-
-
 class MemoryUse(TypedDict, total=False):
     """Bytes of a GPU's memory in a run; empty without a GPU."""
 
@@ -357,5 +337,5 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     """The wall time of the run since it began or was last continued."""
 
 
-Anything = Run | Record | Counted | LeftOut | HistoryLine | End
+Anything = Run | Record | Counted | LeftOut | End
 FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

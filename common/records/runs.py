@@ -25,7 +25,6 @@ from common.records.lines import (
     Anything,
     Counted,
     End,
-    HistoryLine,
     LeftOut,
     MemoryUse,
     Record,
@@ -46,7 +45,6 @@ class Results:
     runs: list[Run] = field(default_factory=list)
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
-    past: list[HistoryLine] = field(default_factory=list)
     counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """The lines of every run; `left_out` returns the lines that still hold."""
@@ -108,9 +106,7 @@ class Results:
     def _current(self, tier: Tier) -> set[tuple[str, str]]:
         """Return the op and the name of each case that the op still has."""
         order, full_runs = self._order, self.whole
-        lines: Iterable[HistoryLine | LeftOut | Record] = chain(
-            self.past, self.left_out_lines, self.rows
-        )
+        lines: Iterable[LeftOut | Record] = chain(self.left_out_lines, self.rows)
         tested = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
         last: dict[str, int] = {}
         for op, run, _ in tested:
@@ -214,8 +210,6 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.names[line.run] = path.name
                 case Counted():
                     results.counted.append(line)
-                case HistoryLine():
-                    results.past.append(line)
                 case LeftOut():
                     results.left_out_lines.append(line)
                 case End():

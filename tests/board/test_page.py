@@ -18,7 +18,6 @@ from common.board.page.rendering import TEMPLATES
 from common.board.page.views import Site
 from common.board.ranking import rank
 from common.board.table import About, speed
-from common.records.lines import SCHEMA, HistoryLine, Summary
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -238,13 +237,9 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
     def both(run, us):
         return [row(us=us, run=run), row(us=us, run=run, case="c2")]
 
-    past = HistoryLine(schema=SCHEMA, run="r0", solution="alice/rope", op="rope", case="c1",
-                direction="forward", verdict="PASSED", ranked_by="gpu",
-                time=Summary(40.0, 40.0, 40.0), eager=20.0)  # fmt: skip
     results = of(
         tmp_path,
         [row(us=1.0, run="r2"), *both("r1", 20.0), *both("r3", 10.0)],
-        past=[past, msgspec.structs.replace(past, case="c2")],
         names={f"r{number}": f"2026112{number}T080000Z-r{number}.jsonl" for number in range(4)},
     )
     results.names["r9"] = "r9.jsonl"
@@ -252,10 +247,10 @@ def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
     (track,) = rank(results.latest())
     (points,) = views.histories(results, track).values()
     assert [(point.run, point.score.value) for point in points] == [
-        ("r0", pytest.approx(0.5)), ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
+        ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
     ]  # fmt: skip
-    assert [point.when.day for point in points] == [20, 21, 23]
-    assert [point.sources for point in points] == ["", "s1", "s1"]
+    assert [point.when.day for point in points] == [21, 23]
+    assert [point.sources for point in points] == ["s1", "s1"]
 
 
 # --- without times --------------------------------------------------------------------------------

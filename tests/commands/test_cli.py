@@ -14,7 +14,6 @@ from common.commands import options as shared
 from common.errors import ServerEnded, UserError
 from common.grading.fork_server import NO_ANSWER
 from common.paths import CONTRIBUTORS
-from common.records import writer
 from common.solutions import is_among
 from tests.support.study import RIGHT, one_line, run_without
 
@@ -63,16 +62,6 @@ from tests.support.study import RIGHT, one_line, run_without
 @pytest.mark.slow
 def test_bad_input_gets_one_line(study, arguments, says):
     assert says in one_line(study(*arguments.split()))
-
-
-@pytest.mark.parametrize("option", ["--op rope", "--only alice"])
-def test_prune_takes_no_selection_that_it_would_not_keep_to(monkeypatch, capsys, option):
-    """It once pruned every op and every folder, whatever was chosen."""
-    monkeypatch.setattr(writer, "pruning", lambda *_: pytest.fail("pruned"))
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["prune", "--yes", *option.split()])
-    assert ended.value.code == 2
-    assert f"unrecognized arguments: {option}" in capsys.readouterr().err
 
 
 def test_several_names_may_be_given():
@@ -218,7 +207,7 @@ def test_help_lists_the_commands_and_needs_no_package(study):
     ran = study("--help", hidden="torch triton numpy msgspec rich matplotlib")
     assert ran.code == 0, ran.err
     listed = [line.split()[0] for line in ran.out.splitlines() if line.startswith("    ")]
-    names = "list grade check bench leaderboard compile sanitize tune profile new prune".split()
+    names = "list grade check bench leaderboard compile sanitize tune profile new".split()
     assert [word for word in listed if word in names] == names == list(cli.COMMANDS)
     text = " ".join(ran.out.split())
     for name in cli.COMMANDS:

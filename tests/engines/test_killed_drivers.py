@@ -7,8 +7,9 @@ from collections import Counter
 
 import pytest
 
-from common.records import runs, writer
+from common.records import runs
 from tests.support import forked, killed
+from tests.support.records import samples_of
 from tests.support.waiting import LONGEST, wait_until
 
 pytestmark = pytest.mark.slow
@@ -46,11 +47,11 @@ def recorded(folder):
     results = runs.read(folder / "results" / "a-gpu")
     assert len(results.runs) == len(results.finished) == 1, "one run, and it has ended"
     rows = Counter((row.key, row.verdict, row.error, row.sources) for row in results.rows)
-    samples = Counter(
+    samples = {
         (sample.solution, sample.case, sample.direction)
         for path in runs.files(results.path)
-        for sample in writer.read_samples(path)
-    )
+        for sample in samples_of(path)
+    }
     return rows, samples
 
 

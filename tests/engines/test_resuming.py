@@ -1,11 +1,11 @@
 """What a killed `grade --json` goes on from, and devices of one kind with unlike room."""
 
 import json
-import lzma
 
 from common import paths
 from common.engines import benching
 from common.engines.grading import Begins, Found, grade_all, part_of
+from common.records import runs
 from common.records.lines import Selection
 from common.spec import DIRECTIONS
 from tests.support import killed
@@ -62,14 +62,10 @@ def test_a_run_that_lacks_its_end_alone_gets_it(tmp_path, monkeypatch):
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(killed, "COUNT", 2)
     killed.bench(tmp_path)
-    (packed,) = paths.RESULTS.glob("*/*.samples.jsonl.xz")
-    samples = packed.with_suffix("")
-    path = samples.with_suffix("").with_suffix(".jsonl")
+    (path,) = runs.files(paths.RESULTS / "a-gpu")
     whole = path.read_bytes().splitlines(keepends=True)
     assert json.loads(whole[-1])["kind"] == "end"
     path.write_bytes(b"".join(whole[:-1]))
-    samples.write_bytes(lzma.decompress(packed.read_bytes()))
-    packed.unlink()
     killed.bench(tmp_path)
     again = path.read_bytes().splitlines(keepends=True)
     assert again[:-1] == whole[:-1] and json.loads(again[-1])["kind"] == "end"

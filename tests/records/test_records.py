@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from common.errors import UserError
-from common.records import jsonl, runs, writer
+from common.records import runs
 from common.records.lines import SCHEMA, Selection, Summary
 from common.records.runs import Results
-from common.records.writer import RunWriter, Samples
+from common.records.writer import RunWriter
 from common.spec import DIRECTIONS
 from tests.support.records import NAME, ROW, RUN, row, written
 
@@ -207,46 +207,9 @@ def test_a_row_says_what_disturbed_it(state, says):
     assert row(device_state=state).disturbed == says
 
 
-# --- raw samples ----------------------------------------------------------------------------------
-
-GPU = {"solution": [2.05, 2.04, 2.07], "eager": [3.0]}
-
-
-def test_samples_come_back_in_their_order_and_a_board_does_not_open_them(tmp_path):
-    samples = Samples.of(ROW, GPU, {})
-    assert samples.gpu == {"solution": [205, 0, -1, 2], "eager": [300, 0]}
-    file = RunWriter(tmp_path / NAME)
-    file.write(RUN)
-    file.rows([ROW], [samples])
-    plain = tmp_path / "20261121T082930Z-r1.samples.jsonl"
-    assert writer.read_samples(tmp_path / NAME) == jsonl.read(plain, writer.FORMAT)
-    file.end("r1")
-    file.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == [NAME, plain.name + ".xz"]
-    (kept,) = writer.read_samples(tmp_path / NAME)
-    assert kept == samples
-    (tmp_path / (plain.name + ".xz")).write_bytes(b"none")
-    assert runs.read(tmp_path).rows == [ROW]
-    with pytest.raises(UserError, match="is damaged"):
-        writer.read_samples(tmp_path / NAME)
-
-
-def test_a_run_that_is_continued_keeps_its_samples(tmp_path):
-    path = tmp_path / NAME
-    for case in ("c1", "c2"):
-        file = RunWriter(path)
-        if case == "c1":
-            file.write(RUN)
-        file.rows([row(case=case)], [Samples.of(row(case=case), GPU, {})])
-        file.close()
-    RunWriter(path).close()
-    file = RunWriter(path)
-    file.end("r1")
-    file.close()
-    assert [sample.case for sample in writer.read_samples(path)] == ["c1", "c2"]
-
-
-def test_summaries_hold_the_median_and_its_interval():
+def test_summaries_hold_the_median_its_interval_and_the_quartiles():
     found = Summary.of([10.0 + i % 7 for i in range(50)])
-    assert found.low < found.median < found.high
-    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0)
+    assert found.quartiles[0] < found.low < found.median < found.high < found.quartiles[1]
+    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0, (3.0, 3.0))
+    read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Summary])
+    assert read == [Summary(1.0, 0.9, 1.1), Summary(1.0, 0.9, 1.1, (0.8, 1.2))]

@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.records import runs, writer
 from common.records.jsonl import Writer
 from common.records.writer import RunWriter
-from tests.support.records import NAME, ROW, RUN, SAMPLES, row
+from tests.support.records import NAME, ROW, RUN, SAMPLES, row, samples_of
 from tests.support.waiting import wait_until
 
 
@@ -33,19 +33,27 @@ def path(tmp_path):
     return tmp_path / "results" / "gpu" / NAME
 
 
-def test_what_a_kill_left_half_done_is_dropped_with_its_samples(file, path):
-    """One direction of a case, and samples whose row was not written."""
-    both = [row(case="whole", direction=each) for each in ("forward", "backward")]
-    samples = [replace(SAMPLES, case="whole", direction=each.direction) for each in both]
-    file.rows([*both, row(case="half")], [*samples, replace(SAMPLES, case="half")])
+def test_a_case_that_a_kill_cut_off_is_dropped(file, path):
+    file.rows([row(case="whole"), row(case="whole", direction="backward"), row(case="half")])
     file.close()
     before = path.read_bytes()
-    everything = {(ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
-    writer.drop_unfinished(path, everything)
+    cases = {case: (ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
+    writer.drop_unfinished(path, set(cases.values()))
     assert path.read_bytes() == before
-    writer.drop_unfinished(path, {(ROW.solution, ROW.op, "whole")})
+    writer.drop_unfinished(path, {cases["whole"]})
     assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
-    assert [sample.case for sample in writer.read_samples(path)] == ["whole", "whole"]
+
+
+def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
+    file.close()
+    again = RunWriter(path)
+    again.rows([row(case="c2")], [replace(SAMPLES, case="c2")])
+    again.end(RUN.run)
+    again.close()
+    assert samples_of(path) == [SAMPLES, replace(SAMPLES, case="c2")]
+    assert runs.files(path.parent) == [path]
+    writer.samples_file(path).write_bytes(b"none")
+    assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c2"]
 
 
 def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):
@@ -63,26 +71,21 @@ def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["append", "overwrite", "remove", "remove all", "replace"])
-@pytest.mark.parametrize("name", ["rows", "samples"])
 @pytest.mark.parametrize("ends", [False, True])
-def test_a_file_that_another_changes_meanwhile_is_put_back(file, path, how, name, ends):
+def test_a_run_whose_file_another_process_changed_ends_with_one_line(file, path, how, ends):
     """As an editor or git does, too."""
-    changed = path if name == "rows" else writer.samples_file(path)
-    before, last = changed.read_bytes(), changed.stat().st_mtime_ns
+    before, last = path.read_bytes(), path.stat().st_mtime_ns
     probe = path.parent.with_name("probe")
     assert wait_until(lambda: probe.touch() or probe.stat().st_mtime_ns > last)
     if how in ("remove", "replace"):
-        changed.unlink()
+        path.unlink()
     if how == "remove all":
         shutil.rmtree(path.parent)
     elif how != "remove":
-        changed.write_bytes(before[::-1] if how == "overwrite" else before + before)
-    with pytest.raises(UserError, match="changed while it was written to"):
-        file.end(RUN.run) if ends else file.rows([row(case="c2")], [SAMPLES])
+        path.write_bytes(before[::-1] if how == "overwrite" else before + before)
+    with pytest.raises(UserError, match=f"{NAME}: another process changed the file"):
+        file.end(RUN.run) if ends else file.rows([row(case="c2")])
     file.close()
-    assert changed.read_bytes() == before
-    assert [line.case for line in runs.lines(path)[1:]] == [ROW.case]
-    assert SAMPLES in writer.read_samples(path)
 
 
 def test_a_backup_by_hard_links_is_no_change(file, path, tmp_path):
@@ -119,14 +122,6 @@ def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
 
 
 # --- a disk that fails ----------------------------------------------------------------------------
-
-
-def test_a_broken_archive_of_an_unfinished_run_is_named(tmp_path):
-    path = tmp_path / "gpu" / "20261121T082930Z-r1.jsonl"
-    path.parent.mkdir()
-    writer.archive(path).write_bytes(b"no archive")
-    with pytest.raises(UserError, match=r"xz: is damaged; take it from git again, or remove it"):
-        RunWriter(path)
 
 
 class Full:

@@ -117,13 +117,15 @@ def test_a_gpu_is_given_to_a_pull_request_by_a_maintainer_alone():
 def test_the_commit_that_was_approved_is_the_one_that_runs():
     measure = jobs()["gpu", "measure"]
     assert measure["steps"][0]["with"]["ref"] == "main"
+    (pull,) = (step for step in measure["steps"] if step.get("id") == "pull")
+    assert pull["if"] == "inputs.pull" and 'take_pull.py "$PULL" "$COMMIT"' in pull["run"]
+    assert pull["env"] == {"PULL": "${{ inputs.pull }}", "COMMIT": "${{ inputs.commit }}"}
     (bench,) = (step for step in measure["steps"] if "-s bench" in step.get("run", ""))
-    line, given = bench["run"].removeprefix("python3 -m nox -s bench -- "), bench["env"]
-    assert given == {"PULL": "${{ inputs.pull }}", "COMMIT": "${{ inputs.commit }}"}
-    for pull, words in (("", []), ("7", [f"7@{COMMIT}"])):
-        inputs = os.environ | {"PULL": pull, "COMMIT": COMMIT}
+    assert bench["env"] == {"ONLY": "${{ steps.pull.outputs.only }}"}
+    line = bench["run"].removeprefix("python3 -m nox -s bench -- ")
+    for only, words in (("", []), ("alice,bob", ["--only", "alice,bob"])):
         echo = ["bash", "-c", f"printf '%s\\n' {line}"]
-        ran = subprocess.run(echo, capture_output=True, text=True, env=inputs)
+        ran = subprocess.run(echo, capture_output=True, text=True, env=os.environ | {"ONLY": only})
         assert ran.stdout.split() == ["--device", "cuda", "--missing", *words]
 
 

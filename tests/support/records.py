@@ -1,7 +1,9 @@
 """Made-up records of a run without a GPU: its rows, the samples of one, and its file."""
 
+import msgspec
 from msgspec.structs import replace
 
+from common.records import writer
 from common.records.lines import Selection
 from common.records.writer import RunWriter, Samples
 from tests.support import boards
@@ -10,6 +12,11 @@ RUN = replace(boards.RUN, device="cpu", device_name="a laptop", selection=Select
 ROW = boards.row(params=boards.PARAMS | {"lengths": [7, 1]}, error=0.7)
 NAME = "20261121T082930Z-r1.jsonl"
 SAMPLES = Samples.of(ROW, {"solution": [2.05, 2.04], "eager": [3.0]}, {})
+
+
+def samples_of(path):
+    """The raw samples of the run with this file."""
+    return msgspec.json.Decoder(Samples).decode_lines(writer.samples_file(path).read_bytes())
 
 
 def row(**fields):

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from common.board import columns, modelled
@@ -27,7 +26,7 @@ from common.board.ranking import (
     ranked_times,
 )
 from common.board.table import About, Table, op_order
-from common.records.lines import Counted, HistoryLine, Record, Summary
+from common.records.lines import Counted, Record, Summary
 from common.records.runs import Results, moment
 from common.solutions import Solution
 
@@ -40,7 +39,7 @@ class Point:
     when: datetime
     score: Estimate
     sources: str
-    """The digest of the measured source; empty where `prune` has shortened the row."""
+    """The digest of the measured source; empty in some earlier records."""
 
 
 ALL = ""
@@ -311,19 +310,17 @@ def rankings(
 
 def histories(results: Results, track: Track) -> Histories:
     """Return every solution's speeds in the runs that timed all the track's cells."""
-    measured: dict[tuple[str, str], dict[Cell, Record | HistoryLine]] = defaultdict(dict)
+    measured: dict[tuple[str, str], dict[Cell, Record]] = defaultdict(dict)
     cells = set(track.cells)
-    lines: Iterable[Record | HistoryLine] = chain(results.past, results.rows)
-    for line in lines:
-        if line.op == track.op and line.tier == "board" and (line.case, line.direction) in cells:
-            measured[line.solution, line.run][line.case, line.direction] = line
+    for row in results.rows:
+        if row.op == track.op and row.tier == "board" and (row.case, row.direction) in cells:
+            measured[row.solution, row.run][row.case, row.direction] = row
     points: dict[str, list[Point]] = defaultdict(list)
     for (solution, run), rows in measured.items():
         times = [pair for row in rows.values() if (pair := _times(row))]
         when = moment(results.names.get(run, ""))
         if len(times) == len(cells) and when:
-            first = next(iter(rows.values()))
-            sources = first.sources if isinstance(first, Record) else ""
+            sources = next(iter(rows.values())).sources
             points[solution].append(Point(run, when, combined(times), sources))
     return {
         name: sorted(of_solution, key=lambda point: point.when)
@@ -331,12 +328,8 @@ def histories(results: Results, track: Track) -> Histories:
     }
 
 
-def _times(row: Record | HistoryLine) -> TimePair | None:
-    if row.verdict != "PASSED":
+def _times(row: Record) -> TimePair | None:
+    times = ranked_times(row)
+    if row.verdict != "PASSED" or not times:
         return None
-    if isinstance(row, Record):
-        summaries = ranked_times(row)
-        return (summaries["solution"], summaries["eager"]) if summaries else None
-    if row.time is None or row.eager is None:
-        return None
-    return row.time, Summary(row.eager, row.eager, row.eager)
+    return times["solution"], times["eager"]

@@ -1,4 +1,4 @@
-"""It adds rows to the record and replaces the file. Harmless: only bench's own rows remain.
+"""It adds rows to the record and replaces the file. Harmless: Landlock forbids it, or the run ends.
 
 Expected: forward=PASSED backward=PASSED
 """
