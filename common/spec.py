@@ -263,7 +263,7 @@ Row = dict[str, Any]
 """A value for each factor, or for some of the factors."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Table(Generic[C]):
     """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
 

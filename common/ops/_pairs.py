@@ -10,8 +10,9 @@ constraints hold for the whole table.
 
 from __future__ import annotations
 
+import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
@@ -28,60 +29,54 @@ def cases_of(table: Table[C]) -> Iterator[C]:
     yield from map(table.case_of, rows_of(table))
 
 
-def rows_of(table: Table[Any]) -> list[Row]:
+@functools.cache
+def rows_of(table: Table[Any]) -> Sequence[Row]:
     """Return rows in which every possible pair of values occurs, also within each subset.
 
     For a pair that no row contains yet, draw several rows with that pair, adding the other factors
     in random order, and keep the row with the most new pairs. The generator is seeded, so that the
     table is reproducible.
     """
-    rng, rows = random.Random(0), []
-    all_missing = [_Missing(table, restricted(table.factors, subset))
-                   for subset in (*table.subsets, {})]  # fmt: skip
+    rng = random.Random(0)
+    rows: list[Row] = []
+    within = [restricted(table.factors, subset) for subset in (*table.subsets, {})]
+    # the pairs that no row contains yet, of all factors and of each subset, in both orders
+    missing = [
+        {each for pair in all_pairs(values) if table.possible(dict(pair))
+         for each in (pair, pair[::-1])}
+        for values in within
+    ]  # fmt: skip
+
+    def holding(row: Row) -> list[set[ValuePair]]:
+        """Return the missing pairs of each subset that has the row's values."""
+        return [pairs for values, pairs in zip(within, missing, strict=True)
+                if all(value in values[name] for name, value in row.items())]  # fmt: skip
 
     def completed(row: Row, values: Factors) -> Row:
         """Add each other factor with the value that gives the row most new pairs."""
         for name in rng.sample([*values], len(values)):
             if name not in row:
-                holders = [missing for missing in all_missing if missing.holds(row)]
-                candidates = [
-                    (sum(each.count(row, (name, value)) for each in holders), rng.random(), value)
+                held, given = holding(row), row.items()
+                gains = [
+                    (sum(((name, value), other) in pairs for pairs in held for other in given),
+                     rng.random(), value)
                     for value in values[name]
                     if table.possible({**row, name: value})
-                ]
-                row[name] = max(candidates)[-1]
+                ]  # fmt: skip
+                row[name] = max(gains)[-1]
         return {name: row[name] for name in values}
 
     def new_pairs(row: Row) -> int:
-        pairs = {*permutations(row.items(), 2)}
-        return sum(len(pairs & each.pairs) for each in all_missing if each.holds(row))
+        return sum(len(pairs.intersection(permutations(row.items(), 2))) for pairs in holding(row))
 
-    for missing in all_missing:
-        for pair in all_pairs(missing.values):
-            if pair in missing.pairs:
-                drawn = [completed(dict(pair), missing.values) for _ in range(CANDIDATES)]
+    for values, pairs in zip(within, missing, strict=True):
+        for pair in all_pairs(values):
+            if pair in pairs:
+                drawn = [completed(dict(pair), values) for _ in range(CANDIDATES)]
                 rows.append(max(drawn, key=new_pairs))
-                for each in all_missing:
-                    if each.holds(rows[-1]):
-                        each.pairs.difference_update(permutations(rows[-1].items(), 2))
+                for held in holding(rows[-1]):
+                    held.difference_update(permutations(rows[-1].items(), 2))
     return rows
-
-
-class _Missing:
-    """The possible pairs of some values that no row contains yet, each in both orders."""
-
-    def __init__(self, table: Table[Any], values: Factors) -> None:
-        self.values = values
-        possible = [pair for pair in all_pairs(values) if table.possible(dict(pair))]
-        self.pairs = {*possible, *(pair[::-1] for pair in possible)}
-
-    def holds(self, row: Row) -> bool:
-        """Return whether the row has these values alone."""
-        return all(value in self.values[name] for name, value in row.items())
-
-    def count(self, row: Row, added: tuple[str, Any]) -> int:
-        """Return the number of missing pairs of the added value with the row's values."""
-        return sum((added, other) in self.pairs for other in row.items())
 
 
 def restricted(factors: Factors, subset: Factors) -> Factors:

@@ -190,12 +190,9 @@ def shaped(
         order: The op's display order.
 
     Raises:
-        TypeError: `rows` or `vectors` is not a tuple, such as ("x"), which lacks a comma.
-        ValueError: `rows` and `vectors` together do not name the interface's tensors.
+        ValueError: `rows` and `vectors` together do not name the interface's tensors; or one is a
+            string, such as ("gate"), which lacks a comma.
     """
-    for field, named in (("rows", rows), ("vectors", vectors)):
-        if not isinstance(named, tuple):
-            raise TypeError(f"{field} is {named!r}, not a tuple of names: ('x',) has a comma")
     parameters = [*inspect.signature(interface.__call__).parameters.values()][1:]
     tensors = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     if {*rows, *vectors} != {*tensors}:

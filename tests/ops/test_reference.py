@@ -39,22 +39,20 @@ def not_finite(op, case):
     eager = oracle.eager(op, arguments, upstream, gradients)
     for dtype, results in (("float64", truth), (case.dtype, eager)):
         for name, result in results.items():
-            if (count := int((~result.isfinite()).sum())) == 0:
-                continue
-            wrong = f"{label(name)} of the reference in {dtype} is NaN or infinite"
-            where = f"in {count} of {result.numel()} elements of {case.name}"
-            return f"{wrong} {where}: {_advice(case, dtype, truth[name])}"
+            if count := int((~result.isfinite()).sum()):
+                where = f"in {count} of {result.numel()} elements of {case.name}"
+                wrong = f"{label(name)} of the reference in {dtype} is NaN or infinite {where}"
+                return f"{wrong}: {_advice(case, dtype, truth[name])}"
     return ""
 
 
 def _advice(case, dtype, truth):
     """Return what to do, where `zeros` may not be left out, since every op takes them."""
+    advice = WIDER
     if dtype == "float64":
         advice = "keep it from dividing by 0, with an eps for example"
     elif truth.numel() and truth.abs().max() > torch.finfo(getattr(torch, dtype)).max:
         advice = f"the value itself is beyond {dtype}, so state cases with smaller numbers"
-    else:
-        advice = WIDER
     left_out = f', or leave "{case.values}" out of `values`'
     return advice + left_out * (case.values in ("subnormal", "huge"))
 

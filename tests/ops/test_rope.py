@@ -163,26 +163,6 @@ def test_the_ranks_parts_are_parts_of_the_whole(cp_size):
         assert torch.equal(got, torch.cat([expected[i] for i in mine]))
 
 
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("tensor_format", ["sbhd", "bshd"])
-def test_gradient_is_the_derivative(tensor_format, interleaved):
-    t = torch.randn(3, 2, 2, 6, dtype=torch.float64, requires_grad=True)
-    freqs = torch.randn(5, 1, 1, 4, dtype=torch.float64)
-    options = {"tensor_format": tensor_format, "interleaved": interleaved}
-    assert torch.autograd.gradcheck(lambda t: reference(t, freqs, **options), t)
-
-
-def test_backward_takes_the_partners_sine():
-    t = torch.randn(1, 1, 1, 2, dtype=torch.float64, requires_grad=True)
-    freqs, upstream = torch.tensor([0.3, 1.1]).double(), torch.tensor([2.0, -5.0]).double()
-    output = reference(t, freqs.view(1, 1, 1, 2))
-    (gradient,) = torch.autograd.grad(output, t, upstream.view(1, 1, 1, 2))
-    (g1, g2), (cos1, cos2), (sin1, sin2) = upstream, freqs.cos(), freqs.sin()
-    expected = torch.stack((g1 * cos1 + g2 * sin2, g2 * cos2 - g1 * sin1))
-    torch.testing.assert_close(gradient.flatten(), expected)
-    assert abs(sin1 - sin2) > 0.1
-
-
 def test_smoke_has_many_sequences_and_shapes_of_powers_of_two():
     """A kernel that searches 64 sequences in one block, and lkm2835's first, which takes no other.
 

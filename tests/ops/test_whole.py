@@ -71,22 +71,16 @@ def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
     assert bool(line) == bool(said)
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        ({"rows": ("x")}, "rows is 'x', not a tuple of names: ('x',) has a comma"),
-        ({"rows": ("x",)}, "rows and vectors name ['x'], the interface ['x', 'y']"),
-        ({"rows": ("x", "y"), "vectors": ["z"]}, "vectors is ['z'], not a tuple of names"),
-    ],
-)
-def test_the_names_of_shaped_arguments_are_those_of_the_interface(names, said):
+@pytest.mark.parametrize("names", [("x",), ("x", "z"), "gate"])
+def test_the_names_of_shaped_arguments_are_those_of_the_interface(names):
     def load():
         return shaped(
             name="skeleton", interface=SKELETON.interface, reference=reference, flops=(5, 11),
-            **names,
+            rows=names,
         )  # fmt: skip
 
     line = _whole.checked("skeleton", load)
+    said = f"rows and vectors name {[*names]}, the interface ['x', 'y']"
     assert line.startswith(FILE) and said in line
 
 
