@@ -14,7 +14,7 @@ from tests.support.waiting import LONGEST
 pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / "tests" / "contributors" / "house"
-COMPILED = ["compiled", "graphs", "planned", "sequences"]
+COMPILED = ["compiled", "graphs"]
 """The files that look at Triton's compiler; the others run kernels in its interpreter."""
 INTERPRETED = sorted({file.stem for file in FOLDER.glob("*.py")} - {*COMPILED, "conftest"})
 
