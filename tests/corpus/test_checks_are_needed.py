@@ -53,7 +53,6 @@ FOUND_INSIDE = {
     "no_poison": "unwritten_tail",
     "no_reentry": "operator_forgets_its_last",
     "no_seal": "patches_time",
-    "no_code_in_the_seal": "rewrites_its_caller",
     "no_threads": "fills_later",
     "no_modes": "leaves_a_mode",
     "no_watch": "swallows_out_of_bounds",

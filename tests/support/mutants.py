@@ -20,10 +20,6 @@ from common.sandbox.session import Session
 from common.wire import Reply
 
 
-class Nobody:
-    """Of whom nothing is an instance."""
-
-
 def nothing(*_: object, **__: object) -> None:
     pass
 
@@ -52,8 +48,7 @@ MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
     "no_reentry": (poison.Poison, "_run", _at_once),
     "no_seal": (seal, "compress", nothing_below),
-    "no_code_in_the_seal": (seal, "FunctionType", Nobody),
-    "no_threads": (seal, "_at_work", lambda frame: False),
+    "no_threads": (seal, "_is_of_pool", lambda thread: True),
     "no_modes": (seal, "_modes", nothing_below),
     "no_watch": (bounds.Watch, "check", nothing),
     "no_provenance": (bounds.Launch, "reached_by", _anywhere),
