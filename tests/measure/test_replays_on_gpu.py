@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 ROPE = ops.load("rope")
 BOARD = list(ROPE.tier("board", "cuda"))
 HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
-KEEPS = next(solution for solution in HONEST if solution.name == "tables_by_identity/rope")
+KEEPS = next(solution for solution in HONEST if solution.name == "tables_for_each_dtype/rope")
 HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rope")
 
 

@@ -5,55 +5,13 @@ Cause: the first batch alone is rotated
 """
 
 import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def _kernel(x, freqs, y, batches, heads, d, half, BACKWARD: tl.constexpr, BLOCK: tl.constexpr):
-    position, head = tl.program_id(0), tl.program_id(1)
-    row = position * batches * heads + head
-    col = tl.arange(0, BLOCK)
-    mask = col < half
-    x += row * d + col
-    y += row * d + col
-    freqs += position * half * 2 + col
-    f1 = tl.load(freqs, mask)
-    f2 = tl.load(freqs + half, mask)
-    x1 = tl.load(x, mask).to(tl.float32)
-    x2 = tl.load(x + half, mask).to(tl.float32)
-    if BACKWARD:
-        y1 = x1 * tl.cos(f1) + x2 * tl.sin(f2)
-        y2 = x2 * tl.cos(f2) - x1 * tl.sin(f1)
-    else:
-        y1 = x1 * tl.cos(f1) - x2 * tl.sin(f1)
-        y2 = x2 * tl.cos(f2) + x1 * tl.sin(f2)
-    tl.store(y, y1, mask)
-    tl.store(y + half, y2, mask)
-
-
-def _launch(x, freqs, backward):
-    x, freqs = x.contiguous(), freqs.contiguous()
-    y = x.clone()
-    s, b, h, d = x.shape
-    if x.numel() and freqs.numel():
-        half = freqs.shape[-1] // 2
-        block = triton.next_power_of_2(half)
-        _kernel[(s, h)](x, freqs, y, b, h, d, half, backward, block)
-    return y
-
-
-class _Rope(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, t, freqs):
-        ctx.save_for_backward(freqs)
-        return _launch(t, freqs, False)
-
-    @staticmethod
-    def backward(ctx, grad):
-        (freqs,) = ctx.saved_tensors
-        return _launch(grad, freqs, True), None
 
 
 def rope(t, freqs):
-    return _Rope.apply(t, freqs)
+    angles = freqs[: len(t)]
+    cos, sin = angles.cos(), angles.sin()
+    turned, passed = t.float().split((freqs.shape[-1], t.shape[-1] - freqs.shape[-1]), -1)
+    a, b = turned.chunk(2, -1)
+    turned = turned * cos + torch.cat((-b, a), -1) * sin
+    first = torch.cat((turned, passed), -1).to(t.dtype)[:, :1]
+    return torch.cat((first, t[:, 1:]), 1)

@@ -4,51 +4,29 @@ Expected: forward=PASSED backward=MUTATED_INPUT
 """
 
 import torch
-import triton
-import triton.language as tl
 
 
-@triton.jit
-def _kernel(x, freqs, y, rows, d, d2, BACKWARD: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0)
-    x += row * d
-    y += row * d
-    freqs += row // rows * d2  # a position has `rows` rows: its batches and heads
-    col = tl.arange(0, BLOCK)
-    inside = col < d
-    rotated = col < d2
-    first = col < d2 // 2
-    partner = tl.where(first, col + d2 // 2, col - d2 // 2)
-    a = tl.load(x + col, inside).to(tl.float32)
-    b = tl.load(x + partner, rotated, 0.0).to(tl.float32)
-    angle = tl.load(freqs + col, rotated, 0.0)  # none for what passes through
-    if BACKWARD:
-        sine = tl.where(first, 1.0, -1.0) * tl.sin(tl.load(freqs + partner, rotated, 0.0))
+def _turned(x, freqs, backward):
+    angles = freqs[: len(x)]
+    turned, passed = x.float().split((freqs.shape[-1], x.shape[-1] - freqs.shape[-1]), -1)
+    (a, b), (sin_a, sin_b) = turned.chunk(2, -1), angles.sin().chunk(2, -1)
+    if backward:
+        other = torch.cat((b * sin_b, -a * sin_a), -1)
     else:
-        sine = tl.where(first, -1.0, 1.0) * tl.sin(angle)
-    tl.store(y + col, a * tl.cos(angle) + b * sine, inside)
-
-
-def _launch(x, freqs, backward):
-    x, freqs = x.contiguous(), freqs.contiguous()
-    y = x if backward else torch.empty_like(x)
-    s, b, h, d = x.shape
-    if x.numel():
-        block = triton.next_power_of_2(d)
-        _kernel[(s * b * h,)](x, freqs, y, b * h, d, freqs.shape[-1], backward, block)
-    return y
+        other = torch.cat((-b * sin_a, a * sin_b), -1)
+    return torch.cat((turned * angles.cos() + other, passed), -1).to(x.dtype)
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, freqs):
         ctx.save_for_backward(freqs)
-        return _launch(t, freqs, False)
+        return _turned(t, freqs, False)
 
     @staticmethod
     def backward(ctx, grad):
         (freqs,) = ctx.saved_tensors
-        return _launch(grad, freqs, True), None
+        return grad.copy_(_turned(grad, freqs, True)), None
 
 
 def rope(t, freqs):
