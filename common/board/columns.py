@@ -259,7 +259,8 @@ def ranking(
     standings = [Standing(track, entry, about, timed) for entry in track.entries]
     rows = tuple(tuple(c.cell(standing, c in short) for c in columns) for standing in standings)
     notes = footnotes([track], about, timed)
-    return Table(f"{track.op}: {track.name}", tuple(c.name for c in columns), rows, notes)
+    header = tuple(column.name for column in columns)
+    return Table(f"{track.op}: {track.name}", header, rows, notes, track.entries)
 
 
 PLACES = ("first", "second", "third")

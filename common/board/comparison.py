@@ -1,4 +1,4 @@
-"""Compare the latest two runs of an op, to see whether its board repeats; pure functions.
+"""Compare the latest two runs of an op as ratios, to see whether its board repeats.
 
 The comparison uses only the cells that both runs measured, so that both scores are over the same
 cases.
@@ -6,104 +6,16 @@ cases.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from common.board.ranking import Entry, Track, median, rank, ratio
-from common.board.table import EDITED, Table, named, speed, where
+from common.board.ranking import Entry, Track, rank, ratio
+from common.board.table import EDITED, UNRANKED, Table, named, speed, where
 from common.records.lines import Record, Run
 from common.records.runs import Results
 
-STEADY = 0.03
-"""The largest relative change of a steady row."""
-SHORT = 20.0
-"""Microseconds below which the clock's noise is too large a share of a time."""
-Rows = dict[tuple[str, ...], Record]
-
-
-@dataclass(frozen=True)
-class Move:
-    """One case and direction of a solution in both runs.
-
-    `change` and `short` require that both rows are timed.
-    """
-
-    earlier: Record
-    later: Record
-
-    @property
-    def change(self) -> float:
-        """Return the relative change of the speed: 0.03 is three per cent faster than before."""
-        return ratio(self.later) / ratio(self.earlier) - 1
-
-    @property
-    def short(self) -> bool:
-        """Return whether either time is too short to compare."""
-        return min(median(self.earlier), median(self.later)) < SHORT
-
-
-@dataclass(frozen=True)
-class TrackComparison:
-    """A solution in one track of both runs, over the same cases."""
-
-    earlier: Entry
-    later: Entry
-
-    @property
-    def rows(self) -> list[Move]:
-        """Return every cell of the track."""
-        return [Move(self.earlier.cells[cell], row) for cell, row in self.later.cells.items()]
-
-    @property
-    def moves(self) -> list[Move]:
-        """Return the cells that both runs timed."""
-        return [row for row in self.rows if row.earlier.gpu and row.later.gpu]
-
-    @property
-    def change(self) -> float | None:
-        """Return the relative change of the score; None where either run has no score."""
-        if self.earlier.score is None or self.later.score is None:
-            return None
-        return self.later.score.value / self.earlier.score.value - 1
-
-    @property
-    def edited(self) -> bool:
-        """Return whether the solution's sources changed, which may explain changed times."""
-        return any(row.earlier.sources != row.later.sources for row in self.rows)
-
-
-@dataclass(frozen=True)
-class Both:
-    """One track of both runs, in the later run's order."""
-
-    op: str
-    name: str
-    pairs: tuple[TrackComparison, ...]
-
-    @property
-    def moves(self) -> list[Move]:
-        """Return the cells of all solutions that both runs timed."""
-        return [move for pair in self.pairs for move in pair.moves]
-
-    @property
-    def verdicts(self) -> list[Move]:
-        """Return the cells whose verdict changed."""
-        rows = [row for pair in self.pairs for row in pair.rows]
-        return [row for row in rows if row.earlier.verdict != row.later.verdict]
-
-    @property
-    def swapped(self) -> list[tuple[TrackComparison, TrackComparison]]:
-        """Return the pairs that changed places although their intervals are disjoint in both runs.
-
-        The first solution of a pair is the faster one in the later run.
-        """
-        scored = [pair for pair in self.pairs if pair.change is not None]
-        return [
-            (one, other)
-            for one, other in itertools.combinations(scored, 2)
-            if _apart(one.later, other.later) and _apart(other.earlier, one.earlier)
-        ]
+HEADER = ("solution", "earlier", "later", "ratio", "furthest ratio", "of its cases")
+Rows = Mapping[tuple[str, ...], Record]
 
 
 @dataclass(frozen=True)
@@ -113,20 +25,10 @@ class Comparison:
     op: str
     earlier: Run
     later: Run
-    harness: bool
-    """Whether the op or the code that grades and times changed."""
-    clock: bool
-    """Whether the version of the clock changed."""
-    tracks: tuple[Both, ...]
-
-    @property
-    def changed(self) -> list[str]:
-        """Return descriptions of the changes other than changes of solutions."""
-        old, new = self.earlier.versions, self.later.versions
-        versions = [f"{name} from {old[name]} to {new[name]}"
-                    for name in old if name in new and old[name] != new[name]]  # fmt: skip
-        parts = ["the harness"] * self.harness + ["the version of the clock"] * self.clock
-        return parts + versions
+    changed: tuple[str, ...]
+    """The changes between the runs other than changes of solutions."""
+    tables: tuple[Table, ...]
+    """A table of ratios for each track."""
 
 
 def compare(results: Results, known: Container[str]) -> list[Comparison]:
@@ -134,100 +36,57 @@ def compare(results: Results, known: Container[str]) -> list[Comparison]:
 
     The runs are the latest run, and the last earlier run that shares a cell with the latest run.
     """
-    measured: dict[str, dict[str, Rows]] = {}
+    measured: dict[str, dict[str, dict[tuple[str, ...], Record]]] = {}
     for row in results.rows:
         if row.tier == "board" and row.run in results.finished and row.solution in known:
             key = (*row.key, row.track, row.ranked_by)  # the same in two compared rows
             measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
-    comparisons = (_latest_two(op, results.runs, measured[op]) for op in sorted(measured))
-    return [comparison for comparison in comparisons if comparison]
+    found = []
+    for op, by_run in sorted(measured.items()):
+        later, *before = [run for run in results.runs if run.run in by_run][::-1]
+        shares = (run for run in before if by_run[run.run].keys() & by_run[later.run].keys())
+        if earlier := next(shares, None):
+            found.append(_compared(op, earlier, later, by_run[earlier.run], by_run[later.run]))
+    return found
 
 
-def _latest_two(op: str, runs: Iterable[Run], measured: Mapping[str, Rows]) -> Comparison | None:
-    """Compare the latest run with the last earlier run that shares a cell, if there is one."""
-    later, *before = [run for run in runs if run.run in measured][::-1]
-    new = measured[later.run]
-    for earlier in before:
-        old = measured[earlier.run]
-        if shared := [(old[key], new[key]) for key in new if key in old]:
-            before_tracks, after_tracks = (
-                rank(row for row, _ in shared),
-                rank(row for _, row in shared),
-            )
-            return Comparison(
-                op,
-                earlier,
-                later,
-                harness=any(row.harness != newer.harness for row, newer in shared),
-                clock=any(row.clock != newer.clock for row, newer in shared),
-                tracks=tuple(map(_both, before_tracks, after_tracks)),
-            )
-    return None
+def _compared(op: str, earlier: Run, later: Run, old: Rows, new: Rows) -> Comparison:
+    shared = [(old[key], row) for key, row in new.items() if key in old]
+    before, after = rank(row for row, _ in shared), rank(row for _, row in shared)
+    versions = [(name, was, later.versions[name]) for name, was in earlier.versions.items()
+                if name in later.versions]  # fmt: skip
+    changed = [f"{name} from {was} to {now}" for name, was, now in versions if was != now]
+    for field, words in (("clock", "the version of the clock"), ("harness", "the harness")):
+        if any(getattr(row, field) != getattr(newer, field) for row, newer in shared):
+            changed.insert(0, words)
+    return Comparison(op, earlier, later, tuple(changed), tuple(map(_table, before, after)))
 
 
-def _both(before: Track, after: Track) -> Both:
-    entries = {entry.solution: entry for entry in before.entries}
-    pairs = tuple(TrackComparison(entries[entry.solution], entry) for entry in after.entries)
-    return Both(after.op, after.name, pairs)
+def _table(before: Track, after: Track) -> Table:
+    """Return a row for each solution with a time: its scores, and its ratios of later to earlier.
 
-
-def _apart(ahead: Entry, behind: Entry) -> bool:
-    return bool(ahead.score and behind.score and ahead.score.low > behind.score.high)
-
-
-# --- a comparison's table -------------------------------------------------------------------------
-
-
-def table_of(both: Both) -> Table:
-    """Return a row for each solution: its score in both runs, and its largest move."""
-    header = ("solution", "earlier", "later", "change", "largest move", "of its cases")
-    pairs = [pair for pair in both.pairs if pair.moves]
-    notes = [_steadiness(both.moves), *_order(both), *_verdicts(both.verdicts)]
-    if any(pair.edited for pair in pairs):
+    The furthest ratio is that of the case whose speed changed the most.
+    """
+    earlier = {entry.solution: entry for entry in before.entries}
+    lines, entries, notes, edited = [], [], list[str](), False
+    for entry in after.entries:
+        old = earlier[entry.solution]
+        pairs = [(old.cells[cell], row) for cell, row in entry.cells.items()]
+        notes += [f"{row.solution} {row.case} {row.direction}: {was.verdict}, then {row.verdict}"
+                  for was, row in pairs if was.verdict != row.verdict]  # fmt: skip
+        if timed := [(ratio(row) / ratio(was), row) for was, row in pairs if was.gpu and row.gpu]:
+            new = any(row.sources != was.sources for was, row in pairs)
+            lines.append(_line(old, entry, timed, named(entry) + EDITED * new))
+            entries.append(entry)
+            edited |= new
+    if edited:
         notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
-    title = f"{both.op}: {both.name}"
-    return Table(title, header, tuple(map(_line, pairs)), tuple(notes))
+    return Table(f"{after.op}: {after.name}", HEADER, tuple(lines), tuple(notes), tuple(entries))
 
 
-def _line(pair: TrackComparison) -> tuple[str, ...]:
-    change = "–" if pair.change is None else f"{pair.change:+.1%}"
-    furthest = max(pair.moves, key=lambda move: abs(move.change))
-    name = named(pair.later) + EDITED * pair.edited
-    scores = (speed(pair.earlier), speed(pair.later))
-    return name, *scores, change, f"{furthest.change:+.1%}", where(furthest.later)
-
-
-def _steadiness(moves: Sequence[Move]) -> str:
-    """Return a footnote on the share of steady rows among the rows that are long enough."""
-    long = [move for move in moves if not move.short]
-    short = len(moves) - len(long)
-    shorter = f"; shorter, and not counted: {short}" if short else ""
-    if not long:
-        return f"no row of a case above {SHORT:g} µs was timed in both runs{shorter}"
-    steady = sum(abs(move.change) <= STEADY for move in long)
-    furthest = max(long, key=lambda move: abs(move.change))
-    return (
-        f"{steady} of {len(long)} rows of cases above {SHORT:g} µs moved by no more than"
-        f" {100 * STEADY:g} %; the largest moved by {100 * abs(furthest.change):.1f} %"
-        f" ({_full(furthest.later)}){shorter}"
-    )
-
-
-def _order(both: Both) -> list[str]:
-    scored = [pair for pair in both.pairs if pair.change is not None]
-    if not both.swapped:
-        return ["the order is the same but for ties"] * (len(scored) > 1)
-    pairs = (f"{ahead.later.solution} and {behind.later.solution}"
-             for ahead, behind in both.swapped)  # fmt: skip
-    return [f"swapped, although their intervals are apart: {', '.join(pairs)}"]
-
-
-def _verdicts(changed: Sequence[Move]) -> list[str]:
-    return [
-        f"{_full(move.later)}: {move.earlier.verdict}, then {move.later.verdict}"
-        for move in changed
-    ]
-
-
-def _full(row: Record) -> str:
-    return f"{row.solution} {row.case} {row.direction}"
+def _line(
+    old: Entry, entry: Entry, timed: Sequence[tuple[float, Record]], name: str
+) -> tuple[str, ...]:
+    change = f"{entry.score.value / old.score.value:.3f}" if entry.score and old.score else UNRANKED
+    furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
+    return name, speed(old), speed(entry), change, f"{furthest:.3f}", where(row)

@@ -134,16 +134,18 @@ def _side_by_side(
     tracks = {device: track for device, track in by_device.items() if track}
     ranked = [_ranked(track) for track in by_device.values()]
     entries = [entry for by_name in ranked for entry in by_name.values()]
-    rows = {
-        named(entry): tuple(_speed(by_name.get(entry.solution), about) for by_name in ranked)
-        for entry in entries
-    }
+    owners = {entry.solution: entry for entry in entries}
+    rows = tuple(
+        (named(entry), *(_speed(by_name.get(name), about) for by_name in ranked))
+        for name, entry in owners.items()
+    )
     notes = (*stale_note(entries, about), *_cases(tracks), *_clocks(tracks))
     return Table(
         title=f"{key[0]}: {key[1]}, × eager",
         header=("solution", *by_device),
-        rows=tuple((name, *speeds) for name, speeds in rows.items()),
+        rows=rows,
         footnotes=notes,
+        owners=tuple(owners.values()),
     )
 
 

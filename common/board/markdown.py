@@ -20,7 +20,7 @@ from common.board.devices import (
     side_by_side,
 )
 from common.board.plots import overview, sweeps
-from common.board.table import MARKS, UNRANKED, About, Table, named, size
+from common.board.table import UNRANKED, About, Table, named, size
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
@@ -126,17 +126,19 @@ def _joined(ranked: Table, speed_table: Table) -> Table:
     Solutions that only a later device ranks come last.
     """
     after_speed = ranked.header.index(SPEED.name) + 1
-    speeds = {name: cells for name, _, *cells in speed_table.rows}
-    names = [cells[1].strip(MARKS) for cells in ranked.rows]
+    speeds = {
+        owner.solution: cells
+        for owner, (_, _, *cells) in zip(speed_table.owners, speed_table.rows, strict=True)
+    }
+    here = {owner.solution for owner in ranked.owners}
+    later = [owner for owner in speed_table.owners if owner.solution not in here]
     empty = ("",) * (len(ranked.header) - 2)
-    rows = [*ranked.rows, *((UNRANKED, name, *empty) for name in speeds if name not in names)]
+    rows = [*ranked.rows, *((UNRANKED, named(owner), *empty) for owner in later)]
+    names = [owner.solution for owner in (*ranked.owners, *later)]
     others = [
         (
             f"on {device}",
-            [
-                speeds[name][i] if name in speeds else UNRANKED
-                for name in (cells[1].strip(MARKS) for cells in rows)
-            ],
+            [speeds[name][i] if name in speeds else UNRANKED for name in names],
         )
         for i, device in enumerate(speed_table.header[2:])
         if any(cells[i] != UNRANKED for cells in speeds.values())

@@ -19,8 +19,6 @@ from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
 
-MODELLED = " modelled"
-"""The suffix of a solution with modelled times on a board with measured times."""
 G = TypeVar("G")
 Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
@@ -166,6 +164,7 @@ def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
 def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
     cases = {case: i for i, case in enumerate(dict.fromkeys(pair.row.case for pair in pairs))}
     ordered = sorted(pairs, key=lambda pair: (cases[pair.row.case], pair.measured))
+    owners = tuple(pair.row for pair in ordered)
     lines = tuple(
         (
             named(pair.row),
@@ -176,7 +175,9 @@ def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
         )
         for pair in ordered
     )
-    return Table(title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else ())
+    return Table(
+        title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else (), owners
+    )
 
 
 # --- in the place of measured times ---------------------------------------------------------------
@@ -193,34 +194,26 @@ def with_modelled_times(results: Results) -> tuple[Results, str]:
     return replace(results, rows=_rows(results, gpu)), gpu.name
 
 
-def placed(
-    results: Results, boards: Iterable[Results], about: Mapping[str, About], only: str
-) -> tuple[Results, Mapping[str, About]]:
-    """Return a GPU's results and the solutions' facts, with modelled rows for untimed solutions.
-
-    A solution that `only` selects and the GPU has not timed is added with the modelled times for
-    the GPU, under its name with the suffix `MODELLED`.
+def placed(results: Results, boards: Iterable[Results], only: str) -> Results:
+    """Return a GPU's results with modelled rows for the solutions that it has not measured.
 
     Args:
         results: The results of the GPU.
         boards: The results of all devices, which have the counted work of runs without a GPU.
-        about: The facts of all solutions.
-        only: The handles or solutions, separated by commas.
+        only: The handles or solutions to add, separated by commas.
     """
     gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
     if not gpu:
-        return results, about
-    rows = [row for row in results.latest() if row.gpu]
-    measured_rows = {(row.op, row.case, row.direction): row for row in rows}
-    timed, added, named = {row.solution for row in rows}, [], dict(about)
+        return results
+    rows = results.latest()
+    timed = {(row.op, row.case, row.direction): row for row in rows if row.gpu}
+    solutions, added = {row.solution for row in rows}, []
     for row in (row for board in boards if not board.timed for row in _rows(board, gpu)):
-        measured = measured_rows.get((row.op, row.case, row.direction))
-        if measured and is_among(row.solution, only) and row.solution not in timed:
-            name = row.solution + MODELLED
-            named[name] = about.get(row.solution, About("", row.sources))
-            same = {"track": measured.track, "clock": measured.clock}
-            added.append(msgspec.structs.replace(row, solution=name, **same))
-    return replace(results, rows=[*results.rows, *added]), named
+        same = timed.get((row.op, row.case, row.direction))
+        if same and is_among(row.solution, only) and row.solution not in solutions:
+            fields = {"track": same.track, "clock": same.clock, "modelled": True}
+            added.append(msgspec.structs.replace(row, **fields))
+    return replace(results, rows=[*results.rows, *added])
 
 
 def _rows(results: Results, gpu: Gpu) -> list[Record]:
@@ -273,7 +266,13 @@ def work_tables(counts: Iterable[Counted], known: Mapping[str, About]) -> list[T
         if count.solution in known:
             ops.setdefault(count.op, {}).setdefault(count.solution, []).append(count)
     return [
-        Table(f"{op}, counted work", WORK, tuple(map(_work, solutions.values())), (WORK_NOTE,))
+        Table(
+            f"{op}, counted work",
+            WORK,
+            tuple(map(_work, solutions.values())),
+            (WORK_NOTE,),
+            tuple(cases[0] for cases in solutions.values()),
+        )
         for op, solutions in sorted(ops.items(), key=lambda item: op_order(item[0]))
     ]
 

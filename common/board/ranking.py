@@ -77,6 +77,11 @@ class Entry:
         return {cell: influences for cell, influences in by_cell.items() if influences}
 
     @property
+    def modelled(self) -> bool:
+        """Return whether the entry has modelled times on a board with measured times."""
+        return any(row.modelled for row in self.cells.values())
+
+    @property
     def covered(self) -> int:
         """Return the number of cells that the solution passed."""
         return len(self.cells) - sum(cell in self.cells for cell in self.missing)

@@ -33,7 +33,6 @@ UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
 EDITED = "*"
-MARKS = STALE + DISTURBED + EDITED
 MEASURED: Mapping[str, str] = {
     "gpu": "throttled, shared or disturbed GPU",
     "host": "disturbed host",
@@ -57,6 +56,8 @@ class Table:
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     footnotes: tuple[str, ...] = ()
+    owners: tuple[Entry | Record | Counted, ...] = ()
+    """The solution of each row, in the tables of a terminal."""
 
 
 def op_order(op: str) -> tuple[int, str]:
@@ -95,8 +96,12 @@ def size(amount: int | None) -> str:
 
 
 def named(of: Entry | Record | Counted) -> str:
-    """Return the solution's name, with parentheses around a peer's name."""
-    return f"({of.solution})" if of.peer else of.solution
+    """Return the solution's name, with parentheses around a peer's name.
+
+    The name of an entry with modelled times on a board with measured times says so.
+    """
+    name = of.solution + " modelled" * (isinstance(of, Entry) and of.modelled)
+    return f"({name})" if of.peer else name
 
 
 def marked(entries: Sequence[Entry], about: Mapping[str, About], timed: bool) -> str:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from common.board import comparison, modelled, table
+from common.board import modelled, table
 from common.board.columns import COLUMNS, LIMIT, NOTE, ranking
 from common.board.comparison import Comparison
 from common.board.devices import sections
@@ -60,8 +60,9 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     the tables have its rows and their neighbours. Print nothing if there is no row to show.
     """
     run = results.runs[-1]
-    names = {row.solution for row in results.latest()}
-    shown = [name for name in names if (_is_of(name, only) if only else name in about)]
+    latest = results.latest()
+    names = {row.solution for row in latest}
+    shown = [name for name in names if (is_among(name, only) if only else name in about)]
     if not shown and (only or not results.left_out()):
         return
     versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
@@ -77,7 +78,7 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
     if gpu:
         console.print(MODELLED.format(gpu))
     for section in sections(results, about):
-        if only and not any(_is_of(row.solution, only) for row in section.rows):
+        if only and not any(is_among(row.solution, only) for row in section.rows):
             continue
         for track in section.tracks:
             near = _near(track, only) if only else track
@@ -88,24 +89,19 @@ def show(results: Results, about: Mapping[str, About], console: Console, only: s
             console.print(Text(f"{section.op}: {line}", style="dim"))
     if gpu:
         every = modelled.latest([results]).values()
-        counts = [counted for counted in every if not only or _is_of(counted.solution, only)]
+        counts = [counted for counted in every if not only or is_among(counted.solution, only)]
         show_tables(modelled.work_tables(counts, about), console, only)
     if only:
-        if any(name.endswith(modelled.MODELLED) for name in about):
+        if any(row.modelled for row in latest):
             console.print(PLACED)
         return
     for peer, reason in results.absent.items():
         console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
 
-def _is_of(solution: str, only: str) -> bool:
-    """Return whether `only` selects a solution, measured or modelled."""
-    return is_among(solution.removesuffix(modelled.MODELLED), only)
-
-
 def _near(track: Track, only: str) -> Track:
     """Return the track with the entries that `only` selects and their neighbours."""
-    selected = [i for i, entry in enumerate(track.entries) if _is_of(entry.solution, only)]
+    selected = [i for i, entry in enumerate(track.entries) if is_among(entry.solution, only)]
     near = {i + offset for i in selected for offset in (-1, 0, 1)}
     kept = tuple(entry for i, entry in enumerate(track.entries) if i in near)
     return replace(track, entries=kept)
@@ -140,7 +136,7 @@ def show_comparisons(
         runs = f"{of_op.op}: run {of_op.earlier.run}, then {of_op.later.run}"
         changed = f"; between them changed {', '.join(of_op.changed)}"
         console.print(Text(runs + changed * bool(of_op.changed), style="dim"))
-        show_tables(map(comparison.table_of, of_op.tracks), console, only)
+        show_tables(of_op.tables, console, only)
     once = {row.op for row in results.latest()} - {of_op.op for of_op in comparisons}
     if once:
         names = ", ".join(sorted(once, key=table.op_order))
@@ -198,15 +194,13 @@ def draw(drawn: Table, only: str = "", full_notes: bool = False) -> Drawing:
             overflow="ellipsis",
             ratio=1 if name == last and _is_note(name) else None,
         )
-    solution_column = drawn.header.index("solution")
-    for row in drawn.rows:
+    for row, owner in zip(drawn.rows, drawn.owners, strict=True):
         texts = [
             Text(printable(cell), no_wrap=not (full_notes and _is_note(name)), overflow="ellipsis")
             for name, cell in zip(drawn.header, row, strict=True)
         ]
-        selected = _is_of(row[solution_column].strip("()" + table.MARKS), only)
-        peer = row[solution_column].startswith("(")
-        drawing.add_row(*texts, style="bold green" if selected else "dim" * peer)
+        selected = is_among(owner.solution, only)
+        drawing.add_row(*texts, style="bold green" if selected else "dim" * owner.peer)
     return drawing
 
 
@@ -235,4 +229,4 @@ def _width(drawn: Table) -> int:
 def _without(drawn: Table, names: Container[str]) -> Table:
     kept = [i for i, name in enumerate(drawn.header) if name not in names]
     header, *rows = (tuple(row[i] for i in kept) for row in (drawn.header, *drawn.rows))
-    return Table(drawn.title, header, tuple(rows), drawn.footnotes)
+    return replace(drawn, header=header, rows=tuple(rows))

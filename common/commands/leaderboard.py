@@ -85,10 +85,8 @@ def _draw(
         page = _draw_page(device_results)
         console = terminal.console()
         for results in of_op:
-            shown, named = (
-                modelled.placed(results, of_op, about, only) if only else (results, about)
-            )
-            terminal.show(shown, named, console, only or "")
+            shown = modelled.placed(results, of_op, only) if only else results
+            terminal.show(shown, about, console, only or "")
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")

@@ -88,13 +88,13 @@ def test_one_contributor_sees_the_neighbours_and_where_the_model_places_what_no_
     other = row("bob/rotate_half", op="rotate_half")
     board = Results(path=None, runs=[gpu], rows=[*timed, other], counted=[])
     about = {name: About(name, "s1") for name in ("alice/rope", "bob/rotate_half", *speeds)}
-    results, named = modelled.placed(board, [board, UNTIMED], about, "alice")
-    text = printed(160, terminal.show, results, named, only="alice")
+    results = modelled.placed(board, [board, UNTIMED], "alice")
+    text = printed(160, terminal.show, results, about, only="alice")
     names = [line.split()[1] for line in text.splitlines() if "/rope" in line]
     at = names.index("alice/rope")
     assert len(names) == 3 and at == 1 and "alice/rope modelled" in text
     assert "What is called modelled was not timed" in text and "rotate_half" not in text
-    assert modelled.placed(board, [UNTIMED], about, "bob")[0].rows == board.rows, "it is timed"
+    assert modelled.placed(board, [UNTIMED], "bob").rows == board.rows, "it is timed"
     assert printed(160, terminal.show, board, about, only="alice") == ""
 
 

@@ -59,7 +59,9 @@ def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
 
 
 def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
-    devices = Table("rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),))
+    devices = Table(
+        "rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),), owners=ROWS[:1]
+    )
     lines = fitted(80, devices).splitlines()
     assert any(line.strip() == "NVIDIA" for line in lines)
     assert max(map(len, lines)) < 30, "no wider than it needs"
