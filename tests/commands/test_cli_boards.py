@@ -83,8 +83,7 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
     ran = study("leaderboard", "--compare", "--device", "cpu", hidden="torch triton matplotlib")
     assert ran.code == 0, ran.err
     assert "rope: run r1, then r2" in ran.out
-    assert "the largest moved by" not in ran.out, "10 µs is too short to say"
-    assert "2.50 2.50 +0.0%" in " ".join(ran.out.split())
+    assert "2.50 2.50 1.000 1.000" in " ".join(ran.out.split())
     assert (repository / "README.md").read_text() == before
     assert not (repository / "LEADERBOARD.md").exists()
 
