@@ -55,26 +55,10 @@ MAY = {
     "__main__": "cli",
 }
 """The files and folders of common/, and those that each of them may import."""
-LOADED_BY_TESTS_ALONE = ("sandbox", "peers")
-"""Their code runs in a solution's process, which is started by name and never imported."""
 NO_TORCH = (
-    "board",
-    "cli",
-    "digest",
-    "errors",
-    "interfaces",
-    "disk_cache",
-    "paths",
-    "peaks",
-    "printable",
-    "processes",
-    "records",
-    "solutions",
-    "source",
-    "spec",
-    "stats",
-    "verdicts",
-)
+    "board cli digest errors interfaces disk_cache paths peaks printable processes records"
+    " solutions source spec stats verdicts"
+).split()
 """The files and folders whose import loads no torch; a board needs none."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = (
@@ -136,18 +120,13 @@ def test_imports_run_the_designs_way(path):
 
 
 def test_the_table_has_no_circle():
-    """Each package stands below every package that may import it."""
+    """None may import itself through others, and none a solution's side."""
+    assert not {"sandbox", "peers"} & {name for may in MAY.values() for name in may.split()}
     standing = set()
     while open_packages := MAY.keys() - standing:
         free = {one for one in open_packages if set(MAY[one].split()) - {one} <= standing}
         assert free, f"a circle among {sorted(open_packages)}"
         standing |= free
-
-
-def test_the_solutions_side_is_imported_by_nobody():
-    """Not even by a package that stands above it."""
-    for package, may in MAY.items():
-        assert not set(LOADED_BY_TESTS_ALONE) & set(may.split()), package
 
 
 def test_a_solution_imports_nothing_of_ours():

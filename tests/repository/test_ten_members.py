@@ -95,19 +95,3 @@ def test_ten_branches_merge_without_conflict_while_main_draws(main, tmp_path):
         text = (tmp_path / "later" / name).read_text()
         assert [handle for handle in MEMBERS if f"{handle}/rope" in text] == shown
     assert drawn_and_committed(tmp_path / "later") == "The boards are as they were.\n"
-
-
-def test_a_merge_while_main_is_drawn_is_no_conflict(main, tmp_path):
-    for number, handle in enumerate(MEMBERS[:2]):
-        proposed(tmp_path, handle, number)
-    run_git(main, "fetch", "-q", "origin")
-    run_git(main, "merge", "-q", "--no-ff", "-m", "first", f"origin/{MEMBERS[0]}")
-    run_git(main, "push", "-q", "origin", "main")
-    run_git(tmp_path, "clone", "-q", "origin", "another")
-    run_git(tmp_path / "another", "merge", "-q", "--no-ff", "-m", "two", f"origin/{MEMBERS[1]}")
-    run_git(tmp_path / "another", "push", "-q", "origin", "main")
-    drawn_and_committed(main)
-    run_git(tmp_path / "another", "pull", "-q", "--ff-only")
-    assert "member0/rope" in (tmp_path / "another" / "LEADERBOARD.md").read_text()
-    drawn_and_committed(tmp_path / "another")
-    assert "member1/rope" in (tmp_path / "another" / "LEADERBOARD.md").read_text()

@@ -1,0 +1,128 @@
+"""The scripts of the workflows: who may approve a commit, and the check of a pull request."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from common.paths import ROOT
+from tests.support.git import environment
+from tests.support.git import git as run_git
+
+GITHUB = ROOT / ".github"
+COMMIT = "0123456789" * 4
+PYTHON = """#!/bin/sh
+echo "$4 $6 $7 $8 $9"; echo '```'
+[ "$6" != bad ]
+"""
+"""A stand-in for `nox -s check` and the like."""
+
+
+def review(state="APPROVED", association="MEMBER", commit=COMMIT, login="maintainer"):
+    """A review as GitHub gives it."""
+    return {"user": {"login": login}, "state": state, "commit_id": commit,
+            "author_association": association}  # fmt: skip
+
+
+NOT_APPROVED = f"no maintainer has approved the commit {COMMIT}"
+
+
+@pytest.mark.parametrize(
+    ("reviews", "refusal"),
+    [
+        ([review(), review("COMMENTED")], ""),
+        ([review(association="OWNER")], ""),
+        ([], NOT_APPROVED),
+        ([review(commit="f" * 40)], NOT_APPROVED),
+        ([review(association="CONTRIBUTOR")], NOT_APPROVED),
+        ([review(), review("DISMISSED")], NOT_APPROVED),
+        ([review(), review("CHANGES_REQUESTED", login="another")],
+         "a maintainer has requested changes"),
+    ],
+)  # fmt: skip
+def test_a_maintainers_last_word_on_this_commit_decides(reviews, refusal):
+    ran = subprocess.run([sys.executable, GITHUB / "approved.py", COMMIT], text=True,
+                         input=json.dumps([reviews]), capture_output=True)  # fmt: skip
+    assert (ran.returncode, ran.stderr.strip()) == (bool(refusal), refusal)
+
+
+@pytest.fixture
+def proposed(tmp_path):
+    """A function that adds files to a branch, and returns the code and the text of the check."""
+    tree = tmp_path / "tree"
+    git = functools.partial(run_git, tree)
+    (tree / "contributors" / "old").mkdir(parents=True)
+    (tree / "contributors" / "old" / "rope.py").write_text("def rope(): ...")
+    (tmp_path / "python3").write_text(PYTHON)
+    (tmp_path / "python3").chmod(0o755)
+    (tree / "README.md").write_text("words\n<!-- board -->\nold\n<!-- /board -->\n")
+    git("init", "-q", "-b", "main")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    git("switch", "-qc", "proposal")
+
+    def proposed(*names, text="def rope(): ...", link=None):
+        for name in names:
+            path = tree / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.symlink_to(link) if link else path.write_text(text)
+        git("add", ".")
+        git("commit", "-qm", "two")
+        summary = tmp_path / "summary.md"
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        command = [sys.executable, GITHUB / "check_folders.py", "main", summary]
+        ran = subprocess.run(command, cwd=tree, env=environment(PATH=path), capture_output=True)
+        return ran.returncode, summary.read_text()
+
+    return proposed
+
+
+def test_each_folder_is_checked_once_and_placed(proposed):
+    code, summary = proposed("contributors/bad/rope.py", "contributors/김철수/rope.py",
+                             "contributors/김철수/README.md", "common/x.py")  # fmt: skip
+    assert code == 1
+    lines = [line.strip() for line in summary.splitlines() if line.startswith("    ")]
+    assert [line for line in lines if line != "```"] == [
+        "check bad", "check 김철수",
+        "bench --device cpu --op rope", "leaderboard --op rope --only 김철수",
+    ]  # fmt: skip
+    assert "    ```" in summary, "what a solution prints stays text"
+
+
+@pytest.mark.parametrize("handle", ["--only", "$(touch x)", "a b", "..a", "a'b", "_alice", "Old"])
+def test_a_name_that_is_no_handle_is_not_run(proposed, handle):
+    code, summary = proposed(f"contributors/{handle}/rope.py", "contributors/bob/rope.py")
+    assert code == 1
+    assert f"\n    contributors/{handle}: " in summary
+    assert summary.count("    check ") == summary.count("    check bob") == 1
+
+
+def test_a_link_out_of_the_repository_fails(proposed):
+    code, summary = proposed("contributors/alice/kernels.py", link="/home/alice/kernels.py")
+    assert code == 1
+    assert "is a link out of contributors/" in summary
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "refused"),
+    [
+        ("docs/plots/gpu/overview.svg", "drawn", True),
+        ("README.md", "words\n<!-- board -->\nnew\n<!-- /board -->\n", True),
+        ("README.md", "new words\n<!-- board -->\nold\n<!-- /board -->\n", False),
+    ],
+)
+def test_what_main_draws_is_to_be_taken_back(proposed, name, text, refused):
+    proposed("contributors/alice/rope.py")
+    code, summary = proposed(name, text=text)
+    assert code == refused
+    assert (f"\n    git checkout main -- {name}\n" in summary) == refused
+
+
+def test_the_check_needs_no_package():
+    """A runner has nox alone when it starts."""
+    code = f"import runpy; runpy.run_path({str(GITHUB / 'check_folders.py')!r})"
+    ran = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
