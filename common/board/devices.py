@@ -62,6 +62,18 @@ class Device:
 
     results: Results
     sections: tuple[Section, ...]
+    modelled: str = ""
+    """The GPU whose modelled times replace missing measured times; empty with measured times."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether its entries are ranked."""
+        return self.results.timed or bool(self.modelled)
+
+    @property
+    def slug(self) -> str:
+        """The name of the device's folder, which links use."""
+        return self.results.path.name
 
     @property
     def name(self) -> str:

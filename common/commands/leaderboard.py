@@ -243,8 +243,7 @@ def _write(timed: Sequence[Results], about: Mapping[str, About]) -> list[str]:
 
 def _draw_page(device_results: Sequence[Results]) -> Path:
     """Write the page, including records made without a GPU, and return the page's path."""
-    from common.board.page import site
-    from common.board.page.views import Site
+    from common.board.page.site import Site
 
-    all_solutions = solutions.everyone(installed=False)
-    return site.write(Site.of(device_results, all_solutions), paths.SITE).relative_to(paths.ROOT)
+    page = Site(device_results, solutions.everyone(installed=False)).write(paths.SITE)
+    return page.relative_to(paths.ROOT)

@@ -1,23 +1,21 @@
-"""The page without a browser: its file, its parts, and the libraries that it carries."""
+"""The page without a browser: its file, its views, and the libraries that it carries."""
 
 import base64
 import hashlib
 import json
 import re
 import zlib
-from types import SimpleNamespace
 
 import msgspec
 import pytest
 
-from common import disk_cache, paths
-from common.board.devices import Device, sections
-from common.board.page import charts, rendering, sources, views
+from common import paths
 from common.board.page import site as pages
-from common.board.page.rendering import TEMPLATES
-from common.board.page.views import Site
+from common.board.page import sources
+from common.board.page.rendering import TEMPLATES, packed
+from common.board.page.site import Site
 from common.board.ranking import rank
-from common.board.table import About, speed
+from common.board.table import speed
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -27,9 +25,8 @@ VENDORED = {  # the sha256 of each bundle as its package's release has it
     "uplot/uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
     "uplot/uPlot.min.css": "df630c6a8d6f8eeaff264b50f73ce5b114f646ffd9a0bb74f049b0a00135fa04",
     "sortable/sortable.min.js": "a887cf42ad5b69673364c529afe8500b31dfbe3e78c2e623bee6430fc69b990f",
-    "diff/diff.min.js": "b51a9d2885f2c090dc97b981027395f7e7e6558a46c75ae3747db267913a89ab",
 }
-PARTS = re.compile(r'<script type="application/json" id="parts">(.*?)</script>', re.DOTALL)
+PACKED = re.compile(r'<script type="text/plain" id="packed">(.*?)</script>')
 POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="(.*?)"')
 TAG = {"script-src": re.compile(r"<script>(.*?)</script>", re.DOTALL),
        "style-src": re.compile(r"<style>(.*?)</style>", re.DOTALL)}  # fmt: skip
@@ -48,17 +45,22 @@ def alice(tmp_path):
 
 
 def drawn(tmp_path, results, *solutions):
-    """The page's text, and its parts by name."""
-    text = pages.write(Site.of([results], solutions), tmp_path / "site").read_text()
-    return text, unpacked(PARTS.search(text)[1])
+    """The page's text, and its data."""
+    text = Site([results], solutions).write(tmp_path / "site").read_text()
+    return text, unpacked(PACKED.search(text)[1])
 
 
 def unpacked(text):
-    """The parts of a packed page, as a browser unpacks them."""
-    return {
-        name: zlib.decompress(base64.b64decode(part), rendering.RAW).decode()
-        for name, part in json.loads(text).items()
-    }
+    """The data of a page, as a browser unpacks them."""
+    return json.loads(zlib.decompress(base64.b64decode(text)))
+
+
+def solution(tmp_path, name):
+    """A solution whose file is empty."""
+    path = tmp_path / f"{name}.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    return Solution(path, path.stem)
 
 
 def of(tmp_path, rows, **fields):
@@ -68,11 +70,10 @@ def of(tmp_path, rows, **fields):
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_parts_come_back_as_they_were():
-    parts = {"a": "x" * 1000, "</script>": "한국어", "b": ""}
-    text = rendering.packed(parts)
-    assert "<" not in text
-    assert unpacked(text) == parts
+def test_packed_data_come_back_and_cannot_end_their_element():
+    data = {"a": "x" * 1000, "</script>": "한국어", "b": [""]}
+    assert "<" not in packed(data)
+    assert unpacked(packed(data)) == data
 
 
 def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path):
@@ -90,9 +91,8 @@ def test_the_policy_names_each_script_and_style_and_allows_nothing_else(tmp_path
 
 
 def test_a_bundle_is_its_release_and_its_licence_stands_beside_it():
-    """So is every file of a library."""
     found = {str(path.relative_to(PAGE / "vendor")): path for path in PAGE.glob("vendor/*/*")}
-    licences = {f"{name}/LICENSE" for name in ("uplot", "sortable", "diff")}
+    licences = {f"{name}/LICENSE" for name in ("uplot", "sortable")}
     assert found.keys() == VENDORED.keys() | licences
     for name, digest in VENDORED.items():
         assert hashlib.sha256(found[name].read_bytes()).hexdigest() == digest, name
@@ -118,17 +118,13 @@ MANY = [
     row("bob/rope", us=40.0, case="c2", direction="backward"),
     row("bob/rope", us=1.0, track="extended", case="c3"),
 ]
-BOTH = {name: About("", "s1") for name in ("alice/rope", "bob/rope")}
 
 
 def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
-    results = of(tmp_path, MANY)
-    (section,) = sections(results, BOTH)
-    shown, core = views.Shown(Device(results, (section,))), section.tracks[0]
-    found = {(ranking.direction, ranking.case): [entry.solution for entry in ranking.track.entries]
-             for ranking in views.rankings(shown, section, core, BOTH)}  # fmt: skip
+    everyone = [solution(tmp_path, name) for name in ("alice/rope", "bob/rope")]
+    board, _ = Site([of(tmp_path, MANY)], everyone).boards
     alice, bob = "alice/rope", "bob/rope"
-    assert found == {
+    assert {choice: list(standings) for choice, standings in board.choices.items()} == {
         ("", ""): [alice, bob],
         ("", "c1"): [bob, alice],
         ("", "c2"): [alice, bob],
@@ -139,16 +135,30 @@ def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
     }
 
 
+def test_a_tab_leads_to_what_is_nearest_to_the_board(tmp_path):
+    names = ("alice/rope", "alice/rotate_half")
+    rows = [row("alice/rope"), row("alice/rope", track="extended", case="c2"),
+            row("alice/rotate_half", op="rotate_half")]  # fmt: skip
+    devices = [Results(tmp_path / name, runs=[msgspec.structs.replace(RUN, device_name=name)],
+                       rows=rows[:number]) for name, number in (("a", 3), ("b", 1))]  # fmt: skip
+    site = Site(devices, [solution(tmp_path, name) for name in names])
+    (last,) = (b for b in site.boards if b.device.slug == "a" and b.track.name == "extended")
+    tabs = {kind: {label: board.address for label, board in tabs.items()}
+            for kind, tabs in last.tabs(site.boards).items()}  # fmt: skip
+    assert tabs == {
+        "Op": {"rope": "board a rope extended", "rotate_half": "board a rotate_half core"},
+        "Device": {"a": "board a rope extended", "b": "board b rope core"},
+        "Track": {"core": "board a rope core", "extended": "board a rope extended"},
+    }
+
+
 def test_the_page_and_markdown_show_the_same_numbers(tmp_path):
     rows = [*MANY[:3], row("bob/rope", us=[38.0, 40.0, 43.0], case="c2", direction="backward")]
-    folder = tmp_path / "bob"
-    folder.mkdir()
-    (folder / "rope.py").write_text("")
-    _, parts = drawn(tmp_path, of(tmp_path, rows), Solution(folder / "rope.py", "rope"))
+    _, data = drawn(tmp_path, of(tmp_path, rows), solution(tmp_path, "bob/rope"))
     (entry,) = (each for each in rank(rows)[0].entries if each.solution == "bob/rope")
     value, half = speed(entry).split(" ± ")
     assert float(half) > 0
-    text = re.sub(r"<[^>]*>", "", parts["board/a-gpu/rope/core"])
+    text = re.sub(r"<[^>]*>", "", data["views"]["board a-gpu rope core"])
     assert f"{value} ± {half}" in text
 
 
@@ -167,45 +177,24 @@ def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice, tm
         (inner / "inner.py").write_text("import os, rope")
         names += ["parts/halves.py", "parts/signs.py", "parts/inner.py"]
     assert sorted(sources.files(alice)) == sorted(names)
-    _, parts = drawn(tmp_path, of(tmp_path, [row()]), alice)
-    assert {f"file/alice/{name}" for name in names} == {
-        name for name in parts if name.startswith("file/")
-    }
-    assert all(f'data-file="file/alice/{name}"' in parts["solution/alice/rope"] for name in names)
+    _, data = drawn(tmp_path, of(tmp_path, [row()]), alice)
+    shown = re.findall(r'<h3 translate="no">(.*?)</h3>.*?data-text="(\d+)"',
+                       data["views"]["solution alice/rope"])  # fmt: skip
+    assert [name for name, _ in shown] == list(sources.files(alice))
+    assert data["texts"][int(shown[0][1])] == sources.lines(alice.path)
 
 
 def test_the_page_begins_with_two_contributors_to_compare(tmp_path):
-    everyone = []
-    for handle in ("alice", "bob", "carol"):
-        (tmp_path / handle).mkdir()
-        (tmp_path / handle / "rope.py").write_text("")
-        everyone.append(Solution(tmp_path / handle / "rope.py", "rope"))
+    everyone = [solution(tmp_path, f"{handle}/rope") for handle in ("alice", "bob", "carol")]
     rows = [row("alice/rope", us=1.0, peer=True), row("bob/rope", us=9.0), row("carol/rope")]
     text, _ = drawn(tmp_path, of(tmp_path, rows), *everyone)
-    assert 'data-one="bob/rope" data-other="carol/rope"' in text
+    assert "#view=compare&amp;one=bob%2Frope&amp;other=carol%2Frope" in text
 
 
 def test_the_lines_of_kernels_are_marked(alice):
     text = sources.lines(alice.path.with_name("tiles.py"))
     lines = re.findall(r'<span class="line( kernel)?">(.*)', text)
     assert [bool(kernel) for kernel, _ in lines] == [False] * 3 + [True] * 3 + [False] * 2
-
-
-def test_lines_are_highlighted_again_where_something_behind_them_changed(alice, monkeypatch):
-    one, other = alice.path, alice.path.with_name("tiles.py")
-    monkeypatch.setattr(disk_cache, "CACHE", one.parent / "cache")
-    expected, done, lines = sources.lines(other), [], sources.lines
-    monkeypatch.setattr(sources, "lines", lambda path: (done.append(path), lines(path))[1])
-    for change, due in (
-        (lambda: None, [one, other]),
-        (lambda: None, []),
-        (lambda: one.write_text("x = 2\n"), [one]),
-        (lambda: monkeypatch.setattr(disk_cache, "foundation", lambda: "newer"), [one, other]),
-    ):
-        change()
-        assert sources.all_lines([one, other])[1] == expected
-        assert done == due
-        done.clear()
 
 
 @pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
@@ -226,31 +215,8 @@ def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
     assert "&lt;b onclick=x&gt;" in text
     assert "<img" not in text and "<b " not in text
     assert '<a href="#view=solution&amp;name=alice%2Frope">own</a>' in text
-    assert '<a href="https://x.org" rel="noopener noreferrer">out</a>' in text
-    assert "<a>gone</a>" in text and 'href="javascript' not in text
-
-
-# --- history --------------------------------------------------------------------------------------
-
-
-def test_history_has_the_runs_that_timed_the_whole_track(tmp_path):
-    def both(run, us):
-        return [row(us=us, run=run), row(us=us, run=run, case="c2")]
-
-    results = of(
-        tmp_path,
-        [row(us=1.0, run="r2"), *both("r1", 20.0), *both("r3", 10.0)],
-        names={f"r{number}": f"2026112{number}T080000Z-r{number}.jsonl" for number in range(4)},
-    )
-    results.names["r9"] = "r9.jsonl"
-    results.rows.extend(both("r9", 5.0))  # its file's name has no time, and so no place
-    (track,) = rank(results.latest())
-    (points,) = views.histories(results, track).values()
-    assert [(point.run, point.score.value) for point in points] == [
-        ("r1", pytest.approx(1.0)), ("r3", pytest.approx(2.0)),
-    ]  # fmt: skip
-    assert [point.when.day for point in points] == [21, 23]
-    assert [point.sources for point in points] == ["s1", "s1"]
+    assert '<a href="https://x.org">out</a>' in text
+    assert "gone" in text and text.count("href") == 3, "the picture is a link"
 
 
 # --- without times --------------------------------------------------------------------------------
@@ -260,24 +226,20 @@ def test_a_device_without_times_shows_verdicts_and_says_so(tmp_path, alice):
     cpu = msgspec.structs.replace(RUN, device="cpu", device_name="A CPU")
     rows = [row(gpu={}, host={}, twin=True, case=case) for case in ("c1", "c2")]
     results = Results(path=tmp_path / "cpu", runs=[cpu], rows=rows)
-    _, parts = drawn(tmp_path, results, alice)
-    text = parts["board/cpu/rope/core"]
+    _, data = drawn(tmp_path, results, alice)
+    text = data["views"]["board cpu rope core"]
     assert "Nothing was timed" in text and "× eager</button>" not in text
     assert "2/2" in text
-    assert "PASSED" in parts["solution/alice/rope"]
+    assert "PASSED" in data["views"]["solution alice/rope"]
 
 
 def test_records_of_nobody_draw_a_page_that_says_so(tmp_path):
-    text, parts = drawn(tmp_path, of(tmp_path, [row()]))
-    assert 'data-first="missing"' in text and "missing" in parts
+    _, data = drawn(tmp_path, of(tmp_path, [row()]))
+    assert data["views"][""] == data["views"]["missing"]
 
 
-def test_a_solution_has_one_hue_in_all_charts():
-    entries = [("a/rope", False), ("b/rope", False), ("eager/rope", True), ("a/new", False)]
-    site = Site(
-        [], [SimpleNamespace(name=name, op=name[-4:], peer=peer) for name, peer in entries], {}
-    )
-    assert site.hues == {"a/rope": 0, "b/rope": 1, "eager/rope": 0, "a/new": 0}
-    series = [{"name": "b/rope"}, {"name": "copy of the same bytes"}]
-    drawn = json.loads(charts.Chart("", "", "", ["c1"], series).json(site.hues))
-    assert [each["hue"] for each in drawn["series"]] == [1, None]
+def test_a_solution_has_one_hue_in_all_charts(tmp_path):
+    names = ("a/rope", "b/rope", "c/rotate_half")
+    _, data = drawn(tmp_path, of(tmp_path, [row("b/rope")]),
+                    *(solution(tmp_path, name) for name in names))  # fmt: skip
+    assert data["hues"] == {"a/rope": 0, "b/rope": 1, "c/rotate_half": 0}

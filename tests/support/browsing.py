@@ -8,7 +8,6 @@ from collections import namedtuple
 
 import pytest
 
-from common.board.page import site as pages
 from tests.support import made_up
 from tests.support.waiting import LONGEST, wait_until
 
@@ -26,7 +25,7 @@ def group(tmp_path_factory):
     """The made-up group's site, and the page that shows it."""
     folder = tmp_path_factory.mktemp("group")
     site = made_up.site(folder)
-    return Group(site, pages.write(site, folder / "site"))
+    return Group(site, site.write(folder / "site"))
 
 
 def chromium():

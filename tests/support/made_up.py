@@ -1,9 +1,9 @@
-"""A group that does not exist: 50 solutions, 3 devices and 20 runs, as folders and records."""
+"""A group that does not exist: 50 solutions, 3 devices and 4 runs, as folders and records."""
 
 import random
 from datetime import UTC, datetime, timedelta
 
-from common.board.page.views import Site
+from common.board.page.site import Site
 from common.board.table import OPS
 from common.paths import CONTRIBUTORS
 from common.records.lines import SCHEMA, Record, Run, Summary
@@ -12,11 +12,11 @@ from common.solutions import Solution
 
 HANDLES = [f"member{number:02}" for number in range(25)]
 DEVICES = ("GPU A", "GPU B", "GPU C")
-RUNS = 20
+RUNS = 4
 CASES = {"core": 9, "extended": 2}
 DIRECTIONS = ("forward", "backward")
 SOURCES = ("rope.py", "launching.py", "pairs.py", "launch.py", "README.md")
-"""The house's files, of which each member's are copies; helpers in the order of their imports."""
+"""The house's files, of which each member's are copies."""
 FIRST = datetime(2026, 1, 5, 8, 30, tzinfo=UTC)
 
 
@@ -85,4 +85,4 @@ def site(folder, seed=0):
     draw = random.Random(seed)
     everyone = solutions(folder / "contributors")
     boards = [results(folder / "results", device, everyone, draw) for device in DEVICES]
-    return Site.of(boards, everyone)
+    return Site(boards, everyone)

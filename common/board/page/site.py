@@ -2,234 +2,216 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from itertools import groupby
 from pathlib import Path
 
+import msgspec
 from markupsafe import Markup
 
 from common import files
-from common.board import table
-from common.board.devices import Section, side_by_side
-from common.board.model import DEFAULT, GPUS
+from common.board import modelled, table
+from common.board.columns import COLUMNS
+from common.board.devices import Device, side_by_side
 from common.board.page import charts, rendering, sources
-from common.board.page.rendering import draw
-from common.board.page.views import Point, Shown, Site, Standing, rankings
+from common.board.page.boards import ALL, Board, devices_of
+from common.board.page.charts import Chart
+from common.board.page.rendering import draw, link
 from common.board.plots import sweeps
-from common.board.plots.overview import Panel, panels
-from common.board.ranking import Entry, Track
+from common.board.plots.overview import panels
+from common.board.ranking import Entry
+from common.board.table import About, op_order
+from common.records.lines import Record
+from common.records.runs import Results, moment
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uplot/uPlot.min.css", "assets/page.css")
 SCRIPTS = (
-    "vendor/uplot/uPlot.iife.min.js", "vendor/sortable/sortable.min.js", "vendor/diff/diff.min.js",
-    "assets/charts.js", "assets/compare.js", "assets/page.js",
+    "vendor/uplot/uPlot.iife.min.js", "vendor/sortable/sortable.min.js",
+    "assets/charts.js", "assets/page.js",
 )  # fmt: skip
 WORDS = "assets/korean.json"
 """The file with the Korean translation of each English text of the page."""
 PAGE = "index.html"
-JUMPS = {
-    "standing": "Place", "cases": "Cases", "history": "History",
-    "work": "Counted work", "readme": "README", "source": "Source",
-}  # fmt: skip
-"""The title of each part of a solution's view."""
-Part = tuple[str, str]
-"""The name and the text of a part of the page."""
-Sweeps = Mapping[str, charts.Chart]
-"""A device's charts of the plots' cases, by the name of the chart's part."""
+PLACES = ("place", "speed", "share", "number")
+"""The styles of the columns of a solution's places."""
+RECENT = 10
+"""The number of runs that the overview lists."""
 
 
-def write(site: Site, folder: Path) -> Path:
-    """Write the page into a folder, and return the page's path."""
-    swept = {shown.slug: dict(_swept(site, shown)) for shown in site.devices}
-    charted = dict(_charts(site, swept))
-    parts = {**dict(_files(site)), **charted, **dict(_views(site, swept, charted))}
-    styles = [Markup((HERE / path).read_text()) for path in STYLES]
-    scripts = [Markup((HERE / path).read_text()) for path in SCRIPTS]
-    page = draw(
-        "page.html",
-        styles=styles,
-        scripts=scripts,
-        policy=rendering.policy(scripts, styles),
-        words=Markup(rendering.embedded({"ko": json.loads((HERE / WORDS).read_text())})),
-        parts=Markup(rendering.packed(parts)),
-        first="overview" if site.mains else "missing",
-        board=_board_name(*site.mains[0]) if site.mains else "missing",
-        pair=_pair(site),
-        several=len(site.devices) > 1,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    files.replace(folder / PAGE, page.encode())
-    return folder / PAGE
+class Site:
+    """The views of the page."""
 
+    def __init__(self, recorded: Iterable[Results], solutions: Iterable[Solution]) -> None:
+        """Rank these records of the solutions in this tree."""
+        recorded, solutions = list(recorded), list(solutions)
+        self.about = {each.name: About(each.note, each.digest) for each in solutions}
+        self.devices = devices_of(recorded, self.about)
+        self.boards = [
+            Board(device, section, track, self.about)
+            for device in self.devices
+            for section in device.sections
+            for track in section.tracks
+        ]
+        measured = {entry.solution for board in self.boards for entry in board.track.entries}
+        self.solutions = sorted(
+            (each for each in solutions if not each.peer or each.name in measured),
+            key=lambda each: (op_order(each.op), each.peer, each.name),
+        )
+        self.hues = {
+            each.name: hue
+            for _, group in groupby(self.solutions, lambda each: (each.op, each.peer))
+            for hue, each in enumerate(group)
+        }
+        """The index of each solution's hue: its place among the op's contributors or peers."""
+        first = {board.track.op: board for board in reversed(self.boards)}
+        self.mains = [first[op] for op in sorted(first, key=op_order)]
+        """The main track of each op on the first device that has the op."""
+        self.counts = modelled.latest(recorded)
+        self.texts: dict[str, int] = {}
+        """The number of each text that several views show: charts, sources and READMEs."""
+        self.times = {board.address: self._times(board) for board in self.boards}
 
-def _board_name(shown: Shown, track: Track) -> str:
-    """Return the name of the part that holds a track's board."""
-    return f"board/{shown.slug}/{track.op}/{track.name}"
+    def write(self, folder: Path) -> Path:
+        """Write the page into a folder, and return the page's path."""
+        script, style = (
+            "\n".join((HERE / path).read_text() for path in paths) for paths in (SCRIPTS, STYLES)
+        )
+        views = dict(self.views())
+        words = json.loads((HERE / WORDS).read_text())
+        page = draw(
+            "page.html",
+            script=Markup(script),
+            style=Markup(style),
+            policy=rendering.policy(script, style),
+            packed=rendering.packed(
+                {"ko": words, "views": views, "texts": list(self.texts), "hues": self.hues}
+            ),
+            compared=self._compared(),
+            several=len(self.devices) > 1,
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        files.replace(folder / PAGE, page.encode())
+        return folder / PAGE
 
+    def _compared(self) -> str:
+        """Return the link to the two best contributors, or peers, of the first op that has two."""
+        for board in self.mains:
+            best = sorted(board.track.entries, key=lambda entry: entry.peer)
+            if len(best) > 1:
+                return link(view="compare", one=best[0].solution, other=best[1].solution)
+        return link(view="compare")
 
-def _pair(site: Site) -> tuple[str, str]:
-    """Return the initial pair to compare: the two best contributors' solutions of one op.
+    def views(self) -> Iterator[tuple[str, str]]:
+        """Yield the address and the HTML of each view."""
+        shown = [(board, panel) for board in self.mains for panel in panels([board.track])]
+        overview = draw("overview.html", panels=shown, runs=_recent(self.devices))
+        yield "missing", draw("missing.html")
+        yield "overview", overview
+        yield "", overview if self.boards else draw("missing.html")
+        by_op = groupby(self.solutions, lambda each: each.op)
+        names = {op: [each.name for each in of_op] for op, of_op in by_op}
+        yield "compare", draw("compare.html", names=names)
+        timed = [device for device in self.devices if device.timed]
+        yield "devices", draw("devices.html", tables=side_by_side(timed, self.about))
+        swept = {device.slug: self._swept(device) for device in self.devices}
+        for board in self.boards:
+            html = self._board(board, swept[board.device.slug][board.track.op])
+            yield board.address, html
+            if board is self.mains[0]:
+                yield "board", html
+        for solution in self.solutions:
+            yield f"solution {solution.name}", self._solution(solution)
 
-    Peers replace missing contributors. Both names are empty where no op has two solutions.
-    """
-    for _, track in site.mains:
-        entries = [entry for entry in track.entries if entry.solution in site.names]
-        if len(entries) > 1:
-            first, second, *_ = sorted(entries, key=lambda entry: entry.peer)
-            return first.solution, second.solution
-    return "", ""
+    def _number(self, text: str) -> int:
+        return self.texts.setdefault(text, len(self.texts))
 
+    def _chart(self, chart: Chart) -> int:
+        return self._number(msgspec.json.encode(chart).decode())
 
-# --- parts ----------------------------------------------------------------------------------------
+    def _swept(self, device: Device) -> dict[str, list[tuple[int, str]]]:
+        """Return the number and the title of each chart of the device's sweeps, by op."""
+        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
+        for plot in sweeps.plots(sweeps.rows_of(device.results, self.about)):
+            drawn = [charts.swept(plot, panel) for panel in plot.panels]
+            found[plot.sweep.op] += [(self._chart(each), each.title) for each in drawn]
+        return found
 
+    def _times(self, board: Board) -> dict[str, int]:
+        """Return the number of the chart of times in each direction that a device timed."""
+        directions = board.track.directions if board.device.timed else []
+        return {each: self._chart(charts.times(board.track, each)) for each in directions}
 
-def _files(site: Site) -> Iterator[Part]:
-    files = site.files()
-    for name, text in zip(files, sources.all_lines(files.values()), strict=True):
-        yield f"file/{name}", text
-    for folder in dict.fromkeys(solution.path.parent for solution in site.solutions):
-        yield f"readme/{folder.name}", sources.readme(folder, site.names)
+    def _speeds(self, board: Board) -> dict[str, int]:
+        """Return the number of each chart of the track's speeds with more than one x value."""
+        speeds = {
+            "error": charts.against(board.track, "error / eager's", lambda entry: entry.error),
+            "memory": charts.against(board.track, "peak memory, MiB", _mebibytes),
+        }
+        return {name: self._chart(each) for name, each in speeds.items() if len(each.x) > 1}
 
+    def _board(self, board: Board, swept: Sequence[tuple[int, str]]) -> str:
+        entries, results = board.track.entries, board.device.results
+        influences = [reasons for entry in entries for reasons in entry.disturbed.values()]
+        timed = board.device.timed
+        return draw(
+            "board.html",
+            board=board,
+            tabs=board.tabs(self.boards),
+            handles=sorted({entry.solution.partition("/")[0] for entry in entries}),
+            stale=any(table.stale(entry, self.about) for entry in entries),
+            disturbed=table.by_clock(influences) if results.timed else {},
+            times=self.times[board.address],
+            tables={
+                "Every time as a table": table.times(board.track),
+                "Peak memory": table.memory(board.track),
+                "Parts of a call": table.parts(board.section.rows),
+            } if timed else {},
+            speeds=self._speeds(board) if timed else {},
+            swept=swept,
+        )  # fmt: skip
 
-def _charts(site: Site, swept: Mapping[str, Sweeps]) -> Iterator[Part]:
-    for shown in site.devices:
-        for section, track in _tracks(shown):
-            for direction in track.directions:
-                name = f"times/{shown.slug}/{section.op}/{track.name}/{direction}"
-                yield name, charts.times(track, direction).json(site.hues)
-            place = f"{shown.slug}/{section.op}/{track.name}"
-            for speed, chart in _speeds(shown, track):
-                yield f"{speed}/{place}", chart.json(site.hues)
-        for name, chart in swept[shown.slug].items():
-            yield name, chart.json(site.hues)
-        for solution in site.solutions:
-            if points := shown.history(solution):
-                yield (
-                    f"history/{shown.slug}/{solution.name}",
-                    charts.history(points).json(site.hues),
-                )
-
-
-SPEEDS = ("record", "error", "memory")
-"""The charts of a track's speeds: over the runs, over the error and over the peak memory."""
-
-
-def _speeds(shown: Shown, track: Track) -> Iterator[tuple[str, charts.Chart]]:
-    """Yield the name and the chart of each of SPEEDS with more than one x value."""
-    speed_charts = (
-        charts.record(shown.histories(track)),
-        charts.against(track, "error / eager's", lambda entry: entry.error),
-        charts.against(track, "peak memory, MiB", _mebibytes),
-    )
-    for name, chart in zip(SPEEDS, speed_charts, strict=True):
-        if len(chart.x) > 1:
-            yield name, chart
+    def _solution(self, solution: Solution) -> str:
+        name, folder = solution.name, solution.path.parent
+        counts = [count for count in self.counts.values() if count.solution == name]
+        boards = [board for board in self.boards if name in board.choices[ALL]]
+        stale = [board.device.name for board in boards if board.choices[ALL][name].stale]
+        return draw(
+            "solution.html",
+            solution=solution,
+            note=self.about[name].note,
+            places=[column for column in COLUMNS if column.style in PLACES],
+            stale=dict.fromkeys(stale),
+            others=[each.name for each in self.solutions if each.op == solution.op],
+            boards=[(board, self.times[board.address]) for board in boards],
+            work=modelled.work_tables(counts, self.about),
+            has_readme=(folder / "README.md").is_file(),
+            readme=self._number(sources.readme(folder, list(self.hues))),
+            files={
+                file: self._number(sources.lines(path))
+                for file, path in sources.files(solution).items()
+            },
+        )
 
 
 def _mebibytes(entry: Entry) -> float | None:
     return None if entry.peak_memory is None else entry.peak_memory / 2**20
 
 
-def _swept(site: Site, shown: Shown) -> Iterator[tuple[str, charts.Chart]]:
-    rows = sweeps.rows_of(shown.device.results, site.about)
-    for plot in sweeps.plots(rows):
-        for number, chart in enumerate(charts.swept(plot)):
-            yield f"sweep/{shown.slug}/{plot.sweep.op}/{plot.sweep.name}/{number}", chart
-
-
-def _tracks(shown: Shown) -> Iterator[tuple[Section, Track]]:
-    for section in shown.sections:
-        for track in section.tracks:
-            yield section, track
-
-
-def _views(site: Site, swept: Mapping[str, Sweeps], charted: Collection[str]) -> Iterator[Part]:
-    """Yield the views; `charted` holds the names of the existing charts."""
-    yield "missing", draw("missing.html")
-    yield "overview", draw("overview.html", site=site, panels=list(_panels(site)))
-    yield "compare", draw("compare.html", site=site)
-    timed = [shown.device for shown in site.devices if shown.timed]
-    if len(site.devices) > 1:
-        yield "devices", draw("devices.html", tables=side_by_side(timed, site.about))
-    for shown in site.devices:
-        for section, track in _tracks(shown):
-            of_op = [(name, chart.title) for name, chart in swept[shown.slug].items()
-                     if name.split("/")[2] == section.op]  # fmt: skip
-            place = f"{shown.slug}/{section.op}/{track.name}"
-            speeds = [speed for speed in SPEEDS if f"{speed}/{place}" in charted]
-            yield _board_name(shown, track), _board(site, shown, section, track, of_op, speeds)
-    for solution in site.solutions:
-        yield f"solution/{solution.name}", _solution(site, solution)
-
-
-def _panels(site: Site) -> Iterator[tuple[Shown, Panel]]:
-    """Yield each op's panel of the README's picture: the fastest solution of each folder."""
-    for shown, track in site.mains:
-        yield from ((shown, panel) for panel in panels([track]))
-
-
-def _board(
-    site: Site,
-    shown: Shown,
-    section: Section,
-    track: Track,
-    swept: Sequence[Part],
-    speeds: Collection[str],
-) -> str:
-    influences = (reasons for entry in track.entries for reasons in entry.disturbed.values())
-    return draw(
-        "board.html",
-        site=site,
-        shown=shown,
-        section=section,
-        track=track,
-        rankings=list(rankings(shown, section, track, site.about)),
-        handles=sorted({entry.solution.partition("/")[0] for entry in track.entries}),
-        sweeps=swept,
-        speeds=speeds,
-        stale=any(table.stale(entry, site.about) for entry in track.entries),
-        disturbed=table.by_clock(influences) if shown.device.results.timed else {},
-        absent=shown.device.results.absent,
-    )
-
-
-def _solution(site: Site, solution: Solution) -> str:
-    standings = site.standings(solution)
-    contents = {
-        "standing": standings,
-        "cases": standings,
-        "history": _histories(site, solution),
-        "work": site.work(solution),
-        "readme": (solution.path.parent / "README.md").is_file(),
-        "source": sources.files(solution),
-    }
-    stale = (standing.shown.device.name for standing in standings if standing.stale)
-    return draw(
-        "solution.html",
-        site=site,
-        solution=solution,
-        standings=standings,
-        by_device=_by_device(standings),
-        histories=contents["history"],
-        work=contents["work"],
-        modelled=site.modelled(solution),
-        gpu=GPUS[DEFAULT].name,
-        readme=contents["readme"],
-        files=contents["source"],
-        stale=list(dict.fromkeys(stale)),
-        jumps=[(name, JUMPS[name]) for name, content in contents.items() if content],
-    )
-
-
-def _by_device(standings: Sequence[Standing]) -> list[tuple[Shown, list[Standing]]]:
-    grouped = itertools.groupby(standings, lambda standing: standing.shown.slug)
-    by_slug = [list(of_device) for _, of_device in grouped]
-    return [(of_device[0].shown, of_device) for of_device in by_slug]
-
-
-def _histories(site: Site, solution: Solution) -> list[tuple[Shown, dict[str, list[Point]]]]:
-    """Return each device that has points, with the points of each track."""
-    return [(shown, points) for shown in site.devices if (points := shown.history(solution))]
+def _recent(devices: Iterable[Device]) -> list[tuple[datetime, str, list[str], int, int]]:
+    """Return the latest runs: their start, device, ops, and numbers of solutions and rows."""
+    runs = []
+    for device in devices:
+        rows: dict[str, list[Record]] = defaultdict(list)
+        for row in device.results.rows:
+            rows[row.run].append(row)
+        for run, of_run in rows.items():
+            if when := moment(device.results.names.get(run, "")):
+                ops = list(dict.fromkeys(row.op for row in of_run))
+                solutions = {row.solution for row in of_run}
+                runs.append((when, device.name, ops, len(solutions), len(of_run)))
+    return sorted(runs, reverse=True)[:RECENT]

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import ast
-import functools
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from markupsafe import Markup
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from common.board.page.rendering import link
-from common.disk_cache import DiskCache
 from common.printable import printable
-from common.solutions import Solution, source
-
-LOWEST_HEADING = 6
-"""HTML's lowest heading is `<h6>`."""
-HEADING_OFFSET = 2
-"""A README's `<h1>` becomes `<h3>`, below the headings of the view and of its README part."""
+from common.solutions import UNREADABLE, Solution, imported, python_files, source
 
 
 def files(solution: Solution) -> dict[str, Path]:
@@ -33,31 +25,19 @@ def files(solution: Solution) -> dict[str, Path]:
     ['rope.py', 'kernels.py']
     """
     folder = solution.path.parent
-    paths: dict[str, Path] = {}
-    waiting = [solution.path]
-    while waiting:
-        path = waiting.pop(0)
-        name = path.relative_to(folder).as_posix()
-        if name not in paths and (path == solution.path or path.is_file()):
-            paths[name] = path
-            waiting += _helpers(path, folder)
-    return paths
+    found, others = [solution.path], sorted(python_files(folder))
+    for path in found:  # which grows meanwhile
+        names = _imported(path)
+        found += [other for other in others if other not in found and other.stem in names]
+    return {path.relative_to(folder).as_posix(): path for path in found}
 
 
-def all_lines(paths: Iterable[Path]) -> list[Markup]:
-    """Return `lines` of each file, from the cache where the file has not changed."""
-    cache = DiskCache("page", "sources", str)
-    keys = {path: _key(path) for path in paths}
-    drawn = {key: cache.found.get(key) or lines(path) for path, key in keys.items()}
-    if drawn != cache.found:
-        cache.found = drawn
-        cache.save()
-    return [Markup(drawn[key]) for key in keys.values()]
-
-
-def _key(path: Path) -> str:
-    """Return the digest of the file's text, which determines its lines."""
-    return hashlib.sha256(f"{_read(path)}\0{_shown(path)}".encode()).hexdigest()
+def _imported(path: Path) -> set[str]:
+    """Return each part of the imported dotted names; the folder is on Python's path."""
+    try:
+        return {part for name in imported(_read(path)) for part in name.split(".")}
+    except UNREADABLE:
+        return set()
 
 
 def lines(path: Path) -> Markup:
@@ -73,25 +53,32 @@ def lines(path: Path) -> Markup:
     )
 
 
-def readme(folder: Path, names: Sequence[str]) -> Markup:
+def readme(folder: Path, names: Container[str]) -> Markup:
     """Return the folder's README as HTML, without the README's own HTML, pictures and scripts.
 
-    A link to a solution's file leads to the solution's view. Other relative links have no target.
+    A link to a solution's file leads to the solution's view. Other relative links are no links.
 
     Args:
         folder: The contributor's folder.
         names: Every solution, as `handle/file`.
     """
+
+    def target(address: str) -> str:
+        name = f"{folder.name}/{address.removeprefix('./').removesuffix('.py')}"
+        if name in names:
+            return link(view="solution", name=name)
+        return address if address.startswith(("https://", "http://")) else ""
+
     path = folder / "README.md"
     if not path.is_file():
         return Markup("")
     parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    parser.normalizeLink = target  # type: ignore[method-assign, assignment]
+    parser.validateLink = bool  # type: ignore[method-assign, assignment]
     tokens = parser.parse(_shown(path))
-    for token in _all(tokens):
-        if token.type in ("heading_open", "heading_close"):
-            token.tag = f"h{min(int(token.tag[1:]) + HEADING_OFFSET, LOWEST_HEADING)}"
-        if token.type == "link_open":
-            _redirect(token, folder.name, names)
+    for token in tokens:
+        if token.tag in ("h1", "h2", "h3", "h4"):
+            token.tag = f"h{int(token.tag[1]) + 2}"  # below the headings of the view
     return Markup(parser.renderer.render(tokens, parser.options, {}))
 
 
@@ -104,61 +91,15 @@ def _shown(path: Path) -> str:
     return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
 
 
-@functools.lru_cache(maxsize=8)
-def _tree(text: str) -> ast.Module:
-    """Return the syntax tree; an empty tree if the text does not parse."""
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ast.Module([], [])
-
-
-def _helpers(path: Path, folder: Path) -> Iterator[Path]:
-    """Yield the files of the folder that a file may import; the folder is on Python's path."""
-    for name in _imported(_read(path)):
-        for base in dict.fromkeys((folder, path.parent)):
-            yield base / (name.replace(".", "/") + ".py")
-
-
-@functools.lru_cache(maxsize=1000)
-def _imported(text: str) -> list[str]:
-    """Return the imported names; cached, since several files may import the same helper."""
-    names: list[str] = []
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            package = [node.module] if node.module else []
-            names += [*package, *(".".join([*package, alias.name]) for alias in node.names)]
-    return names
-
-
 def _kernel_lines(text: str) -> Iterator[int]:
     """Yield the line numbers of functions with `triton.jit`, their decorators included."""
-    for node in ast.walk(_tree(text)):
-        if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
-            first = min(decorator.lineno for decorator in node.decorator_list)
-            yield from range(first, (node.end_lineno or first) + 1)
+    with contextlib.suppress(*UNREADABLE):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
+                first = min(decorator.lineno for decorator in node.decorator_list)
+                yield from range(first, (node.end_lineno or first) + 1)
 
 
 def _is_jit(decorator: ast.expr) -> bool:
     name = decorator.func if isinstance(decorator, ast.Call) else decorator
     return ast.unparse(name).rpartition(".")[2] == "jit"
-
-
-def _all(tokens: Iterable[Token]) -> Iterator[Token]:
-    for token in tokens:
-        yield token
-        yield from _all(token.children or ())
-
-
-def _redirect(token: Token, handle: str, names: Sequence[str]) -> None:
-    """Redirect a link to a solution's view, keep an HTTP link, or remove the target."""
-    target = str(token.attrs.get("href", ""))
-    name = f"{handle}/{target.removeprefix('./').removesuffix('.py')}"
-    if name in names:
-        token.attrs["href"] = link(view="solution", name=name)
-    elif target.startswith(("https://", "http://")):
-        token.attrs["rel"] = "noopener noreferrer"
-    else:
-        token.attrs.clear()

@@ -25,38 +25,41 @@ function drawChart(figure, chart) {
   };
   const shown = figure.plot ? figure.plot.series.map((each) => each.show) : [];
   place.replaceChildren();
-  figure.plot = new uPlot(options(figure, chart, log, shown), data(chart), place);
+  figure.plot = new uPlot(options(figure, chart, log, shown), points(chart), place);
   enableKeys(place);
 }
 
-function data(chart) {
-  const x = chart.names ? chart.names.map((_, number) => number) : chart.x;
-  return [x, ...chart.series.map((each) => each.value)];
+/** Return whether the x values are names, such as those of cases. */
+function named(chart) {
+  return typeof chart.x[0] === "string";
+}
+
+function points(chart) {
+  const x = named(chart) ? chart.x.map((_, number) => number) : chart.x;
+  return [x, ...chart.series.map((each) => each.values.map((value) => value && value.value))];
 }
 
 function options(figure, chart, log, shown) {
   const width = figure.querySelector(".plot").clientWidth;
   const text = { stroke: ink("quiet"), font: "12px system-ui", grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1 } };
   const across = { ...text, label: chart.x_label || null, space: 60 };
-  if (chart.names) {
-    const longest = Math.max(...chart.names.map((name) => name.length));
+  if (named(chart)) {
+    const longest = Math.max(...chart.x.map((name) => name.length));
     Object.assign(across, {
-      splits: () => chart.names.map((_, number) => number),
-      values: () => chart.names,
+      splits: () => chart.x.map((_, number) => number),
+      values: () => chart.x,
       rotate: -90,
       size: Math.min(24 + 6.6 * longest, 270),
       font: "11px system-ui",
     });
   }
-  if (chart.dates) Object.assign(across, { values: (_, ticks) => ticks.map(day), space: 130 });
-  const span = chart.names && { range: [-0.5, chart.names.length - 0.5] };
+  const span = named(chart) && { range: [-0.5, chart.x.length - 0.5] };
   return {
     width,
-    padding: chart.dates ? [null, 60, null, null] : undefined, // half of the last date
-    height: 280 + (chart.names ? across.size : 40),
-    scales: { x: { time: chart.dates, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
+    height: 280 + (named(chart) ? across.size : 40),
+    scales: { x: { time: false, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
     axes: [across, { ...text, label: chart.y_label, size: 64, values: (_, ticks) => ticks.map(number) }],
-    series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, chart, each, at, shown[at + 1]))],
+    series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, chart, each, shown[at + 1]))],
     hooks: { drawSeries: [(plot, at) => at && whiskers(plot, at, chart.series[at - 1])] },
     cursor: { points: { size: 9 }, focus: { prox: 24 } },
     focus: { alpha: 0.2 },
@@ -70,56 +73,50 @@ function options(figure, chart, log, shown) {
 /** Return the range of values that holds the intervals of the series that are shown. */
 function reach(plot, chart, log) {
   const seen = chart.series.filter((_, at) => plot.series[at + 1].show);
-  const ends = (side) => seen.flatMap((each) => each[side]).filter((value) => value !== null);
-  if (!ends("low").length) return [1, 10];
-  const [low, high] = [Math.min(...ends("low")), Math.max(...ends("high"))];
+  const values = seen.flatMap((each) => each.values).filter((value) => value);
+  if (!values.length) return [1, 10];
+  const low = Math.min(...values.map((value) => value.low));
+  const high = Math.max(...values.map((value) => value.high));
   return log ? uPlot.rangeLog(low, high, 10, false) : uPlot.rangeNum(low, high, 0.1, true);
 }
 
 function xSeries(figure, chart) {
-  const text = (value) => {
-    if (chart.names) return chart.names[value];
-    return chart.dates ? day(value) : number(value);
-  };
+  const text = (value) => (named(chart) ? chart.x[value] : number(value));
   return { label: chart.x_label.split(" (")[0] || figure.dataset.x, value: (_, value) => (value === null ? "" : text(value)) };
 }
 
-function series(figure, chart, each, at, show) {
+function series(figure, chart, each, show) {
   const mine = figure.dataset.mine.split(" ");
   const others = mine[0] && !mine.includes(each.name);
-  const stroke = others ? ink("other") : ink(each.hue === null && each.peer ? "quiet" : `hue${(each.hue ?? at) % HUES}`);
+  const hue = data.hues[each.name]; // a solution has the same in every chart
+  const stroke = ink(others ? "other" : hue === undefined ? "quiet" : `hue${hue % HUES}`);
   return {
     label: each.name,
     show: show ?? true,
     stroke,
     width: mine.includes(each.name) ? 3 : 1.5,
     dash: each.peer ? [5, 4] : undefined,
-    paths: chart.names ? () => null : undefined, // named cases have no order: dots alone
+    paths: named(chart) ? () => null : undefined, // named cases have no order: dots alone
     points: { show: true, size: others ? 4 : 7, fill: each.peer ? ink("paper") : stroke },
     value: (_, value) => (value === null ? "" : number(value)),
   };
 }
 
 /** Draw the 95 % interval of each value. */
-function whiskers(plot, at, { low, high }) {
+function whiskers(plot, at, { values }) {
   const { ctx } = plot;
   ctx.save();
   ctx.strokeStyle = plot.series[at].stroke(plot, at);
   ctx.beginPath();
-  plot.data[0].forEach((value, i) => {
-    if (low[i] === null) return;
-    const x = plot.valToPos(value, "x", true);
-    ctx.moveTo(x, plot.valToPos(low[i], "y", true));
-    ctx.lineTo(x, plot.valToPos(high[i], "y", true));
+  values.forEach((value, i) => {
+    if (!value) return;
+    const x = plot.valToPos(plot.data[0][i], "x", true);
+    ctx.moveTo(x, plot.valToPos(value.low, "y", true));
+    ctx.lineTo(x, plot.valToPos(value.high, "y", true));
   });
   ctx.lineWidth = 2;
   ctx.stroke();
   ctx.restore();
-}
-
-/** Return a time in seconds as `2026-11-21 08:29`, in UTC as runs are named. */
-function day(seconds) {
-  return new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ");
 }
 
 function number(value) {

@@ -1,87 +1,60 @@
 "use strict";
-/* Shows the view that the address names: unpacks it, applies the filters, draws its charts. */
+/* Shows the view that the address names: applies the filters, compares, draws the charts. */
 
-const PARTS = JSON.parse(document.getElementById("parts").textContent);
 const MAIN = document.getElementById("main");
-const WORDS = JSON.parse(document.getElementById("words").textContent);
 const LANGUAGE = document.getElementById("language");
 const THEME = document.getElementById("theme");
+const ADDRESS = ["view", "device", "op", "track", "name"];
 const NAMED = ["title", "aria-label", "data-label", "data-x", "data-ratio"];
+let data; // each view's HTML by its address, the texts that views share by number, Korean words
 let turn = 0;
 
-/** Return the text of a part. */
-async function unpack(name) {
-  const bytes = Uint8Array.from(atob(PARTS[name]), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
-  return new Response(stream).text();
+/** Return the data of the page, which are compressed. */
+async function unpack() {
+  const packed = atob(document.getElementById("packed").textContent);
+  const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).json();
 }
 
-/** Return a part as elements; its text is escaped where it was drawn. */
-async function fragment(name) {
+// --- views ---------------------------------------------------------------------------------------
+
+/** Return a view as elements; its text is escaped where it was drawn. */
+function view(address) {
   const template = document.createElement("template");
-  template.innerHTML = await unpack(Object.hasOwn(PARTS, name) ? name : "missing");
-  for (const place of template.content.querySelectorAll("[data-file]")) {
-    place.innerHTML = await unpack(place.dataset.file);
+  template.innerHTML = data.views[Object.hasOwn(data.views, address) ? address : "missing"];
+  for (const place of template.content.querySelectorAll("[data-text]")) {
+    place.innerHTML = data.texts[place.dataset.text];
     place.querySelectorAll(".line").forEach((line, at) => (line.dataset.number = at + 1));
   }
   return template.content;
 }
 
-// --- views ---------------------------------------------------------------------------------------
-
-function partOf(fields) {
-  const [device, op, track] = ["device", "op", "track"].map((name) => fields.get(name));
-  switch (fields.get("view") || "") {
-    case "":
-      return MAIN.dataset.first;
-    case "board":
-      return device ? `board/${device}/${op}/${track}` : MAIN.dataset.board;
-    case "solution":
-      return `solution/${fields.get("name")}`;
-    default:
-      return fields.get("view");
-  }
-}
-
 /** Show the view of the address; where only a filter changed, leave the rest as it is. */
-async function show() {
-  const mine = ++turn;
+function show() {
+  turn += 1;
   const fields = new URLSearchParams(location.hash.slice(1));
-  if (fields.get("view") === "compare" && !fields.get("one")) {
-    fields.set("one", MAIN.dataset.one);
-    fields.set("other", MAIN.dataset.other);
-  }
-  const whole = [partOf(fields), fields.get("one"), fields.get("other")].join("&");
+  const address = ADDRESS.flatMap((name) => fields.get(name) ?? []).join(" ");
+  const whole = [address, fields.get("one"), fields.get("other")].join("&");
   const fresh = MAIN.dataset.shown !== whole;
   if (fresh) {
-    const content = await fragment(partOf(fields));
-    if (fields.get("view") === "compare") await fillComparison(content, fields);
-    if (mine !== turn) return;
     MAIN.dataset.shown = whole;
-    MAIN.replaceChildren(content);
+    MAIN.replaceChildren(address === "compare" ? comparison(fields) : view(address));
     translate(MAIN);
-    mark(fields);
+    document.querySelectorAll("[data-view]").forEach((link) => {
+      link.toggleAttribute("aria-current", link.dataset.view === (fields.get("view") || "overview"));
+    });
+    document.title = `${MAIN.querySelector("h1").textContent} · ${document.querySelector(".title").textContent}`;
   }
   filter(fields);
-  await drawAll();
+  drawAll();
   point(fields, fresh);
-  performance.mark("shown");
-  document.documentElement.dataset.ready = mine;
-}
-
-function mark(fields) {
-  const view = fields.get("view") || MAIN.dataset.first;
-  document.querySelectorAll("[data-view]").forEach((link) => {
-    link.toggleAttribute("aria-current", link.dataset.view === view);
-  });
-  document.title = `${MAIN.querySelector("h1").textContent} · ${document.querySelector(".title").textContent}`;
+  document.documentElement.dataset.ready = turn;
 }
 
 /** Set the form as the address says, take the ranking of that choice and hide the other rows. */
 function filter(fields) {
-  const form = MAIN.querySelector("[data-filters]");
-  if (!form) return;
-  for (const select of form.querySelectorAll("select")) select.value = fields.get(select.name) ?? "";
+  for (const select of MAIN.querySelectorAll("[data-filters] select")) select.value = fields.get(select.name) ?? "";
   const place = MAIN.querySelector("#ranking");
   if (!place) return;
   const choice = ["direction", "case"].map((name) => `[data-${name}="${CSS.escape(fields.get(name) ?? "")}"]`);
@@ -93,53 +66,18 @@ function filter(fields) {
   }
 }
 
-async function fillComparison(content, address) {
-  const fields = new URLSearchParams(address);
-  const names = ["one", "other"].map((name) => fields.get(name));
-  if (!names.every((name) => Object.hasOwn(PARTS, `solution/${name}`))) {
-    return content.replaceChildren(await fragment("missing"));
-  }
-  const sides = await Promise.all(names.map((name) => fragment(`solution/${name}`)));
-  const lines = sides.map((side) => [...side.querySelectorAll("[data-part=source] .line")]);
-  drawDifferences(content.querySelector(".diff"), names, lines);
-  for (const link of content.querySelectorAll("[data-jump]")) {
-    fields.set("part", link.dataset.jump);
-    link.href = `#${fields}`;
-  }
-  const merged = content.querySelector("[data-merged]");
-  for (const one of sides[0].querySelectorAll("table[data-both]")) {
-    const other = sides[1].querySelector(`table[data-both="${CSS.escape(one.dataset.both)}"]`);
-    if (other) merged.append(scrolling(mergeTables(names, [one, other], merged.dataset.ratio)));
-  }
-  const beside = content.querySelector("[data-beside]");
-  sides.forEach((side, at) => {
-    const box = document.createElement("div");
-    const found = side.querySelectorAll("[data-part=work]");
-    box.append(Object.assign(document.createElement("h3"), { textContent: names[at], translate: false }));
-    found.forEach((part) => box.append(...[...part.children].filter((each) => !each.matches("h2, .explained"))));
-    beside.append(box);
-  });
-}
-
-function scrolling(table) {
-  const box = Object.assign(document.createElement("div"), { className: "scroll" });
-  box.append(table);
-  return box;
-}
-
 /** Draw the charts that can be seen; those in closed details are drawn when they open. */
-async function drawAll() {
+function drawAll() {
   for (const figure of MAIN.querySelectorAll("[data-chart]:not([data-drawn])")) {
     if (!figure.checkVisibility()) continue;
     figure.dataset.drawn = "";
-    drawChart(figure, JSON.parse(await unpack(figure.dataset.chart)));
+    drawChart(figure, JSON.parse(data.texts[figure.dataset.chart]));
   }
 }
 
 /** Lead the eye and the focus to the row or the part that the address names, or to the heading. */
 function point(fields, fresh) {
-  const row = fields.get("row") && MAIN.querySelector(`tr[data-row="${CSS.escape(fields.get("row"))}"]`);
-  const part = fields.get("part") && MAIN.querySelector(`[data-part="${CSS.escape(fields.get("part"))}"]`);
+  const [row, part] = ["row", "part"].map((name) => fields.get(name) && MAIN.querySelector(`[data-${name}="${CSS.escape(fields.get(name))}"]`));
   MAIN.querySelectorAll("tr[aria-current]").forEach((each) => each.removeAttribute("aria-current"));
   if (row) {
     row.setAttribute("aria-current", "true");
@@ -151,6 +89,53 @@ function point(fields, fresh) {
     MAIN.querySelector("h1").focus({ preventScroll: true });
     scrollTo(0, 0);
   }
+}
+
+// --- two solutions -------------------------------------------------------------------------------
+
+function comparison(fields) {
+  const names = ["one", "other"].map((name) => fields.get(name));
+  const sides = names.map((name) => view(`solution ${name}`));
+  if (sides.some((side) => !side.querySelector("[data-part=source]"))) return view("missing");
+  const page = view("compare");
+  const place = page.querySelector("[data-merged]");
+  for (const one of sides[0].querySelectorAll("[data-both]:is(table)")) {
+    const other = sides[1].querySelector(`table[data-both="${CSS.escape(one.dataset.both)}"]`);
+    if (other) place.append(merged(one, other, names, place.dataset.ratio));
+  }
+  return page;
+}
+
+/** Return the columns marked `data-both` of two tables beside each other, and the ratio of values. */
+function merged(one, other, names, ratio) {
+  const table = Object.assign(document.createElement("table"), { className: "data merged" });
+  const cells = [...one.tHead.rows[0].cells];
+  const both = cells.filter((cell) => "both" in cell.dataset);
+  const add = (row, tag, text, fields) => {
+    row.append(Object.assign(document.createElement(tag), { textContent: text, className: "num", ...fields }));
+    return row.lastChild;
+  };
+  const head = table.createTHead().insertRow();
+  cells.slice(0, 2).forEach((cell) => add(head, "th", cell.textContent, { scope: "col", className: "" }));
+  add(head, "th", ratio, { scope: "col" });
+  both.forEach((cell) => add(head, "th", cell.textContent, { scope: "colgroup", colSpan: 2 }));
+  const body = table.createTBody();
+  const twins = new Map([...other.tBodies[0].rows].map((row) => [row.dataset.key, row]));
+  for (const row of one.tBodies[0].rows) {
+    const [twin, line] = [twins.get(row.dataset.key), body.insertRow()];
+    line.append(row.cells[0].cloneNode(true), row.cells[1].cloneNode(true));
+    const times = twin ? twin.dataset.value / row.dataset.value : NaN;
+    add(line, "td", times ? times.toFixed(2) : "–").dataset.label = ratio;
+    for (const { cellIndex } of both) {
+      for (const side of [row, twin]) line.append(side?.cells[cellIndex]?.cloneNode(true) ?? document.createElement("td"));
+    }
+  }
+  const caption = one.caption.cloneNode(true);
+  caption.append(" ", Object.assign(document.createElement("small"), { textContent: names.join(" | "), translate: false }));
+  table.prepend(caption);
+  const box = Object.assign(document.createElement("div"), { className: "scroll" });
+  box.append(table);
+  return box;
 }
 
 // --- what a reader does --------------------------------------------------------------------------
@@ -165,7 +150,7 @@ function go(form) {
 function redraw() {
   document.documentElement.dataset.theme = THEME.value;
   MAIN.querySelectorAll("[data-drawn]").forEach((figure) => figure.removeAttribute("data-drawn"));
-  return drawAll();
+  drawAll();
 }
 
 /** Return a text in the language: the whole of it, or each piece between commas and semicolons. */
@@ -176,7 +161,7 @@ function inWords(text, words) {
 
 /** Put the page's own words into the language; what people wrote is marked and stays. */
 function translate(place) {
-  const words = WORDS[LANGUAGE.value];
+  const words = data[LANGUAGE.value];
   if (!words) return;
   const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT | NodeFilter.SHOW_ELEMENT);
   for (let node = walker.currentNode; node; node = walker.nextNode()) {
@@ -193,47 +178,45 @@ function translate(place) {
   }
 }
 
-function remembered(name) {
+/** Return the choices that the browser keeps; it may keep none for a page from the disk. */
+function kept() {
   try {
-    return localStorage.getItem(name) ?? "";
+    return localStorage;
   } catch {
-    return ""; // a browser may keep nothing for a page from the disk
+    return {};
   }
 }
 
-function remember({ id, value }) {
-  try {
-    localStorage.setItem(id, value);
-  } catch {
-    // the choice holds until the page is closed
-  }
+async function start() {
+  data = await unpack();
+  THEME.value = kept().theme ?? "";
+  LANGUAGE.value = kept().language || (navigator.language.startsWith("ko") ? "ko" : "en");
+  document.documentElement.dataset.theme = THEME.value;
+  document.documentElement.lang = LANGUAGE.value;
+  translate(document.body);
+  show();
+  addEventListener("hashchange", show);
+  addEventListener("change", ({ target }) => {
+    if (target.closest(".settings")) kept()[target.id] = target.value;
+    if (target === LANGUAGE) location.reload();
+    else if (target === THEME) redraw();
+    else if (target.form?.matches("[data-filters]")) go(target.form);
+  });
+  addEventListener("submit", (event) => {
+    event.preventDefault();
+    go(event.target);
+  });
+  document.querySelector("[data-skip]").addEventListener("click", (event) => {
+    event.preventDefault();
+    MAIN.querySelector("h1").focus();
+  });
+  MAIN.addEventListener("toggle", drawAll, { capture: true });
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (width !== innerWidth) redraw();
+    width = innerWidth;
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 }
 
-addEventListener("hashchange", show);
-addEventListener("change", ({ target }) => {
-  if (target === THEME || target === LANGUAGE) remember(target);
-  if (target === LANGUAGE) location.reload();
-  else if (target === THEME) redraw();
-  else if (target.form?.matches("[data-filters]")) go(target.form);
-});
-addEventListener("submit", (event) => {
-  event.preventDefault();
-  go(event.target);
-});
-document.querySelector("[data-skip]").addEventListener("click", (event) => {
-  event.preventDefault();
-  MAIN.querySelector("h1").focus();
-});
-MAIN.addEventListener("toggle", drawAll, { capture: true });
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (width !== innerWidth) redraw();
-  width = innerWidth;
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-THEME.value = remembered("theme");
-LANGUAGE.value = remembered("language") || (navigator.language.startsWith("ko") ? "ko" : "en");
-document.documentElement.dataset.theme = THEME.value;
-document.documentElement.lang = LANGUAGE.value;
-translate(document.body);
-show();
+start();
