@@ -44,8 +44,9 @@ def run(options: argparse.Namespace) -> int:
         chosen = unmeasured
     absent = solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
-    from common.engines.benching import Planned, Recorded, Taken, bench
-    from common.records.lines import Counted, LeftOut, Selection
+    from common.engines.benching import Recorded, bench
+    from common.engines.engine import Planned
+    from common.records.lines import Counted, Selection
 
     selection, failures = Selection(options.op, options.only, options.tier), _Failures()
     with (
@@ -61,17 +62,18 @@ def run(options: argparse.Namespace) -> int:
                     steps.total(rows)
                 case str():
                     steps.say(f"study: {event}")
-                case LeftOut():
-                    steps.say(shared.left_out(event.op, event.case, event.reason))
-                    steps.skip(2 * sum(solution.op == event.op for solution in chosen))
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
-                case Taken(row, kept):
-                    steps.done(f"{row.solution} {row.case}", kept, [row.verdict])
-                    if first := failures.first(row):
-                        steps.say(first)
                 case Recorded():
                     _say_end(event)
+                case _ if event.too_large:
+                    steps.say(shared.left_out(event.op, event.case, event.too_large))
+                    steps.skip(2 * sum(solution.op == event.op for solution in chosen))
+                case _:
+                    for row in event.rows:
+                        steps.done(f"{row.solution} {row.case}", event.kept, [row.verdict])
+                        if first := failures.first(row):
+                            steps.say(first)
     return 0
 
 

@@ -38,10 +38,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="have each node of the Ray cluster install the packages first",
     )
     parser.add_argument(
-        "--stations",
+        "--executors",
         type=shared.count,
         metavar="N",
-        help="start N processes through Ray, which share this machine's cores; for grade, N on"
+        help="start N executors through Ray, which share this machine's cores; for grade, N on"
         " each GPU",
     )
 
@@ -69,26 +69,34 @@ def chosen(
         UserError: The device does not exist, or the options contradict each other.
         ModuleNotFoundError: The options need Ray, which is not installed.
     """
-    ray, executors = options.engine == "ray", options.stations or 0
-    if options.address and not ray:
-        raise UserError("--address is of a Ray cluster: add --engine ray")
-    if options.install and not ray:
-        raise UserError("--install is for the nodes of a Ray cluster: add --engine ray")
-    if executors and (options.address or options.engine == "local"):
-        raise UserError(
-            "--stations starts Ray on this machine: leave --address and --engine local out"
-        )
-    if executors > cores():
-        raise UserError(f"--stations {executors}: at most as many as cores, here {cores()}")
+    ray, executors = options.engine == "ray", options.executors or 0
     ray_installed = importlib.util.find_spec("ray") is not None
+    device, elsewhere = options.device, options.address or options.engine == "local"
+    for refused, reason in [
+        (options.address and not ray, "--address is of a Ray cluster: add --engine ray"),
+        (options.install and not ray, "--install is of a Ray cluster: add --engine ray"),
+        (
+            executors and elsewhere,
+            "--executors starts Ray here: leave --address and --engine out",
+        ),
+        (executors > cores(), f"--executors {executors}: at most as many as cores, {cores()} here"),
+        (ray and device == "cpu", "--engine ray needs GPUs: leave --device cpu out"),
+        (ray and device not in (None, "cuda"), f"a cluster uses all GPUs: not --device {device}"),
+    ]:
+        if refused:
+            raise UserError(reason)
     if (ray or executors) and not ray_installed:
         raise ModuleNotFoundError(name="ray")
     # a cluster's GPUs may be on other nodes
-    device = _device_of_cluster(options) if ray else shared.found_device(options)
+    device = "cuda" if ray else shared.found_device(options)
     if executors and device == "cuda" and command == "bench":
-        raise UserError("--stations would disturb a GPU's times: it is for grade")
+        raise UserError("--executors would disturb a GPU's times: it is for grade")
     visible = gpus.visible() if device == "cuda" and not options.address else []
-    from common.engines.engine import Job, LocalEngine
+    several_gpus = len(visible) > 1 and options.engine is None
+    if several_gpus and not ray_installed:
+        print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"
+              " group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
+    from common.engines.engine import Engine, Job
 
     job = Job(
         command=command,
@@ -99,27 +107,9 @@ def chosen(
         memory=options.memory,
         verbose=options.verbose and command == "grade",
     )
-    several_gpus = len(visible) > 1 and options.engine is None
-    if several_gpus and not ray_installed:
-        print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"
-              " group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
     if not (ray or executors or (several_gpus and ray_installed)):
-        return LocalEngine(job)
+        return Engine(job)
+    from common.engines.cluster import Cluster
     from common.engines.ray_engine import RayEngine
 
-    return RayEngine(job, options.address, options.install, len(visible), executors or 1)
-
-
-def _device_of_cluster(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
-    """Return the device of a cluster's executors: always GPUs.
-
-    Raises:
-        UserError: `--device` selects the CPU or a single GPU.
-    """
-    if options.device == "cpu":
-        raise UserError("--engine ray needs GPUs: leave --device cpu out, or take --engine local")
-    if options.device not in (None, "cuda"):
-        raise UserError(
-            f"--device {options.device} selects one GPU: a cluster uses all, leave it out"
-        )
-    return "cuda"
+    return RayEngine(job, Cluster(options.address, options.install, len(visible), executors or 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,7 @@ from common.commands.progress import Progress
 from common.spec import TIERS
 
 if TYPE_CHECKING:
-    from common.engines.engine import Engine
-    from common.engines.grading import Found
+    from common.engines.engine import CaseResult, Engine
     from common.verdicts import Verdict
 
 
@@ -43,31 +42,30 @@ def run(options: argparse.Namespace) -> int:
     from common.commands.report import coverage
     from common.engines.grading import part_of
 
-    graded_cases: list[Found] = []
+    results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}
-    for graded in _graded(engine, target):
-        graded_cases.append(graded)
-        if not graded.kept:
-            print(_line(graded.verdicts), flush=True)
-    verdicts = [verdict for graded in graded_cases for verdict in graded.verdicts]
+    for result in _graded(engine, target):
+        results.append(result)
+        if not result.kept:
+            print(_line(result.verdicts), flush=True)
+    verdicts = [verdict for result in results for verdict in result.verdicts]
     # a solution that answers no case of a complete tier has failed
     complete = () if options.sample else verdicts
     silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
     for line in lines:
         print(line)
     if target:
-        rows = _rows(graded_cases, engine)
-        text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
+        text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
         files.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
 
 
-def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
+def _graded(engine: Engine, target: Path | None) -> Iterator[CaseResult]:
     """Yield the verdicts of each solution and case, and show the progress."""
-    from common.engines.engine import TooLargeAnswer
-    from common.engines.grading import Begins, Found, grade_all
+    from common.engines.engine import Planned
+    from common.engines.grading import grade_all
 
     with (
         Progress("cases") as steps,
@@ -76,49 +74,33 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[Found]:
         steps.busy = lambda: engine.busy
         for event in events:
             match event:
-                case Begins(cases, kept, notes):
+                case Planned(cases):
                     steps.total(cases)
-                    for note in [*notes, *[f"went on with {kept} graded cases"] * bool(kept)]:
-                        steps.say(f"study: {note}")
-                case TooLargeAnswer(op, case, reason):
-                    print(shared.left_out(op, case, reason))
-                    steps.skip(sum(solution.op == op for solution in engine.job.solutions))
-                case Found():
-                    first = event.verdicts[0]
-                    verdicts = [verdict.verdict for verdict in event.verdicts]
-                    steps.done(f"{first.solution} {first.case}", event.kept, verdicts)
-                    yield event
                 case str():
                     steps.say(f"study: {event}")
+                case _ if event.too_large:
+                    print(shared.left_out(event.op, event.case, event.too_large))
+                    steps.skip(sum(solution.op == event.op for solution in engine.job.solutions))
+                case _:
+                    verdicts = [verdict.verdict for verdict in event.verdicts]
+                    steps.done(f"{event.solution} {event.case}", event.kept, verdicts)
+                    yield event
 
 
-def _rows(graded_cases: Sequence[Found], engine: Engine) -> list[dict[str, Any]]:
+def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]:
     """Return the verdicts as JSON data in the order of the cases, not of grading.
 
     With several kinds of devices, a row has its kind as `device`.
     """
-    places = {
-        (kind, op, case): place
-        for place, (kind, op, case) in enumerate(
-            (kind, op, case)
-            for kind in engine.kinds
-            for op, known in engine.cases(kind).items()
-            for case in known
-        )
-    }
-    order = {solution.name: place for place, solution in enumerate(engine.job.solutions)}
-
-    def key(graded: Found) -> tuple[int, int]:
-        first = graded.verdicts[0]
-        # kinds that have left the cluster, and cases that no longer fit, come last
-        place = places.get((graded.kind, first.op, first.case), len(places))
-        return place, order[first.solution]
-
-    several_kinds = len({*engine.kinds, *(graded.kind for graded in graded_cases)}) > 1
+    found = {(result.kind, result.case, result.solution): result.verdicts for result in results}
     return [
-        verdict.json | ({"device": graded.kind} if several_kinds else {})
-        for graded in sorted(graded_cases, key=key)
-        for verdict in graded.verdicts
+        verdict.json | ({"device": kind} if len(engine.kinds) > 1 else {})
+        for kind in engine.kinds
+        for op, cases in engine.cases(kind).items()
+        for case in cases
+        for solution in engine.job.solutions
+        if solution.op == op
+        for verdict in found.get((kind, case, solution.name), ())
     ]
 
 

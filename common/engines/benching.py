@@ -6,8 +6,11 @@ A run is new, or it continues the last run on the same kind of device if that wa
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,33 +18,19 @@ from pathlib import Path
 import msgspec
 
 from common import ops, paths
-from common.engines.engine import Answer, Engine, RowsAnswer, TooLargeAnswer
+from common.engines.engine import CaseResult, Engine, Planned, Task
 from common.errors import UserError
 from common.grading import counting
 from common.grading.counting import Count
 from common.grading.sweep import eager_of
 from common.measure.machine import digests_of, peak
+from common.measure.rows import record_of
 from common.records import runs, writer
 from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection, Steps
 from common.records.runs import DeviceInfo, Results
 from common.records.writer import RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The number of rows of the whole run, including rows kept from earlier runs."""
-
-    rows: int
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A row that was measured and recorded, now or by an earlier run."""
-
-    row: Record
-    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,12 +45,12 @@ class Recorded:
     resumed: bool = True
 
 
-Event = Planned | Taken | str | LeftOut | Counted | Recorded
+Event = Planned | CaseResult | str | Counted | Recorded
 """A string is a message for the user, for example about a lost executor."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
-    """Yield rows and counted work, then the end of each run; close the generator to interrupt.
+    """Yield results and counted work, then the end of each run; close the generator to interrupt.
 
     Args:
         engine: The devices, with the job.
@@ -75,56 +64,31 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed after the solutions' processes end
         with engine:
-            rows = sum(len(DIRECTIONS) * engine.count(kind) for kind in engine.kinds)
-            if not rows:
+            if not engine.count:
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
-            open_runs = {
+            recordings = {
                 kind: files.enter_context(
-                    recording(executors[0].device_info, solutions, selection, absent)
+                    recording(started[0].device_info, solutions, selection, absent)
                 )
-                for kind, executors in engine.kinds.items()
+                for kind, started in engine.kinds.items()
             }
-            yield Planned(rows)
+            yield Planned(len(DIRECTIONS) * engine.count)
             yield from engine.notes
-            for open_run in open_runs.values():
-                yield from (Taken(row, kept=True) for row in open_run.kept)
-            yield from _measure(engine, open_runs)
-            peaks = {kind: dict(sizes) for kind, sizes in engine.memory.items()}
-        for kind, open_run in open_runs.items():
+            tasks = list[Task]()
+            for kind, open_run in recordings.items():
+                yield from (CaseResult.of(kind, [row], kept=True) for row in open_run.kept)
+                tasks += engine.tasks(kind, open_run.done | open_run.too_large)
+            for result in engine.run(tasks):
+                if isinstance(result, CaseResult):
+                    result = recordings[result.kind].write(result)
+                yield result
+        for open_run in recordings.values():
             yield from _count(open_run, solutions)
-            memory = msgspec.convert(peaks.get(kind, {}), MemoryUse) or None  # empty: all kept
+            memory = msgspec.convert(open_run.memory, MemoryUse) or None  # empty: all kept
             open_run.lines.end(open_run.run.run, memory, time.monotonic() - open_run.began)
-    for open_run in open_runs.values():
+    for open_run in recordings.values():
         yield Recorded(open_run.path, len(open_run.done), open_run.resumed)
-
-
-def _measure(engine: Engine, open_runs: Mapping[str, Recording]) -> Iterator[Event]:
-    """Measure the cases that are not kept, and write the answers case by case."""
-    tasks = {
-        kind: engine.tasks(kind, open_run.run.run, open_run.skipped)
-        for kind, open_run in open_runs.items()
-    }
-    for kind, answers in engine.run(tasks):
-        if isinstance(answers, str):
-            yield answers
-        else:
-            yield from _write(open_runs[kind], answers)
-
-
-def _write(open_run: Recording, answers: Sequence[Answer]) -> Iterator[Taken | LeftOut]:
-    """Write the answers to one case in one batch, and yield them."""
-    measured = [answer for answer in answers if isinstance(answer, RowsAnswer)]
-    rows = [open_run.noted(row) for answer in measured for row in answer.rows]
-    open_run.lines.rows(rows, [samples for answer in measured for samples in answer.samples])
-    yield from map(Taken, rows)
-    tier, run = open_run.run.selection.tier, open_run.run.run
-    for answer in answers:
-        if isinstance(answer, TooLargeAnswer):
-            op, case, reason = answer.op, answer.case, answer.reason
-            line = LeftOut(schema=SCHEMA, run=run, op=op, case=case, tier=tier, reason=reason)
-            open_run.lines.write(line)
-            yield line
 
 
 def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
@@ -154,26 +118,15 @@ def counts(
 
 def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
     """Return the line of one count; the least work of `backward` includes forward's."""
-    op, case = count.op, count.case
-    least = op.timed_work(case, count.direction)
-    return Counted(
-        schema=SCHEMA,
-        run=run,
-        solution=count.solution.name,
-        peer=count.solution.peer,
-        op=op.name,
-        case=case.name,
-        row=op.twin(case).name,
-        params=case.params,
-        track=case.track_of(count.direction),
-        ranked_by=case.ranked_by,
-        direction=count.direction,
-        bytes=least.bytes,
-        flops=least.flops,
-        sources=digests[0],
-        harness=digests[1],
-        steps=msgspec.convert(count.steps, Steps),
+    op, case, direction = count.op, count.case, count.direction
+    row = record_of(
+        op, case, direction, count.solution, run=run, tier="board", digests=digests, verdict=""
     )
+    least = op.timed_work(case, direction)
+    own = {"row": op.twin(case).name, "bytes": least.bytes, "flops": least.flops}
+    own["steps"] = msgspec.convert(count.steps, Steps)
+    shared = [name for name in Counted.__struct_fields__ if name not in own]
+    return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
 # --- a run, new or continued ----------------------------------------------------------------------
@@ -187,31 +140,47 @@ class Recording:
     path: Path
     lines: RunWriter
     kept: list[Record]
-    skipped: set[tuple[str, str, str]]
-    """Solution, op and case of kept rows, and of every solution for a case that does not fit."""
+    too_large: set[tuple[str, str]]
+    """"" for every solution, and each case that did not fit."""
     resumed: bool
+    memory: dict[str, int] = field(default_factory=dict)
+    """The peak GPU memory of any device in bytes, by holder."""
     began: float = field(default_factory=time.monotonic)
-    first: dict[tuple[str, str], str] = field(default_factory=dict)
+    _first: dict[tuple[str, str], str] = field(default_factory=dict)
     """The device of the first timed row of each op and case."""
 
     def __post_init__(self) -> None:
         """Note the devices of the kept rows."""
-        for row in self.kept:
-            self.noted(row)
+        self.kept = [self._noted(row) for row in self.kept]
 
     @property
-    def done(self) -> set[tuple[str, str, str]]:
-        """Solution, op and case of the kept rows."""
-        return _done(self.kept)
+    def done(self) -> set[tuple[str, str]]:
+        """The solution and the case of the kept rows."""
+        return {(row.solution, row.case) for row in self.kept}
 
-    def noted(self, row: Record) -> Record:
+    def write(self, result: CaseResult) -> CaseResult:
+        """Write a result, and return it as written."""
+        for holder, size in result.memory.items():
+            self.memory[holder] = max(size, self.memory.get(holder, 0))
+        if result.too_large:
+            self.lines.write(
+                LeftOut(
+                    schema=SCHEMA, run=self.run.run, op=result.op, case=result.case,
+                    tier=self.run.selection.tier, reason=result.too_large,
+                )
+            )  # fmt: skip
+            return result
+        belongs = functools.partial(msgspec.structs.replace, run=self.run.run)
+        rows = tuple(self._noted(belongs(row)) for row in result.rows)
+        self.lines.rows(rows, [samples and belongs(samples) for samples in result.samples])
+        return dataclasses.replace(result, rows=rows)
+
+    def _noted(self, row: Record) -> Record:
         """Return a row; add the first device that timed its case, if that is another device."""
-        if not row.gpu:
+        first = self._first.setdefault((row.op, row.case), row.device) if row.gpu else row.device
+        if first == row.device:
             return row
-        other = self.first.setdefault((row.op, row.case), row.device)
-        if other == row.device:
-            return row
-        return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": other})
+        return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": first})
 
 
 @contextlib.contextmanager
@@ -237,36 +206,7 @@ def recording(
         UserError: Another run is writing, or a solution changed the record.
     """
     folder = paths.RESULTS / device_info.kind
-    with writer.locked(folder):
-        fresh, digests = _fresh(device_info, selection, absent), digests_of(solutions)
-        last = runs.files(folder)[-1:]
-        earlier = runs.read(folder, last)
-        run = _unfinished(earlier, fresh, digests)
-        kept, too_large = list[Record](), set[tuple[str, str]]()
-        if run:
-            path, kept = last[0], _complete(earlier.rows)
-            too_large = {(line.op, line.case) for line in earlier.left_out_lines}
-            writer.drop_unfinished(path, _done(kept))
-        else:
-            path = writer.new_file(folder, fresh.run)
-            if device_info.device == "cpu":
-                kept = _unchanged(runs.read(folder), fresh, digests)
-        skipped = _done(kept)
-        skipped |= {(solution.name, *case) for solution in solutions for case in too_large}
-        with contextlib.closing(RunWriter(path)) as lines:
-            open_run = Recording(run or fresh, path, lines, kept, skipped, run is not None)
-            if not run:
-                lines.write(fresh)
-                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
-            yield open_run
-
-
-def _done(rows: Sequence[Record]) -> set[tuple[str, str, str]]:
-    return {(row.solution, row.op, row.case) for row in rows}
-
-
-def _fresh(device_info: DeviceInfo, selection: Selection, absent: Mapping[str, str]) -> Run:
-    return Run(
+    fresh = Run(
         schema=SCHEMA,
         run=uuid.uuid4().hex[:12],
         device=device_info.device,
@@ -277,42 +217,51 @@ def _fresh(device_info: DeviceInfo, selection: Selection, absent: Mapping[str, s
         peak=peak(device_info.name),
         memory_gib=device_info.memory_gib,
     )
+    with writer.locked(folder):
+        last = runs.files(folder)[-1:]
+        earlier, unchanged = runs.read(folder, last), _unchanged(solutions)
+        if run := _unfinished(earlier, fresh, unchanged):
+            path, kept = last[0], _complete(earlier.rows)
+            writer.drop_unfinished(path, {(row.solution, row.op, row.case) for row in kept})
+        else:
+            path, kept = writer.new_file(folder, fresh.run), []
+            if device_info.device == "cpu":
+                kept = _still_valid(runs.read(folder), fresh, unchanged)
+        too_large = {("", line.case) for line in earlier.left_out_lines if run}
+        with contextlib.closing(RunWriter(path)) as lines:
+            if not run:
+                lines.write(fresh)
+                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
+            yield Recording(run or fresh, path, lines, kept, too_large, run is not None)
 
 
 def _complete(rows: Sequence[Record]) -> list[Record]:
     """Return the rows of cases that have every direction: a kill may cut off the last case."""
-    known = {(row.solution, row.op, row.case, row.direction) for row in rows}
-    cases = {case[:3] for case in known}
-    done = {case for case in cases if all((*case, direction) in known for direction in DIRECTIONS)}
-    return [row for row in rows if (row.solution, row.op, row.case) in done]
+    directions = Counter((row.solution, row.case) for row in rows)
+    return [row for row in rows if directions[row.solution, row.case] == len(DIRECTIONS)]
 
 
-def _unchanged(
-    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
-) -> list[Record]:
+def _still_valid(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool]) -> list[Record]:
     """Return the rows without a failure of finished runs with the same sources and versions."""
     versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
-    rows = filter(_same_sources(digests), earlier.latest(fresh.selection.tier))
+    rows = filter(unchanged, earlier.latest(fresh.selection.tier))
     return _complete([row for row in rows if row.fine and versions.get(row.run) == fresh.versions])
 
 
-def _unfinished(
-    earlier: Results, fresh: Run, digests: dict[Solution, tuple[str, str]]
-) -> Run | None:
+def _unfinished(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool]) -> Run | None:
     """Return the last run if it was interrupted and had the same options, versions and sources."""
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
-    if earlier.left_out_lines and last.memory_gib != fresh.memory_gib:
-        return None  # cases that were too large may fit now
-    same = (last.versions, last.selection, last.absent, last.device_name) == (
-        fresh.versions, fresh.selection, fresh.absent, fresh.device_name,
-    )  # fmt: skip
-    rows = (row for row in earlier.rows if row.run == last.run)
-    return last if same and all(map(_same_sources(digests), rows)) else None
+    # cases that were too large may fit in more memory
+    memory_gib = fresh.memory_gib if earlier.left_out_lines else last.memory_gib
+    same = last == msgspec.structs.replace(
+        fresh, run=last.run, peak=last.peak, memory_gib=memory_gib
+    )
+    return last if same and all(map(unchanged, earlier.rows)) else None
 
 
-def _same_sources(digests: Mapping[Solution, tuple[str, str]]) -> Callable[[Record], bool]:
+def _unchanged(solutions: Sequence[Solution]) -> Callable[[Record], bool]:
     """Return a predicate: whether a row was measured with the current sources."""
-    current = {(solution.name, solution.op): pair for solution, pair in digests.items()}
+    current = {(each.name, each.op): pair for each, pair in digests_of(solutions).items()}
     return lambda row: current.get((row.solution, row.op)) == (row.sources, row.harness)

@@ -1,18 +1,16 @@
 """The devices that `bench` and `grade` run on: an engine has one executor per device.
 
 An executor is the harness on one device. With one device, the command's own process is the executor
-(`LocalEngine`); `ray_engine` distributes the work over several devices.
+(`Engine`); `ray_engine` distributes the work over several devices.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import itertools
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import msgspec
@@ -22,7 +20,7 @@ from common.errors import UserError
 from common.grading import sweep
 from common.grading.compiling import Compiler
 from common.grading.memory import DeviceMemory
-from common.grading.sweep import Graded
+from common.grading.sweep import Graded, TooLarge
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
@@ -33,7 +31,10 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 from common.verdicts import Verdict
 
-# --- tasks ----------------------------------------------------------------------------------------
+Skips = Callable[[Solution, Case], bool]
+"""Returns whether to leave a solution out of a case."""
+
+# --- tasks and results ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,76 +53,78 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """Cases of one op for one device, and the solutions to run on each case."""
+    """Cases of one op for one device of a kind, and the solutions to run on each case."""
 
+    kind: str
     op: str
     due: Mapping[str, tuple[str, ...]]
     """The solutions' names, by case."""
-    run: str = ""
-    """The id of the run that the rows belong to."""
+    losses: int = 0
+    """The number of executors that were lost while they ran the case."""
+    lost_on: str = ""
+    """The executor that was lost last."""
 
-    def skips(self, solution: Solution, case: Case) -> bool:
-        """Return whether the task leaves a solution out of a case."""
-        return solution.name not in self.due[case.name]
+    def without(self, done: Collection[tuple[str, str]]) -> Task:
+        """Return the task without the pairs of a solution, or "" for all, and a case."""
+        left = {
+            case: tuple(name for name in names if (name, case) not in done)
+            for case, names in self.due.items()
+            if ("", case) not in done
+        }
+        return replace(self, due={case: names for case, names in left.items() if names})
+
+    def split(self, count: int) -> tuple[Task, Task]:
+        """Return the first `count` cases and the others."""
+        due = [*self.due.items()]
+        return replace(self, due=dict(due[:count])), replace(self, due=dict(due[count:]))
 
 
-# --- answers --------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class CaseResult:
+    """The result of one solution on a case, or a case that does not fit the device."""
+
+    kind: str
+    """The kind of device."""
+    op: str
+    case: str
+    solution: str = ""
+    """The solution's name; "" if the case does not fit."""
+    verdicts: tuple[Verdict, ...] = ()
+    """The verdicts of `grade`, by direction."""
+    rows: tuple[Record, ...] = ()
+    """The rows of `bench`, by direction; the driver adds the run's id."""
+    samples: tuple[Samples | None, ...] = ()
+    """The raw samples of each row; None for a row without times."""
+    too_large: str = ""
+    """The reason for which the case does not fit."""
+    memory: Mapping[str, int] = field(default_factory=dict)
+    """The device's peak GPU memory in bytes so far, by holder; empty without a GPU."""
+    kept: bool = False
+    """Whether the result is of an earlier run."""
+
+    @classmethod
+    def of(cls, kind: str, found: Sequence[Verdict | Record], **fields: Any) -> CaseResult:
+        """Return the result that consists of these verdicts or rows."""
+        name = "rows" if isinstance(found[0], Record) else "verdicts"
+        of, fields = found[0], {name: tuple(found), **fields}
+        return cls(kind=kind, op=of.op, case=of.case, solution=of.solution, **fields)
 
 
 @dataclass(frozen=True)
-class ExecutorReady:
+class Planned:
+    """The number of rows or cases of the whole run, including those kept from earlier runs."""
+
+    steps: int
+
+
+@dataclass(frozen=True)
+class Started:
     """Reports that an executor has started: its device, and the cases of each op that fit it."""
 
     device_info: DeviceInfo
     cases: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...] = ()
     """Messages about cases that are left out."""
-    node_id: str = ""
-    """Ray's name of the node; "" without Ray."""
-
-
-@dataclass(frozen=True)
-class RowsAnswer:
-    """The rows of one solution on both directions of a case, and raw samples of timed rows."""
-
-    rows: tuple[Record, ...]
-    samples: tuple[Samples | None, ...]
-
-    @property
-    def of(self) -> tuple[str, str]:
-        """Return the solution and the case."""
-        return self.rows[0].solution, self.rows[0].case
-
-
-@dataclass(frozen=True)
-class VerdictsAnswer:
-    """The verdicts of one solution on a case."""
-
-    found: tuple[Verdict, ...]
-
-    @property
-    def of(self) -> tuple[str, str]:
-        """Return the solution and the case."""
-        return self.found[0].solution, self.found[0].case
-
-
-@dataclass(frozen=True)
-class TooLargeAnswer:
-    """A case that does not fit the device."""
-
-    op: str
-    case: str
-    reason: str
-
-    @property
-    def of(self) -> tuple[None, str]:
-        """Return None and the case, which is too large for every solution."""
-        return None, self.case
-
-
-Answer = RowsAnswer | VerdictsAnswer | TooLargeAnswer
-Answers = list[Answer] | str
-"""Answers to a case, or a message for the user."""
 
 
 # --- the harness on one device --------------------------------------------------------------------
@@ -141,155 +144,145 @@ class Executor:
         """
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
-        self._job, self._solutions = job, job.solutions
+        self._job, notes = job, list[str]()
         self._memory = DeviceMemory.of(job.device, job.memory)
-        with contextlib.redirect_stderr(io.StringIO()) as notes:
-            by_op = tier_cases(self._solutions, job.tier, job.device, job.sample, job.memory)
-            self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
-        self._notes = tuple(notes.getvalue().splitlines())
+        by_op = tier_cases(
+            job.solutions, job.tier, job.device, job.sample, job.memory, notes.append
+        )
+        self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
         if lacking := no_bfloat16(job.device):
-            self._notes += (lacking,)
-        self.device_info = device_info(job.device, self._solutions, self._memory.budget)
+            notes.append(lacking)
+        self.started = Started(
+            device_info(job.device, job.solutions, self._memory.budget),
+            {name: tuple(cases) for name, (_, cases) in self._ops.items()},
+            tuple(notes),
+        )
         quiet = not job.verbose
         self._compiler = Compiler(job.device, quiet)
         # a timed case ends before the next begins
         overlap = None if job.command == "bench" else True
         self._sweep = sweep.Sweep(job.device, quiet, overlap=overlap, memory=self._memory)
-        self._measurement: Measurement | None = None
 
     def close(self) -> None:
         """End the workers."""
         with self._compiler:
             self._sweep.__exit__()
 
-    def ready(self) -> ExecutorReady:
-        """Return the device and its cases."""
-        cases = {name: tuple(cases) for name, (_, cases) in self._ops.items()}
-        return ExecutorReady(self.device_info, cases, self._notes)
-
-    def run(self, tasks: Iterable[Task]) -> Iterator[Answer]:
-        """Yield the answers to tasks, one per solution and case."""
-        graded_cases: Iterable[Graded | sweep.TooLarge | list[Measured]]
+    def run(self, tasks: Iterable[Task]) -> Iterator[CaseResult]:
+        """Yield the result of each solution and case of the tasks."""
+        results: Iterable[Graded | TooLarge | list[Measured]]
         if self._job.command == "grade":
             again = repeats(self._job.tier, self._job.device)
-            graded = (self._sweep.grade(*self._resolve(task), task.skips, again) for task in tasks)
-            graded_cases = self._compiler.behind(itertools.chain.from_iterable(graded))
+            graded = (self._sweep.grade(*self._resolve(task), again) for task in tasks)
+            results = self._compiler.behind(itertools.chain.from_iterable(graded))
         else:
-            graded_cases = itertools.chain.from_iterable(map(self._measure, tasks))
-        yield from map(self._answer, graded_cases)
+            results = itertools.chain.from_iterable(map(self._measure, tasks))
+        yield from map(self._result, results)
 
-    def crashed(self, task: Task, reason: str) -> Iterator[Answer]:
-        """Yield CRASHED for each solution and case of a task, without running any."""
-        op, cases, chosen = self._resolve(task)
-        for case in cases:
-            for solution in chosen:
-                if not task.skips(solution, case):
-                    yield self._crashed(task, op, case, solution, reason)
+    def crashed(self, task: Task, reason: str) -> CaseResult:
+        """Return CRASHED for the one solution and case of a task, without running it."""
+        op, (case,), (solution,), _ = self._resolve(task)
+        found: list[Verdict | Record]
+        if self._job.command == "grade":
+            names = solution.name, op.name, case.name
+            found = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
+        else:
+            record = functools.partial(
+                record_of, run="", tier=self._job.tier, digests=self._digests[solution],
+                verdict="CRASHED", reason=reason,
+            )  # fmt: skip
+            found = [record(op, case, direction, solution) for direction in DIRECTIONS]
+        return CaseResult.of(self.started.device_info.kind, found)
 
-    @property
-    def memory(self) -> dict[str, int]:
-        """The peak GPU memory in bytes so far, by holder."""
-        if self._job.device != "cuda":
-            return {}
-        harness, device = torch.cuda.max_memory_reserved(), self._memory.peak
-        return {"budget": self._memory.budget, "harness": harness, "device": device}
-
-    def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution]]:
-        """Return the op, the cases and the solutions of a task."""
+    def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution], Skips]:
+        """Return the op, the cases and the solutions of a task, and which to leave out."""
         op, cases = self._ops[task.op]
         named = {name for names in task.due.values() for name in names}
         chosen = [
             solution
-            for solution in self._solutions
+            for solution in self._job.solutions
             if solution.op == task.op and solution.name in named
         ]
-        return op, [cases[name] for name in task.due], chosen
 
-    def _measure(self, task: Task) -> Iterator[list[Measured] | sweep.TooLarge]:
-        if self._measurement is None:
-            self._measurement = Measurement(
-                self._sweep, self._digests, task.run, self._job.tier, through=self._compiler.behind
-            )
-        op, cases, chosen = self._resolve(task)
-        return self._measurement.measure(chosen, [(op, cases)], task.skips)
+        def skips(solution: Solution, case: Case) -> bool:
+            return solution.name not in task.due[case.name]
+
+        return op, [cases[name] for name in task.due], chosen, skips
 
     @functools.cached_property
     def _digests(self) -> dict[Solution, tuple[str, str]]:
-        return digests_of(self._solutions)
+        return digests_of(self._job.solutions)
 
-    def _answer(self, result: Graded | sweep.TooLarge | list[Measured]) -> Answer:
-        """Return a result as an answer; rows name the node and the device."""
-        if isinstance(result, sweep.TooLarge):
-            return TooLargeAnswer(result.op.name, result.case.name, result.reason)
+    @functools.cached_property
+    def _measurement(self) -> Measurement:
+        behind = self._compiler.behind
+        return Measurement(self._sweep, self._digests, tier=self._job.tier, through=behind)
+
+    def _measure(self, task: Task) -> Iterator[list[Measured] | TooLarge]:
+        op, cases, chosen, skips = self._resolve(task)
+        return self._measurement.measure(chosen, [(op, cases)], skips)
+
+    def _result(self, result: Graded | TooLarge | list[Measured]) -> CaseResult:
+        """Return a result of the sweep; rows name the node and the device."""
+        device, memory = self.started.device_info, {}
+        if self._job.device == "cuda":
+            harness, peak = torch.cuda.max_memory_reserved(), self._memory.peak
+            memory = {"budget": self._memory.budget, "harness": harness, "device": peak}
+        if isinstance(result, TooLarge):
+            op, case = result.op.name, result.case.name
+            return CaseResult(kind=device.kind, op=op, case=case, too_large=result.reason)
         if isinstance(result, Graded):
-            return VerdictsAnswer(tuple(result.verdicts.values()))
-        where = {"node": self.device_info.node, "device": self.device_info.uuid}
-        rows = tuple(msgspec.structs.replace(measured.row, **where) for measured in result)
-        return RowsAnswer(rows, tuple(measured.samples for measured in result))
-
-    def _crashed(
-        self, task: Task, op: Op[Any], case: Case, solution: Solution, reason: str
-    ) -> Answer:
-        if self._job.command == "grade":
-            verdict = functools.partial(Verdict, solution.name, op.name, case.name)
-            return VerdictsAnswer(
-                tuple(verdict(direction, "CRASHED", reason) for direction in case.directions)
-            )
-        rows = (
-            record_of(
-                op, case, direction, solution, run=task.run, tier=self._job.tier,
-                digests=self._digests[solution], verdict="CRASHED", reason=reason,
-            )
-            for direction in DIRECTIONS
-        )  # fmt: skip
-        return RowsAnswer(tuple(rows), (None,) * len(DIRECTIONS))
-
-
-# --- engines --------------------------------------------------------------------------------------
+            return CaseResult.of(device.kind, [*result.verdicts.values()], memory=memory)
+        where = {"node": device.node, "device": device.uuid}
+        rows = [msgspec.structs.replace(measured.row, **where) for measured in result]
+        samples = tuple(measured.samples for measured in result)
+        return CaseResult.of(device.kind, rows, samples=samples, memory=memory)
 
 
 class Engine:
-    """Devices that run tasks; a context manager."""
+    """Devices that run tasks, here the one of this process; `RayEngine` has several.
+
+    A context manager, which starts and ends the executors. Without a GPU, the threads of the one
+    executor use all cores.
+    """
+
+    _executor: Executor
 
     def __init__(self, job: Job) -> None:
         """Start nothing yet."""
         self.job = job
-        self.kinds: dict[str, list[ExecutorReady]] = defaultdict(list)
+        self.kinds: dict[str, list[Started]] = defaultdict(list)
         """The started executors, by kind of device."""
-        self.memory: dict[str, dict[str, int]] = defaultdict(dict)
-        """The peak GPU memory in bytes of any device of a kind, by kind and by holder."""
-        self._notes: list[str] = []
+        self.notes: list[str] = []
+        """Messages about executors and left-out cases."""
 
     def __enter__(self) -> Engine:
         """Start the executors."""
-        raise NotImplementedError
+        self._executor = Executor(self.job)
+        self.admit(self._executor.started)
+        return self
 
     def __exit__(self, *_: object) -> None:
         """End the executors."""
-        raise NotImplementedError
+        self._executor.close()
 
     @property
     def busy(self) -> tuple[int, int]:
         """The number of busy executors, and the number of all executors that are left."""
-        raise NotImplementedError
+        return 1, 1
 
-    def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
-        """Run the tasks of each kind of device; yield each answer once, with the kind.
+    def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
+        """Run the tasks; yield each result once, as it comes, and messages for the user.
 
         Raises:
-            UserError: No device is left.
+            UserError: No device of a kind is left.
         """
-        raise NotImplementedError
+        return self._executor.run(tasks)
 
-    @property
-    def notes(self) -> list[str]:
-        """Messages about executors and left-out cases, without the prefix `study: `."""
-        of_devices = [
-            note for devices in self.kinds.values() for ready in devices for note in ready.notes
-        ]
-        return list(
-            dict.fromkeys(note.removeprefix("study: ") for note in [*self._notes, *of_devices])
-        )
+    def admit(self, started: Started) -> None:
+        """Take an executor that has started."""
+        self.kinds[started.device_info.kind].append(started)
+        self.notes += [note for note in started.notes if note not in self.notes]
 
     def cases(self, kind: str) -> dict[str, tuple[str, ...]]:
         """Return the cases of each op that fit every device of a kind."""
@@ -300,61 +293,25 @@ class Engine:
             cases[op] = tuple(name for name in names if name in shared)
         return cases
 
-    def count(self, kind: str) -> int:
-        """Return the number of pairs of a solution and a case on a kind of device."""
-        known = self.cases(kind)
-        return sum(len(known.get(solution.op, ())) for solution in self.job.solutions)
+    @property
+    def count(self) -> int:
+        """The number of pairs of a solution and a case on all kinds of devices."""
+        return sum(
+            len(self.cases(kind).get(solution.op, ()))
+            for kind in self.kinds
+            for solution in self.job.solutions
+        )
 
-    def tasks(
-        self, kind: str, run: str = "", done: Collection[tuple[str, str, str]] = ()
-    ) -> list[Task]:
-        """Return the tasks for a kind of device, one per op.
+    def tasks(self, kind: str, done: Collection[tuple[str, str]] = ()) -> list[Task]:
+        """Return the tasks for a kind of device, one per op, without the pairs of `done`.
 
-        Args:
-            kind: The kind of device.
-            run: The id of the run that the rows belong to.
-            done: Solution, op and case of the results that an earlier run has.
+        A pair is a solution, or "" for all, and a case.
         """
         names: dict[str, list[str]] = defaultdict(list)
         for solution in self.job.solutions:
             names[solution.op].append(solution.name)
-        tasks = []
-        for op, cases in self.cases(kind).items():
-            due = {
-                case: tuple(name for name in names[op] if (name, op, case) not in done)
-                for case in cases
-            }
-            tasks.append(Task(op, {case: left for case, left in due.items() if left}, run))
+        tasks = [
+            Task(kind, op, dict.fromkeys(cases, tuple(names[op]))).without(done)
+            for op, cases in self.cases(kind).items()
+        ]
         return [task for task in tasks if task.due]
-
-
-class LocalEngine(Engine):
-    """One executor in this process; without a GPU its threads use all cores."""
-
-    _executor: Executor
-    _running = False
-
-    def __enter__(self) -> LocalEngine:
-        """Start the executor."""
-        self._executor = Executor(self.job)
-        ready = self._executor.ready()
-        self.kinds[ready.device_info.kind].append(ready)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """End the executor's workers."""
-        self._executor.close()
-
-    @property
-    def busy(self) -> tuple[int, int]:
-        """The number of busy executors, 0 or 1, and the number of all executors, 1."""
-        return int(self._running), 1
-
-    def run(self, tasks: Mapping[str, Sequence[Task]]) -> Iterator[tuple[str, Answers]]:
-        """Yield each answer as it arrives, with the kind of device."""
-        ((kind, kind_tasks),) = tasks.items()
-        self._running = True
-        for answer in self._executor.run(kind_tasks):
-            yield kind, [answer]
-        self.memory[kind] = self._executor.memory
-        self._running = False

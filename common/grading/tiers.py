@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,12 +21,17 @@ REPEATS = 20
 """The repeats of each board case on a GPU, where concurrent programs may race."""
 
 
+def _print(note: str) -> None:
+    print(f"study: {note}", file=sys.stderr)
+
+
 def tier_cases(
     solutions: Iterable[Solution],
     tier: Tier,
     device: str,
     sample: int | None = None,
     budget: int | None = None,
+    note: Callable[[str], None] = _print,
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Yield each op of the solutions with its cases of the tier.
 
@@ -37,8 +42,8 @@ def tier_cases(
             without bfloat16 gets no case of that dtype.
         sample: The most cases of each op, the same sample in every call.
         budget: The bytes of GPU memory that the cases may take, by default the free memory. A case
-            with a far view (4 GiB or more) that does not fit, or the op's large case, is left out
-            and named on stderr.
+            with a far view (4 GiB or more) that does not fit, or the op's large case, is left out.
+        note: Called with a line about each case that is left out.
 
     Raises:
         UserError: The tier's tensors are too large for the interpreter.
@@ -54,7 +59,7 @@ def tier_cases(
         cases = [
             case
             for case in supported
-            if not (case.far_bytes or case in large) or _fits(memory, op, case)
+            if not (case.far_bytes or case in large) or _fits(memory, op, case, note)
         ]
         if not cases:  # only the ops of the seeds' plots have cases in the tier `plot`
             continue
@@ -81,12 +86,12 @@ def no_bfloat16(device: str) -> str | None:
     return f"{torch.cuda.get_device_name()} has no bfloat16: cases of that dtype are left out"
 
 
-def _fits(memory: int, op: Op[Any], case: Case) -> bool:
-    """Return whether the case fits in the memory; if not, name the case on stderr."""
+def _fits(memory: int, op: Op[Any], case: Case, note: Callable[[str], None]) -> bool:
+    """Return whether the case fits in the memory; if not, note it."""
     needed = Footprint.by(op, case).least
     if needed > memory:
         reason = f"needs {needed / GIB:.1f} GiB, {memory / GIB:.1f} GiB free"
-        print(f"study: {op.name} {case.name} is left out: {reason}", file=sys.stderr)
+        note(f"{op.name} {case.name} is left out: {reason}")
     return needed <= memory
 
 

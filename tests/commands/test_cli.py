@@ -109,12 +109,12 @@ def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository)
     one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
 
 
-def test_more_stations_than_cores_are_refused(repository):
+def test_more_executors_than_cores_are_refused(repository):
     options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(before)})  # which a command that is started here inherits
     try:
-        ran = run_without("", repository, ["bench", "--stations", "2", *options])
+        ran = run_without("", repository, ["bench", "--executors", "2", *options])
     finally:
         os.sched_setaffinity(0, before)
     assert "as many as cores" in one_line(ran)

@@ -13,7 +13,7 @@ import torch
 
 from common import ops, paths
 from common.engines.benching import bench
-from common.engines.engine import Job, LocalEngine
+from common.engines.engine import Engine, Job
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
@@ -185,7 +185,7 @@ def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkey
 
 
 def here(solution):
-    return LocalEngine(Job(command="bench", device="cpu", solutions=(solution,), tier="board"))
+    return Engine(Job(command="bench", device="cpu", solutions=(solution,), tier="board"))
 
 
 def test_a_run_whose_record_an_unconfined_worker_writes_to_ends(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 import pytest
 
 from common import paths
-from common.commands import engines
 from common.measure import machine
 from tests.support import killed as drivers
 from tests.support.fake_ray import begun
@@ -19,11 +18,3 @@ def as_it_was(monkeypatch):
     monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
     monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
     monkeypatch.setattr(drivers, "held", drivers.held)
-
-
-@pytest.fixture
-def installed(monkeypatch):
-    """Whether Ray is."""
-    here = {"ray": True}
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: here["ray"] or None)
-    return here

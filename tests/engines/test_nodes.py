@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.engines import ray_engine
-from common.engines.ray_engine import LOOPBACK, Actor, own_cores, runtime_environment, share_cores
+from common.engines import cluster, ray_engine
+from common.engines.cluster import LOOPBACK, Cluster, environment
+from common.engines.ray_engine import Actor, own_cores
 from common.errors import UserError
 from common.paths import ROOT
 from common.sandbox import landlock
@@ -19,15 +20,12 @@ from tests.support.jobs import job_in
 
 
 def test_a_node_gets_the_harness_and_the_solutions_alone():
-    got = runtime_environment(install=True)
+    got = environment(install=True)
     assert {"/results", "/.git", "/docs", "/tests"} <= set(got["excludes"])
     assert not {"/common", "/contributors", "/pyproject.toml"} & set(got["excludes"])
-    packages = got["pip"]["packages"]
-    assert any(package.startswith("torch==") for package in packages)
-    assert any(package.startswith("msgspec==") for package in packages), (
-        "of the group that it includes"
-    )
-    assert "pip" not in runtime_environment(install=False)
+    named = {package.partition("==")[0] for package in got["pip"]["packages"]}
+    assert {"torch", "msgspec"} <= named, "of the group and of the group that it includes"
+    assert "pip" not in environment(install=False)
 
 
 def test_a_solution_may_not_write_where_ray_unpacks_the_project(tmp_path, monkeypatch):
@@ -44,38 +42,33 @@ def test_a_solution_may_not_write_where_ray_unpacks_the_project(tmp_path, monkey
         return any(path.is_relative_to(each) for each in allowed)
 
     assert writable(root)
-    ray_engine._leave_the_project()
-    assert not writable(root)
-    assert writable(tmp_path / "other")
-    assert writable(tempfile.mkdtemp() and tmp_path / os.environ["TMPDIR"])
-    assert tempfile.gettempdir() == os.environ["TMPDIR"] != str(tmp_path)
+    ray_engine.leave_the_project()
+    assert not writable(root) and writable(tmp_path / "other")
+    assert writable(Path(tempfile.mkdtemp()))
 
 
-def test_stations_have_cores_of_their_own():
-    assert share_cores(range(8), 2) == [range(4), range(4, 8)]
-    assert share_cores(range(9), 2) == [range(4), range(4, 8)]
-    assert share_cores([0, 2, 4, 6], 4) == [[0, 2, 4, 6]] * 4, "too few to be parted"
-
-
-def claim(shares, told):
+def claim(cores, executors, told):
     """Take cores of one's own, tell which, and keep them until one is ended."""
-    ray_engine.share_cores = lambda *_: shares
-    os.sched_setaffinity = lambda _, cores: told.put(cores)
-    claims = own_cores(len(shares))
+    os.sched_getaffinity = lambda _: cores
+    os.sched_setaffinity = lambda _, own: told.put(own)
+    claims = own_cores(executors)
     forked.CONTEXT.Event().wait() if claims else told.put(None)
 
 
-def test_each_station_of_a_node_takes_the_cores_that_no_other_has():
-    shares, queue, made = [[70, 71], [72, 73]], forked.CONTEXT.Queue(), []
-    for expected in ([70, 71], [72, 73], None):
-        made.append(forked.CONTEXT.Process(target=claim, args=(shares, queue), daemon=True))
+def test_each_executor_of_a_node_has_cores_that_no_other_has():
+    queue, made = forked.CONTEXT.Queue(), []
+
+    def taken(cores=range(70, 75), executors=2):
+        args = (set(cores), executors, queue)
+        made.append(forked.CONTEXT.Process(target=claim, args=args, daemon=True))
         made[-1].start()
-        assert queue.get() == expected
+        return queue.get()
+
+    assert [taken(), taken(), taken()] == [[70, 71], [72, 73], None]
     made[0].kill()
     made[0].join()
-    made.append(forked.CONTEXT.Process(target=claim, args=(shares, queue), daemon=True))
-    made[-1].start()
-    assert queue.get() == [70, 71], "they are free once it has ended"
+    assert taken() == [70, 71], "they are free once it has ended"
+    assert taken(range(80, 83)) is None, "fewer than two for each are shared by all"
     for each in made:
         each.kill()
 
@@ -85,51 +78,47 @@ def test_a_solution_is_found_in_a_nodes_copy_of_the_repository(folder, tmp_path,
     outside = Solution(tmp_path / "alice" / "rope.py", "rope")
     job = job_in(folder, solutions=(inside, outside))
     sent = ray_engine.replace(job, solutions=ray_engine.moved(job, ray_engine.relative))
-    assert Actor(sent, 1)._job == job
     monkeypatch.setattr(ray_engine, "ROOT", tmp_path / "ray" / "package")
     there = tmp_path / "ray" / "package" / "contributors" / "house" / "rope.py"
     assert [solution.path for solution in Actor(sent, 1)._job.solutions] == [there, outside.path]
 
 
-def test_a_station_needs_the_packages_of_the_jobs_peers(folder, monkeypatch):
-    def require(packages):
-        assert packages == ["quack"]
-        raise ModuleNotFoundError(name="quack")
-
-    monkeypatch.setattr(ray_engine, "require", require)
+def test_a_node_without_the_package_of_a_peer_is_one_line(folder, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     job = job_in(folder, solutions=(Solution(Path("common/peers/quack/rope.py"), "rope"),))
     with pytest.raises(UserError, match=r"^it lacks the package quack: install it there$"):
         Actor(job, 1).start()
 
 
-def test_without_an_address_a_cluster_listens_at_the_loopback_address_alone(begun):
-    ray_engine.connect(None, {}, {"num_gpus": 2})
+def test_a_cluster_of_this_machine_listens_at_the_loopback_address_alone(begun):
+    Cluster(gpus=2, share=3).connect()
     assert os.environ[LOOPBACK] == "0"
-    assert (begun["address"], begun["include_dashboard"], begun["num_gpus"]) == ("local", False, 2)
+    assert (begun["address"], begun["include_dashboard"]) == ("local", False)
+    assert (begun["num_gpus"], begun["num_cpus"]) == (2, 6)
 
 
-def test_a_cluster_that_asks_for_a_token_is_told(begun, monkeypatch):
+def test_where_ray_fails_to_connect_the_token_is_named(begun, monkeypatch):
     """Ray says no more than that it failed to connect."""
 
     def init(**_):
         raise ConnectionError("Failed to connect")
 
     fake = SimpleNamespace(init=init, exceptions=SimpleNamespace(RayError=OSError))
-    monkeypatch.setattr(ray_engine, "ray", lambda: fake)
+    monkeypatch.setattr(cluster, "ray", lambda: fake)
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     with pytest.raises(UserError, match=r"a token, set RAY_AUTH_MODE=token$"):
-        ray_engine.connect(None, {}, {})
+        Cluster().connect()
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     with pytest.raises(UserError, match=r"Failed to connect$"):
-        ray_engine.connect(None, {}, {})
+        Cluster().connect()
 
 
-def test_an_address_is_asked_before_ray_is(begun):
+def test_an_address_is_tried_before_ray_is(begun):
     with socket.create_server(("127.0.0.2", 0)) as server:
         address = "{}:{}".format(*server.getsockname())
-        ray_engine.connect(address, {}, {})
+        Cluster(address).connect()
         assert begun["address"] == address and LOOPBACK not in os.environ
     begun.clear()
     with pytest.raises(UserError, match=f"no Ray cluster at {address}: Connection refused"):
-        ray_engine.connect(address, {}, {})
+        Cluster(address).connect()
     assert not begun

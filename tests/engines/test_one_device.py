@@ -9,49 +9,55 @@ import torch
 
 from common import cli
 from common.commands import engines, gpus
-from common.engines.engine import Executor, LocalEngine
+from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
+from common.grading import tiers
 from common.measure.rows import Measured
 from common.processes import VISIBLE
-from tests.support.executors import JOB, SOLUTIONS
-from tests.support.executors import FakeExecutor as MadeUp
+from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
 from tests.support.fake_ray import FakeCluster
 from tests.support.jobs import job_in
 from tests.support.records import row
 
 
-def test_one_device_yields_each_answer_as_it_comes():
-    """A kill then loses the answers under way alone, not those of a whole op."""
-    answers = iter(["first", "second"])
-    engine = LocalEngine(JOB)
-    engine._executor = SimpleNamespace(run=lambda tasks: answers, memory={})
-    found = engine.run({"cpu": []})
-    assert next(found) == ("cpu", ["first"])
-    assert next(answers) == "second"
+def test_one_device_yields_each_result_as_it_comes():
+    """A kill then loses the running cases alone, not those of a whole op."""
+    results = iter(["first", "second"])
+    engine = Engine(JOB)
+    engine._executor = SimpleNamespace(run=lambda tasks: results)
+    assert next(engine.run([])) == "first"
+    assert next(results) == "second"
 
 
 def test_what_an_earlier_run_did_is_planned_no_more():
-    done = {("ada/rope", "rope", "c0"), ("bob/rope", "rope", "c0"), ("ada/rope", "rope", "c1")}
-    with FakeCluster(JOB, [MadeUp("a", count=3)]) as engine:
-        (task,) = engine.tasks("a-gpu", done=done)
+    done = {("ada/rope", "c0"), ("bob/rope", "c0"), ("ada/rope", "c1"), ("", "c3")}
+    with FakeCluster(JOB, [FakeExecutor("a", count=4)]) as engine:
+        (task,) = engine.tasks("a-gpu", done)
         assert task.due == {"c1": ("bob/rope",), "c2": SOLUTIONS}
-        assert not engine.tasks("a-gpu", done={(n, "rope", f"c{i}") for n in SOLUTIONS
-                                               for i in range(3)})  # fmt: skip
+        assert not engine.tasks("a-gpu", {("", f"c{number}") for number in range(4)})
 
 
 def test_a_row_tells_its_node_and_device():
-    device_info = SimpleNamespace(node="n1", uuid="GPU-a")
-    found = Executor._answer(
-        SimpleNamespace(device_info=device_info), [Measured(row(), None, None)]
+    device = SimpleNamespace(node="n1", uuid="GPU-a", kind="a-gpu")
+    executor = SimpleNamespace(
+        started=SimpleNamespace(device_info=device), _job=SimpleNamespace(device="cpu")
     )
+    found = Executor._result(executor, [Measured(row(), None, None)])
     assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
 
 
-def test_a_station_without_a_gpu_is_one_line(folder, monkeypatch):
+def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="torch finds no GPU"):
         Executor(job_in(folder, device="cuda"))
+
+
+def test_a_case_that_is_left_out_is_a_note_of_the_engine(folder, monkeypatch):
+    monkeypatch.setattr("common.engines.engine.no_bfloat16", lambda device: "no bfloat16")
+    monkeypatch.setattr(tiers, "_supports", lambda case, device: case.dtype != "bfloat16")
+    with Engine(job_in(folder)) as engine:
+        assert engine.notes == ["no bfloat16"]
 
 
 # --- the options ----------------------------------------------------------------------------------
@@ -78,54 +84,44 @@ def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
 
 def options(**given):
     return argparse.Namespace(
-        **{"engine": None, "address": None, "install": False, "stations": None, "device": "cpu",
+        **{"engine": None, "address": None, "install": False, "executors": None, "device": "cpu",
            "tier": "smoke", "memory": None, "verbose": False} | given
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("seen", "given", "several"), [
-    ([], {}, False), (["0"], {}, False), (["0", "1"], {}, True), (["0"], {"engine": "ray"}, True),
-    (["0", "1"], {"engine": "local"}, False), ([], {"stations": 1}, True),
+@pytest.mark.parametrize(("seen", "given", "ray", "several"), [
+    ([], {}, True, False), (["0"], {}, True, False), (["0", "1"], {}, True, True),
+    (["0"], {"engine": "ray"}, True, True), (["0", "1"], {"engine": "local"}, True, False),
+    ([], {"executors": 1}, True, True), (["0", "1"], {}, False, False),
 ])  # fmt: skip
 def test_one_device_needs_no_ray_and_several_are_all_taken(
-    seen, given, several, installed, monkeypatch, capsys
+    seen, given, ray, several, monkeypatch, capsys
 ):
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: ray or None)
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda" if seen else "cpu")
     monkeypatch.setattr(gpus, "visible", lambda: seen)
     engine = engines.chosen(options(device=None, **given), "grade", [])
-    assert type(engine) is (RayEngine if several else LocalEngine)
+    assert type(engine) is (RayEngine if several else Engine)
     if several:
-        assert (engine._gpus, engine._share) == (len(seen), 1)
-    assert not capsys.readouterr().err
-
-
-def test_of_several_gpus_one_is_taken_where_ray_is_missing_and_a_line_says_so(
-    installed, monkeypatch, capsys
-):
-    installed["ray"] = False
-    monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda")
-    monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
-    assert type(engines.chosen(options(), "bench", [])) is LocalEngine
-    assert "using only the first of 2 GPUs; install Ray" in capsys.readouterr().err
+        assert (engine._cluster.gpus, engine._cluster.share) == (len(seen), 1)
+    said = capsys.readouterr().err
+    assert said == "" if ray else "only the first of 2 GPUs; install Ray" in said
 
 
 @pytest.mark.parametrize(("given", "says"), [
     ({"address": "head:6379"}, "add --engine ray"),
     ({"install": True}, "add --engine ray"),
-    ({"engine": "local", "stations": 1}, "leave --address and --engine"),
-    ({"engine": "ray", "address": "head:1", "stations": 1}, "leave --address and --engine"),
-    ({"engine": "ray", "device": "cuda:1"}, "--device cuda:1 selects one GPU"),
+    ({"engine": "local", "executors": 1}, "leave --address and --engine"),
+    ({"engine": "ray", "address": "head:1", "executors": 1}, "leave --address and --engine"),
+    ({"engine": "ray", "device": "cuda:1"}, "uses all GPUs: not --device cuda:1"),
     ({"engine": "ray"}, "--engine ray needs GPUs: leave --device cpu out"),
+    ({"executors": 1, "device": "cuda"}, "--executors would disturb a GPU's times"),
 ], ids=str)  # fmt: skip
-def test_options_that_do_not_go_together_are_said(given, says, installed):
+def test_options_that_do_not_go_together_are_said(given, says, monkeypatch):
+    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(engines.shared, "found_device", lambda options: options.device)
     with pytest.raises(UserError, match=says):
-        engines.chosen(options(**given), "grade", [])
-
-
-def test_stations_that_share_a_gpu_time_nothing(installed, monkeypatch):
-    monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda")
-    with pytest.raises(UserError, match="--stations would disturb a GPU's times"):
-        engines.chosen(options(stations=1), "bench", [])
+        engines.chosen(options(**given), "bench", [])
 
 
 @pytest.mark.parametrize("text", ["head", "head:", ":6379", "auto", "ray://head:10001"])
@@ -135,7 +131,7 @@ def test_an_address_is_a_host_and_a_port(text, capsys):
     assert f"--address: {text!r} is no HOST:PORT" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("word", ["--engine=ray", "--stations=1"])
+@pytest.mark.parametrize("word", ["--engine=ray", "--executors=1"])
 def test_a_cluster_needs_ray(word, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SystemExit) as ended:

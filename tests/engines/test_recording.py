@@ -9,33 +9,32 @@ from msgspec.structs import replace
 
 from common import paths
 from common.engines import benching
-from common.engines.benching import Planned, Recorded, Taken
-from common.engines.engine import Job, LocalEngine
+from common.engines.benching import Recorded
+from common.engines.engine import CaseResult, Engine, Job, Planned
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine
 from common.records import runs, writer
-from common.records.lines import Counted, Selection
+from common.records.lines import Selection
 from common.records.runs import Results
 from common.solutions import Solution, discover, imported
-from tests.support.records import ROW, RUN, row
+from tests.support.records import ROW, RUN
 
 ALICE = Solution(paths.CONTRIBUTORS / "alice" / "rope.py", "rope")
 DIGESTS = {ALICE: ("s1", "h1")}
 FRESH = replace(RUN, run="r2")
 
 
-def unfinished(fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
+def unfinished(monkeypatch, fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
+    monkeypatch.setattr(benching, "digests_of", lambda solutions: digests)
     earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
-    return benching._unfinished(earlier, fresh, digests)
+    return benching._unfinished(earlier, fresh, benching._unchanged([]))
 
 
-def test_an_interrupted_run_is_gone_on_with():
-    assert unfinished() == RUN
-    assert unfinished(rows=()) == RUN
-    older = row(run="r0", sources="old")
-    assert unfinished(rows=(older, ROW)) == RUN
+@pytest.mark.parametrize("rows", [(ROW,), ()])
+def test_an_interrupted_run_is_gone_on_with(rows, monkeypatch):
+    assert unfinished(monkeypatch, rows=rows) == RUN
 
 
 @pytest.mark.parametrize(
@@ -55,8 +54,8 @@ def test_an_interrupted_run_is_gone_on_with():
     ],
     ids=lambda changed: next(iter(changed)),
 )
-def test_otherwise_a_new_one_starts(changed):
-    assert unfinished(**changed) is None
+def test_otherwise_a_new_one_starts(changed, monkeypatch):
+    assert unfinished(monkeypatch, **changed) is None
 
 
 PLAIN = '''"""plain torch"""
@@ -74,7 +73,7 @@ CASES = 3
 @pytest.fixture
 def run(tmp_path, monkeypatch, fork_server):
     """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
-    rows. Returns the events of this time, and the device's records."""
+    results. Returns the results, the other events, and the device's records."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"
@@ -82,75 +81,69 @@ def run(tmp_path, monkeypatch, fork_server):
 
     def run(text, kill=None):
         source.write_text(text)
-        chosen, events = discover(tmp_path / "contributors"), []
-        solutions = tuple(chosen)
-        engine = LocalEngine(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
-        with contextlib.closing(benching.bench(engine, Selection(), {})) as ran:
-            for event in ran:
-                if isinstance(event, Planned):
-                    assert event.rows == 2 * CASES
-                    continue
-                events.append(event)
-                if len(events) == kill:
+        found, others = [], []
+        solutions = tuple(discover(tmp_path / "contributors"))
+        engine = Engine(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
+        with contextlib.closing(benching.bench(engine, Selection(), {})) as events:
+            for event in events:
+                (found if isinstance(event, CaseResult) else others).append(event)
+                if len(found) == kill:
                     break
-        return events, runs.read(paths.RESULTS / "cpu")
+        assert others[0] == Planned(2 * CASES)
+        return found, others, runs.read(paths.RESULTS / "cpu")
 
     return run
 
 
-def taken(events):
+def kept(results):
     """Whether an earlier run took it, of each row."""
-    return [event.kept for event in events if isinstance(event, Taken)]
+    return [result.kept for result in results for _ in result.rows]
 
 
 @pytest.mark.slow
 def test_an_interrupted_bench_is_gone_on_with(run, capsys):
     """A kill cuts off the last line too, so that its case has one direction alone."""
-    seen, results = run(PLAIN, kill=4)
-    assert results.rows == [event.row for event in seen]
+    seen, _, results = run(PLAIN, kill=2)
+    assert results.rows == [row for result in seen for row in result.rows]
     assert not results.finished
     (path,) = runs.files(results.path)
     path.write_text(path.read_text()[:-9])
 
-    again, results = run(PLAIN)
+    again, others, results = run(PLAIN)
     assert "dropped" in capsys.readouterr().err
-    assert again[-1] == Recorded(path, kept=1)
-    kept = [Taken(event.row, kept=True) for event in seen[:2]]
-    assert again[:2] == kept, "reported, and not measured"
-    new = [event for event in again[2:-1] if not isinstance(event, Counted)]
-    assert all(isinstance(event, Taken) and not event.kept for event in new)
-    assert not {e.row.case for e in new} & {e.row.case for e in seen[:2]}
+    assert others[-1] == Recorded(path, kept=1)
+    assert kept(again) == [True] * 2 + [False] * 2 * (CASES - 1)
+    assert [row for result in again[:2] for row in result.rows] == [*seen[0].rows]
+    assert {result.case for result in again[2:]}.isdisjoint({seen[0].case})
     assert len(results.runs) == len(results.finished) == 1
     assert len(results.latest()) == 2 * CASES
     assert {r.verdict for r in results.rows} == {"PASSED"}
     assert not list(results.path.glob("*samples*")), "nothing was timed"
 
-    seen, results = run(PLAIN + "changed = True\n", kill=1)
+    seen, _, results = run(PLAIN + "changed = True\n", kill=1)
     assert len(results.runs) == len(runs.files(results.path)) == 2
-    assert seen[0].row.run == results.runs[1].run
-    assert seen[0].row.sources != results.rows[0].sources
+    assert seen[0].rows[0].run == results.runs[1].run
+    assert seen[0].rows[0].sources != results.rows[0].sources
 
 
 @pytest.mark.slow
 def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
-    first, _ = run(PLAIN)
-    second, results = run(PLAIN)
-    assert taken(second) == [True] * 2 * CASES
-    assert second[-1].kept == CASES and not second[-1].resumed
+    run(PLAIN)
+    second, others, results = run(PLAIN)
+    assert kept(second) == [True] * 2 * CASES
+    assert others[-1].kept == CASES and not others[-1].resumed
     assert {row.run for row in results.latest()} == {results.runs[-1].run}
     assert len(results.latest()) == 2 * CASES
-
-    changed, _ = run(PLAIN + "changed = True\n")
-    assert taken(changed) == [False] * 2 * CASES
-    assert [type(event) for event in first] == [type(event) for event in changed]
+    changed, _, _ = run(PLAIN + "changed = True\n")
+    assert kept(changed) == [False] * 2 * CASES
 
 
 @pytest.mark.slow
 def test_a_failure_is_graded_again(run):
     failing = PLAIN + "def rotate_half(x, *, interleaved=False):\n    return x\n"
     run(failing)
-    again, _ = run(failing)
-    assert taken(again) == [False] * 2 * CASES
+    again, _, _ = run(failing)
+    assert kept(again) == [False] * 2 * CASES
 
 
 def test_a_second_bench_on_the_device_is_refused(run):
@@ -172,51 +165,34 @@ def common(tmp_path, monkeypatch):
     return tmp_path / "common"
 
 
-@pytest.mark.parametrize(
-    "file",
-    ["grading/new.py", "measure/new.py", "ops/__init__.py", "ops/_draw.py", "sandbox/new.py",
-     "engines/new.py", "sandbox/interpreter/new.py", "new.py", "grading/grade.py",
-     "sandbox/clock.py"],
-)  # fmt: skip
-def test_what_grades_and_times_is_the_harness(common, file):
-    before = machine.harness_digest("rotate_half")
-    with (common / file).open("a") as opened:
-        opened.write("more = True\n")
-    assert machine.harness_digest("rotate_half") != before
-
-
-@pytest.mark.parametrize(
-    "file",
-    ["board/new.py", "board/plots/new.py", "commands/new.py", "commands/another.py",
-     "records/new.py", "tools/new.py", "sandbox/standalone.py", "cli.py",
-     "peers/eager/rope.py"],
-)  # fmt: skip
-def test_what_shows_and_tunes_is_not(common, file):
-    before = machine.harness_digest("rope")
-    with (common / file).open("a") as opened:
-        opened.write("more = True\n")
-    assert machine.harness_digest("rope") == before
-
-
 MASKED, ROPES = {"masked_linear", "masked_ffn"}, {"rope", "rotate_half"}
-
-
-@pytest.mark.parametrize(
-    ("file", "changed"),
-    [
-        ("rope.py", {"rope"}),
-        ("_rope_cases.py", {"rope"}),
-        ("rotate_half.py", ROPES),  # the reference of rope calls its reference
-        ("masked_linear.py", {"masked_linear"}),
-        ("_masked.py", MASKED),
-        ("_views.py", MASKED | ROPES),
-        ("new.py", set()),
-        ("mistakes/rope.py", set()),  # words of a message
-    ],
+GRADES = (
+    "grading/new.py measure/new.py ops/__init__.py ops/_draw.py sandbox/new.py engines/new.py"
+    " sandbox/interpreter/new.py new.py grading/grade.py sandbox/clock.py"
 )
-def test_a_row_rests_on_its_own_op_and_what_that_imports(common, file, changed):
+SHOWS = (
+    "board/new.py board/plots/new.py commands/new.py commands/another.py records/new.py"
+    " tools/new.py sandbox/standalone.py cli.py peers/eager/rope.py"
+    " ops/new.py ops/mistakes/rope.py"
+)
+OF_OPS = {
+    "rope": {"rope"},
+    "_rope_cases": {"rope"},
+    "rotate_half": ROPES,  # the reference of rope calls its reference
+    "masked_linear": {"masked_linear"},
+    "_masked": MASKED,
+    "_views": MASKED | ROPES,
+}
+
+
+@pytest.mark.parametrize(("file", "changed"), [
+    *((file, MASKED | ROPES) for file in GRADES.split()),
+    *((file, set()) for file in SHOWS.split()),
+    *((f"ops/{name}.py", changed) for name, changed in OF_OPS.items()),
+])  # fmt: skip
+def test_a_row_rests_on_what_grades_and_times_its_op(common, file, changed):
     before = {op: machine.harness_digest(op) for op in MASKED | ROPES}
-    with (common / "ops" / file).open("a") as opened:
+    with (common / file).open("a") as opened:
         opened.write("more = True\n")
     assert {op for op in before if machine.harness_digest(op) != before[op]} == changed
 

@@ -70,12 +70,8 @@ MAY_LOAD = (
 CORPUS = ROOT / "tests" / "corpus"
 CORPORA = tuple(f"tests.corpus.{name}." for name in ("wrong", "cheats", "honest"))
 """Solutions to grade, which are read and run as contributors' are."""
-RUNS_TESTS = {
-    ROOT / "tests" / "engines" / "test_rules_are_needed.py",
-    ROOT / "tests" / "ops" / "test_shaped.py",
-}
-"""The files that may import test modules: they run their tests with a rule switched off, or on
-ops of their own."""
+RUNS_TESTS = {ROOT / "tests" / "ops" / "test_shaped.py"}
+"""The files that may import test modules: they run their tests on ops of their own."""
 
 
 def package_of(path: Path) -> str:

@@ -1,10 +1,10 @@
-"""Stations that run nothing: they answer at once, and are lost where a test says so."""
+"""Executors that run nothing: they answer at once, and are lost where a test says so."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from common.engines.engine import ExecutorReady, Job, TooLargeAnswer, VerdictsAnswer
+from common.engines.engine import CaseResult, Job, Started
 from common.errors import UserError
 from common.paths import ROOT
 from common.records.runs import DeviceInfo
@@ -39,56 +39,49 @@ class FakeExecutor:
     ):
         """The kind is `a-gpu`, or what `device_info` says."""
         self.name, self.loses, self.cases = name, loses, cases(count)
-        self.device_info = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | device_info
+        device = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | device_info
+        self.device_info = DeviceInfo(node="here", uuid=name, **device)
         self.starts, self.asked, self.ended = 0, Counter(), False
         self.tasks, self.reasons, self.starts_again = [], [], True
         self.too_large = self.fault = None
-        self.says = self.alive = True
+        self.says = True
+        """Whether it sends messages, as it does not where its node has ended."""
 
-    def start(self):
+    @property
+    def started(self):
         self.starts += 1
         if self.starts > 1 and not self.starts_again:
             raise RayTaskError(UserError("it stays away"))
-        return ExecutorReady(
-            DeviceInfo(node="here", uuid=self.name, **self.device_info),
-            self.cases,
-            node_id=self.name,
-        )
+        return Started(self.device_info, self.cases)
 
-    def run(self, task):
+    def run(self, tasks):
+        (task,) = tasks
         self.tasks.append(task)
         if self.fault:
             raise RayTaskError(self.fault)
         for case, solutions in task.due.items():
-            answers = [self.answer(task, solution, case) for solution in solutions]
-            yield answers, {"device": len(self.tasks)}
+            for solution in solutions:
+                yield self.answer(task, solution, case)
 
     def answer(self, task, solution, case):
         if (solution, case) == self.too_large:
-            return TooLargeAnswer(task.op, case, "needs 9 GiB")
+            return CaseResult(kind=task.kind, op=task.op, case=case, too_large="needs 9 GiB")
         self.asked[solution, case] += 1
         if self.loses(self, solution, case):
             raise RayError("killed")
-        return verdicts(solution, case)
+        return self.result(solution, case)
+
+    def result(self, solution, case, verdict="PASSED", reason=""):
+        """Both directions of a solution's answer."""
+        both = ("forward", "backward")
+        found = [Verdict(solution, "rope", case, each, verdict, reason) for each in both]
+        memory = {"device": len(self.tasks)}
+        return CaseResult.of(self.device_info.kind, found, memory=memory)
 
     def crashed(self, task, reason):
         ((case, (solution,)),) = task.due.items()
         self.reasons.append(reason)
-        return [verdicts(solution, case, "CRASHED", reason)]
-
-    def close(self):
-        pass
-
-    def kill(self, for_good):
-        self.ended = for_good
-
-
-def verdicts(solution, case, verdict="PASSED", reason=""):
-    """Both directions of a solution's answer."""
-    both = ("forward", "backward")
-    return VerdictsAnswer(
-        tuple(Verdict(solution, "rope", case, each, verdict, reason) for each in both)
-    )
+        return self.result(solution, case, "CRASHED", reason)
 
 
 def all_of(count, verdict="PASSED"):
@@ -99,14 +92,12 @@ def all_of(count, verdict="PASSED"):
 def swept(executors, job=JOB):
     """Return the verdict of each solution and case, how often it came, and the lines."""
     found, lines = Counter(), []
-    with FakeCluster(job, executors) as cluster:
-        for _, each in cluster.run({kind: cluster.tasks(kind, run=kind) for kind in cluster.kinds}):
+    with FakeCluster(job, executors) as engine:
+        for each in engine.run([task for kind in engine.kinds for task in engine.tasks(kind)]):
             if isinstance(each, str):
                 lines.append(each)
-                continue
-            for answer in each:
-                if isinstance(answer, TooLargeAnswer):
-                    found[answer.case, "TOO LARGE"] += 1
-                else:
-                    found[(*answer.of, answer.found[0].verdict)] += 1
+            elif each.too_large:
+                found[each.case, "TOO LARGE"] += 1
+            else:
+                found[each.solution, each.case, each.verdicts[0].verdict] += 1
     return found, lines

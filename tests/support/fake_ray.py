@@ -1,4 +1,4 @@
-"""A stand-in for Ray: its actors are made-up executors of this process, and it starts nothing."""
+"""A stand-in for Ray: its actors live in this process, over made-up executors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.engines import ray_engine
+from common.engines import cluster, ray_engine
 from common.engines.ray_engine import RayEngine
 
 ENDLESS = 100
@@ -29,52 +29,42 @@ class TaskCancelledError(RayError):
     """What Ray raises where the driver has cancelled the call."""
 
 
-def cancelled():
-    """Yield nothing, as a call that was cancelled."""
-    raise TaskCancelledError
-    yield
-
-
 class Reference:
-    """The result of a call that is carried out once it is asked for."""
+    """A call of an actor's method, which is carried out once its result is asked for."""
 
     def __init__(self, executor, call):
         self.executor, self.call = executor, call
 
 
 class Stream(Reference):
-    """The results of a generator, one after the other."""
-
-    def __init__(self, executor, found):
-        super().__init__(executor, None)
-        self.found = found
+    """A call of a generator; each of its values is a reference."""
 
     def __next__(self):
-        found = next(self.found, StopIteration)
-        if found is StopIteration:
+        value = next(self.call, StopIteration)
+        if value is StopIteration:
             raise StopIteration
-        return Reference(self.executor, lambda: found)
+        return Reference(self.executor, lambda: value)
 
 
 class Handle:
     """The handle of an actor."""
 
-    def __init__(self, executor):
+    def __init__(self, actor, executor):
         self.executor = executor
-        self.run = SimpleNamespace(options=lambda **_: self._method(Stream, executor.run))
+        self.start = self._method(lambda: Reference(executor, actor.start))
+        run = self._method(lambda task: Stream(executor, actor.run(task)))
+        self.run = SimpleNamespace(options=lambda **_: run)
 
     def __getattr__(self, name):
-        if name == "__ray_ready__":
-            return self._method(Reference, lambda: lambda: None)
-        method = getattr(self.executor, name)
-        return self._method(Reference, lambda *of: lambda: method(*of))
+        assert name == "__ray_ready__"
+        return self._method(lambda: Reference(self.executor, None))
 
-    def _method(self, reference, call):
-        return SimpleNamespace(remote=lambda *of: reference(self.executor, call(*of)))
+    def _method(self, call):
+        return SimpleNamespace(remote=call)
 
 
 class FakeRay:
-    """The module, over these executors; those that say something take turns."""
+    """The module; the executors that say something take turns."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=(),
@@ -85,17 +75,15 @@ class FakeRay:
         self.executors, self.left, self.turn, self.silent = executors, list(executors), 0, 0
 
     def nodes(self):
-        return [
-            {"NodeID": each.name, "Alive": each.alive, "Resources": {"GPU": 1}}
-            for each in self.executors
-        ]
+        return [{"Alive": True, "Resources": {"GPU": 1}} for _ in self.executors]
 
     def remote(self, actor):
-        made = SimpleNamespace(remote=lambda *of: Handle(self.left.pop(0)))
-        return SimpleNamespace(options=lambda **_: made)
+        def made(job, neighbours):
+            executor, one = self.left.pop(0), actor(job, neighbours)
+            vars(one)["_executor"] = executor
+            return Handle(one, executor)
 
-    def is_initialized(self):
-        return True
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=made))
 
     def wait(self, pending, num_returns=1, timeout=None):
         said = [each for each in pending if each.executor.says]
@@ -110,10 +98,14 @@ class FakeRay:
         return reference.call()
 
     def cancel(self, stream):
-        stream.executor.says, stream.found = True, cancelled()
+        def cancelled():
+            raise TaskCancelledError
+            yield
 
-    def kill(self, handle, no_restart=True):
-        handle.executor.kill(no_restart)
+        stream.executor.says, stream.call = True, cancelled()
+
+    def kill(self, handle):
+        handle.executor.ended = True
 
     def shutdown(self):
         pass
@@ -123,7 +115,7 @@ class FakeCluster(RayEngine):
     """The engine over made-up executors."""
 
     def __init__(self, job, executors):
-        super().__init__(job)
+        super().__init__(job, SimpleNamespace(connect=lambda: None, share=1, longest_placing=0.0))
         self._fake = FakeRay(executors)
 
     def __enter__(self):
@@ -134,17 +126,14 @@ class FakeCluster(RayEngine):
         super().__exit__(*of)
         ray_engine.ray = self._ray
 
-    def _connect(self):
-        pass
-
 
 @pytest.fixture
 def begun(monkeypatch):
     """What Ray is started with, in place of Ray."""
     asked = {}
     fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(ray_engine, "ray", lambda: fake)
-    for name in ray_engine.OWN | ray_engine.QUICK:
+    monkeypatch.setattr(cluster, "ray", lambda: fake)
+    for name in cluster.OWN | cluster.QUICK:
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
     return asked

@@ -1,9 +1,9 @@
-"""A job of two solutions that stations grade without a GPU, and the verdicts it ends with."""
+"""A job of two solutions that executors grade without a GPU, and the verdicts it ends with."""
 
 import pytest
 
-from common.engines.engine import Job, LocalEngine
-from common.engines.grading import Found, grade_all
+from common.engines.engine import CaseResult, Engine, Job
+from common.engines.grading import grade_all
 from common.grading import sweep
 from common.solutions import discover
 from tests.support.study import RIGHT, WRONG
@@ -26,7 +26,7 @@ def verdicts(engine):
     """The verdict of each solution, case and direction, each once; and the lines for the user."""
     found, lines = {}, []
     for event in grade_all(engine, None):
-        if isinstance(event, Found):
+        if isinstance(event, CaseResult):
             for verdict in event.verdicts:
                 key = verdict.solution, verdict.case, verdict.direction
                 assert key not in found
@@ -46,7 +46,7 @@ def expected(folder, fork_server):
     with pytest.MonkeyPatch.context() as patch:
         one = sweep.Sweep
         patch.setattr(sweep, "Sweep", lambda *of, **how: one(*of, **how, server=fork_server))
-        found, _ = verdicts(LocalEngine(job_in(folder)))
+        found, _ = verdicts(Engine(job_in(folder)))
     assert len(found) == 2 * 2 * SAMPLE
     assert {"PASSED", "INCORRECT_NUMERICAL"} <= set(found.values())
     return found

@@ -13,7 +13,7 @@ from common import cli, paths
 from common.commands import engines
 from common.commands import options as shared
 from common.engines import benching
-from common.engines.engine import Job, RowsAnswer
+from common.engines.engine import CaseResult, Job
 from common.measure import machine
 from common.records.lines import Selection, Summary
 from common.records.writer import Samples
@@ -51,15 +51,16 @@ class Timed(FakeExecutor):
     def answer(self, task, solution, case):
         take_time(solution, case)
         sources, harness = self.digests[solution]
-        rows = tuple(
+        rows = [
             row(
-                run=task.run, solution=solution, case=case, direction=direction, sources=sources,
+                run="", solution=solution, case=case, direction=direction, sources=sources,
                 harness=harness, node="here", device=self.name,
                 gpu={name: Summary.of([random.uniform(1, 2)]) for name in SAMPLES},
             )
             for direction in ("forward", "backward")
-        )  # fmt: skip
-        return RowsAnswer(rows, tuple(Samples.of(each, SAMPLES, {}) for each in rows))
+        ]  # fmt: skip
+        samples = tuple(Samples.of(each, SAMPLES, {}) for each in rows)
+        return CaseResult.of(task.kind, rows, samples=samples)
 
 
 class Slow(FakeExecutor):

@@ -264,7 +264,7 @@ def test_bench_says_it_at_its_start(monkeypatch, capsys):
         engine="local",
         address=None,
         install=False,
-        stations=None,
+        executors=None,
         missing=None,
     )
     assert bench.run(words) == 0
