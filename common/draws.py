@@ -36,7 +36,7 @@ class Draws:
 
     seed: int
     deck: tuple[tuple[str, str], ...] = ()
-    """The pairs (case, kind) over which `dealt` spreads its numbers evenly."""
+    """The pairs (case, group) over which `dealt` spreads its numbers evenly."""
     _known: dict[tuple[str, ...], dict[str, int]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -55,8 +55,8 @@ class Draws:
         """Return a number below `among` for a case; all numbers are equally frequent in the deck.
 
         For example, in a deck of 40 cases `dealt(4, case, "alice/rope", "other inputs")` is 0 for
-        ten cases. It is also 0 for one in four cases of each kind, since most solutions support
-        only some kinds. For a case outside the deck the number depends only on the seed and the
+        ten cases. It is also 0 for one in four cases of each group, since most solutions support
+        only some groups. For a case outside the deck the number depends only on the seed and the
         arguments.
         """
         if case not in self._positions(key):
@@ -64,14 +64,14 @@ class Draws:
         return (self.number(*key, "start", self.deck[0][0]) + self.position(case, *key)) % among
 
     def position(self, case: str, *key: str) -> int:
-        """Return the case's position in the deck, shuffled within each kind for this key.
+        """Return the case's position in the deck, shuffled within each group for this key.
 
         For a case outside the deck the position depends only on the seed and the arguments.
         """
         return self._positions(key).get(case, self.number(case, *key))
 
     def _positions(self, key: tuple[str, ...]) -> dict[str, int]:
-        """Return the position of each case in the deck, shuffled within its kind for this key."""
+        """Return the position of each case in the deck, shuffled within its group for this key."""
         if key not in self._known:
             dice = self.dice(*key, "deck")
             shuffled = sorted(self.deck, key=lambda entry: (entry[1], dice.random()))

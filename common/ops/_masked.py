@@ -38,6 +38,12 @@ SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 5, 25, 50, 75, 95, 100)
 """The plotted masks over 16,384 tokens: numbers of spans, and percentages of random tokens."""
 
 
+MASKS: tuple[dict[str, Any], ...] = (
+    {}, {"sequences": 3}, {"mask": "random"}, {"mask": "all"}, {"mask": "none"},
+)  # fmt: skip
+"""The masks of the matrix."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MaskedCase(Case):
     """One input of a masked op; `masked` derives a class with the op's names."""
@@ -104,10 +110,6 @@ class MaskedCase(Case):
 
 def masked(
     *,
-    name: str,
-    order: int,
-    interface: type,
-    reference: spec.Reference,
     widths: Mapping[str, str],
     weights: Mapping[str, tuple[str, str]],
     output: str,
@@ -115,14 +117,11 @@ def masked(
     activations: Callable[[int, int], int],
     values: tuple[spec.Values, ...],
     large: int,
+    **fields: Any,
 ) -> Op[MaskedCase]:
     """Return the op.
 
     Args:
-        name: The name of the op's file, without `.py`.
-        order: The op's display order.
-        interface: The `typing.Protocol` of solutions.
-        reference: The op in plain torch.
         widths: The names of both widths, the first of x, with the name of one feature of each.
         weights: The widths of each weight, `[out_features, in_features]`, the visual tokens' first.
         output: The width of the output.
@@ -130,6 +129,7 @@ def masked(
         activations: The elements for each token that eager allocates, by the widths.
         values: The special values of x for which the op's products stay in the dtype's range.
         large: The second width of the case whose tokens have more than 2^31 features.
+        fields: The op's name, order, interface and reference; see `Op`.
     """
     one_set = [*weights.values()][: len(weights) // 2]
 
@@ -195,21 +195,30 @@ def masked(
             return OpCase(tokens=tokens, widths=(first, second), **fields)
 
         if tier == "smoke":
-            yield from _smoke(case, tokens=4100 if len(weights) == 2 else 2100)
-            yield from _smoke_values(case, values)
+            yield from _smoke(case, values, most=4100 if len(weights) == 2 else 2100)
             yield from cases_of(table)
         elif tier == "matrix":
-            yield from _matrix(case, model)
+            shapes = itertools.product(DTYPES, (model, WIDE, (1000, 1048)), (1, 63, 1000, 4096))
+            for dtype, pair, tokens in shapes:
+                for mask in MASKS[2:] if tokens == 1 else MASKS:
+                    yield case(tokens, *pair, dtype=dtype, **mask)
         elif tier == "board":
-            yield from _board(case, model)
+            for tokens in (2048, 16384, 63488):
+                yield case(tokens, *model, dtype="bfloat16")
+            yield case(16384, *model, dtype="bfloat16", sequences=8)
+            yield case(16384, *model, dtype="bfloat16", mask="random")
+            yield case(16384, *model, dtype="float16")
+            yield case(4096, *WIDE, dtype="bfloat16")
         else:
-            yield from _plot(case, model)
+            for tokens in PLOTTED:
+                yield case(tokens, *model, dtype="bfloat16")
+            for sequences in SPANS:
+                yield case(16384, *model, dtype="bfloat16", sequences=sequences)
+            for percent in PERCENTAGES:
+                yield case(16384, *model, dtype="bfloat16", mask="random", percent=percent)
 
     return Op(
-        name=name,
-        order=order,
-        interface=interface,
-        reference=reference,
+        **fields,
         differentiable=("x", *weights),
         cases=cases,
         twin=twin,
@@ -261,8 +270,6 @@ def twin(case: MaskedCase) -> MaskedCase:
 
 # --- cases ----------------------------------------------------------------------------------------
 
-MakeCase = Callable[..., MaskedCase]
-"""Return a case of the op, given its tokens, its widths and other fields."""
 FACTORS: spec.Factors = {
     "layout": ("contiguous", "strided", "offset", "transposed", "sparse"),
     "mask": ("span", "random", "all", "none"),
@@ -289,7 +296,9 @@ def pairs(case: type[MaskedCase]) -> spec.Table[MaskedCase]:
     return spec.Table(factors, case_of, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
 
-def _smoke(case: MakeCase, tokens: int) -> Iterator[MaskedCase]:
+def _smoke(
+    case: Callable[..., MaskedCase], special: tuple[spec.Values, ...], most: int
+) -> Iterator[MaskedCase]:
     yield case(70, 40, 24)
     for dtype in DTYPES:
         # sums long enough to expose a low-precision accumulator
@@ -320,14 +329,11 @@ def _smoke(case: MakeCase, tokens: int) -> Iterator[MaskedCase]:
         yield case(1, 1, 7, dtype=dtype)
     # over 4,100 tokens, a weight gradient that is rounded after each block of 256 tokens errs 2.9
     # times as much as a gradient that is rounded once; fewer tokens would hide the difference
-    yield case(tokens, 32, 40, dtype="bfloat16", mask="random")
+    yield case(most, 32, 40, dtype="bfloat16", mask="random")
     # 70 rows lie 2^31/69 elements apart, which cuBLAS reads correctly; with 3 rows, 2^30 elements
     # apart, cuBLAS accesses memory out of bounds
     yield case(70, 24, 40, dtype="bfloat16", layout="far")
     yield case(70, 24, 40, dtype="bfloat16", upstream="far")
-
-
-def _smoke_values(case: MakeCase, special: tuple[spec.Values, ...]) -> Iterator[MaskedCase]:
     # beyond the range of float16
     yield case(34, 64, 40, dtype="bfloat16", scale=1e5)
     for values in special:
@@ -337,31 +343,3 @@ def _smoke_values(case: MakeCase, special: tuple[spec.Values, ...]) -> Iterator[
     yield case(20, 40, 24, upstream_values="huge", mask="random", dtype="bfloat16")
     for mask in ("all", "none"):
         yield case(20, 40, 24, values="infinite", mask=mask)
-
-
-def _matrix(case: MakeCase, model: Widths) -> Iterator[MaskedCase]:
-    masks: tuple[dict[str, Any], ...] = (
-        {}, {"sequences": 3}, {"mask": "random"}, {"mask": "all"}, {"mask": "none"},
-    )  # fmt: skip
-    widths = (model, WIDE, (1000, 1048))
-    for dtype, pair, tokens in itertools.product(DTYPES, widths, (1, 63, 1000, 4096)):
-        for mask in masks[2:] if tokens == 1 else masks:
-            yield case(tokens, *pair, dtype=dtype, **mask)
-
-
-def _board(case: MakeCase, model: Widths) -> Iterator[MaskedCase]:
-    for tokens in (2048, 16384, 63488):
-        yield case(tokens, *model, dtype="bfloat16")
-    yield case(16384, *model, dtype="bfloat16", sequences=8)
-    yield case(16384, *model, dtype="bfloat16", mask="random")
-    yield case(16384, *model, dtype="float16")
-    yield case(4096, *WIDE, dtype="bfloat16")
-
-
-def _plot(case: MakeCase, model: Widths) -> Iterator[MaskedCase]:
-    for tokens in PLOTTED:
-        yield case(tokens, *model, dtype="bfloat16")
-    for sequences in SPANS:
-        yield case(16384, *model, dtype="bfloat16", sequences=sequences)
-    for percent in PERCENTAGES:
-        yield case(16384, *model, dtype="bfloat16", mask="random", percent=percent)

@@ -17,8 +17,6 @@ from common.paths import OPS
 from common.spec import DIRECTIONS, ITEMSIZE, Case, Op, Tier, Work
 
 T = TypeVar("T")
-FUNCTIONS = ("reference", "cases", "twin", "draw", "output", "work", "workspace", "axes")
-"""The fields of an op that are functions."""
 NAMES = ("differentiable", "tracks", "permutable")
 """The fields of an op that are tuples of names."""
 
@@ -94,9 +92,6 @@ def _one_line(error: BaseException) -> str:
 
 
 def _field_faults(op: Op[Any]) -> Iterator[str]:
-    for field in FUNCTIONS:
-        if not callable(value := getattr(op, field)):
-            yield f"{field} is {value!r}, not a function"
     for field in NAMES:
         value = getattr(op, field)
         if not (isinstance(value, tuple) and all(isinstance(item, str) for item in value)):
@@ -104,7 +99,7 @@ def _field_faults(op: Op[Any]) -> Iterator[str]:
     if not (isinstance(op.interface, type) and "__call__" in vars(op.interface)):
         yield "interface is not a typing.Protocol with a `__call__`"
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
-    parameters = [*inspect.signature(op.reference).parameters]
+    parameters = [*_run("reference", None, inspect.signature, op.reference).parameters]
     if parameters != known:
         yield f"reference takes {parameters}, the interface {known}"
     for field in ("tracks", "differentiable"):

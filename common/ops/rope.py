@@ -13,6 +13,7 @@ TransformerEngine 2.14, without its `fused` switch; RoFormer, https://arxiv.org/
 
 from __future__ import annotations
 
+import math
 from typing import Any, Protocol
 
 import torch
@@ -214,7 +215,7 @@ def work(case: RopeCase, direction: Direction) -> Work:
     A rotated element takes two products and a sum; an angle takes a cosine and a sine. Each of
     these counts as one operation. Paired angles are read once for each pair.
     """
-    elements = torch.Size(case.shape).numel()
+    elements = math.prod(case.shape)
     angles = case.positions * case.d2 // (1 + case.paired)
     return Work(
         bytes=2 * elements * ITEMSIZE[case.dtype] + 4 * angles,

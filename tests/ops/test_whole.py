@@ -34,7 +34,8 @@ def two(tier):
     [
         ({}, ""),
         ({"name": "another"}, ": OP.name is 'another', not the file's name"),
-        ({"draw": None}, ": OP.draw is None, not a function"),
+        ({"draw": None}, ": OP.draw of 10x2x4x8-float32-twin: TypeError: 'NoneType' object"),
+        ({"reference": None}, ": OP.reference: TypeError: None is not a callable object"),
         ({"tracks": "forward"},
          ": OP.tracks is 'forward', not a tuple of names: ('x',) has a comma"),
         ({"interface": object}, ": OP.interface is not a typing.Protocol with a `__call__`"),
