@@ -4,12 +4,12 @@ import pytest
 from msgspec.structs import replace
 
 from common import paths
-from common.board import markdown, terminal
+from common.board import markdown
 from common.board.devices import date, devices, ordered, side_by_side
 from common.board.table import About
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
-from tests.support.boards import RUN, failed, printed, row
+from tests.support.boards import RUN, failed, row
 from tests.support.markdown import anchors
 
 BOTH = ("rope", "rotate_half")
@@ -185,9 +185,3 @@ def test_the_contents_link_every_heading_of_the_leaderboard():
     linked = {part.split(")")[0] for part in contents.split("](#")[1:]}
     assert linked == anchors(board) - {"leaderboard"}
     assert {"gpu-fast-2", "rope-core", "a-gpu"} <= linked
-
-
-def test_the_terminal_shows_the_devices_side_by_side():
-    text = printed(80, terminal.show_tables, tables(SLOW, FAST))
-    (line,) = [line for line in text.splitlines() if "alice/rope" in line]
-    assert line.split() == ["alice/rope", "4.00", "2.00"]

@@ -85,13 +85,6 @@ def test_an_interrupted_run_that_leaves_a_case_out_takes_no_rows_away():
     assert [each.case for each in results.latest()] == ["c1", "c2"]
 
 
-def test_the_last_line_of_a_case_is_shown():
-    results = Results(None, [run(1), run(2)], [LATER], {"r1", "r2"})
-    results.left_out_lines.extend([WIDE, again := replace(AGAIN, reason="needs 9 GiB, 7 GiB free")])
-    assert results.left_out() == results.of_op("rope").left_out() == [again]
-    assert results.of_op("masked_ffn").left_out() == []
-
-
 # --- the board that names them --------------------------------------------------------------------
 
 ABOUT = {"alice/rope": About("", "s1")}
@@ -123,10 +116,3 @@ def test_the_leaderboard_names_the_plots_cases_and_the_others_do_not():
     whole, *others = boards(replace(WIDE, tier="plot"))
     assert LINE in whole
     assert not any("Left out" in text for text in others)
-
-
-def test_a_reason_cannot_become_markup():
-    whole, page, terminal = boards(replace(WIDE, reason="<b>[red]\n\n# big"))
-    for text in (whole, page):
-        assert "<b>" not in text and "big" in text and "\n# big" not in text
-    assert "[red]" in terminal

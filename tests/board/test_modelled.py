@@ -6,9 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.board import model, modelled, terminal
-from common.board.columns import ranking
 from common.board.model import GPUS
-from common.board.ranking import rank
 from common.board.table import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
 from common.records.runs import Results
@@ -53,15 +51,6 @@ def test_rows_without_times_get_those_of_their_true_case():
     assert alice.gpu["solution"].median == model.gpu_time([launch()], H200)
     assert alice.gpu["eager"].median == eager.gpu["solution"].median
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
-
-
-def test_the_modelled_board_says_in_how_many_cases_torch_answered():
-    noted = [twin("alice/rope", notes=("no kernel",)), *TWINS[1:]]
-    results, _ = modelled.with_modelled_times(replace_results(UNTIMED, rows=noted))
-    (track,) = rank(results.latest())
-    drawn = ranking(track, ABOUT, timed=True)
-    assert "no kernel: alice/rope (1 of 1 rows)" in drawn.footnotes
-    assert track.entries[0].rank
 
 
 @pytest.mark.parametrize(
@@ -127,18 +116,6 @@ def test_an_uncertain_count_is_an_interval_wherever_it_is_shown():
     assert table.rows[0][2] == f"{time.low:.1f}–{time.high:.1f}"
 
 
-def test_modelled_times_tie_where_their_intervals_overlap():
-    bob = counted("bob/rope", launch(read=(1 << 27) + (1 << 25)))
-    exact, uncertain = (counted("alice/rope", launch(uncertain=share)) for share in (0.0, 0.25))
-    for alice, ranks in (
-        (exact, {"alice/rope": 1, "bob/rope": 2}),
-        (uncertain, {"alice/rope": 1, "bob/rope": 1}),
-    ):
-        results = replace_results(UNTIMED, counted=[alice, bob, COUNTS[1]])
-        (track,) = rank(modelled.with_modelled_times(results)[0].latest())
-        assert ranks.items() <= {entry.solution: entry.rank for entry in track.entries}.items()
-
-
 def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
     assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
     rows = [row("alice/rope"), row("eager/rope")]
@@ -168,13 +145,6 @@ def test_correlations_are_of_the_kernels_of_contributors():
 def test_a_row_that_another_clock_ranks_than_the_counted_case_has_no_pair():
     made = row("c1/rope", ranked_by="host")
     assert not modelled.pairs([made], {made.key: counted("c1/rope", launch())}, H200)
-
-
-def test_times_that_tie_have_one_rank():
-    """The model has the tied two the other way round, which says nothing against it."""
-    near = pair([0.9, 1.0, 1.2], 200), pair([0.9, 1.1, 1.2], 100)
-    tied = [*near, pair(2, 300), pair(3, 400)]
-    assert of_rope(tied) > 0.94
 
 
 def test_ranks_with_ties():

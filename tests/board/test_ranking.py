@@ -35,14 +35,6 @@ def test_score_is_the_geometric_mean_of_ratios_of_medians():
     assert score([row(us=8.0, eager=2.0), row(us=2.0, eager=8.0)]).value == pytest.approx(1.0)
 
 
-def test_the_interval_holds_the_score_and_shrinks_with_the_noise():
-    noisy = [10.0 + i % 5 for i in range(40)]
-    wide = score([row(us=noisy, eager=[3 * us for us in noisy])])
-    assert wide.low < wide.value < wide.high
-    sure = score([row(us=10.0, eager=20.0)])
-    assert sure.low == pytest.approx(sure.value) == pytest.approx(sure.high)
-
-
 def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
     noisy = Summary(10.0, 9.0, 12.0), Summary(20.0, 19.0, 22.0)
     sure = Summary(10.0, 10.0, 10.0), Summary(40.0, 40.0, 40.0)
@@ -133,12 +125,6 @@ def test_who_answers_no_case_of_the_op_is_named_as_such():
     assert [e.lacks for e in extended.entries if e.solution == "bob/rope"] == [lacks["bob/rope"]]
 
 
-def test_the_unranked_stand_by_coverage():
-    rows = [row("most/rope", case=case) for case in ("c1", "c2")]
-    rows += [row("least/rope"), failed("least/rope", case="c2"), failed("most/rope", case="c3")]
-    assert [entry.solution for entry in ranked(*rows)] == ["most/rope", "least/rope"]
-
-
 def test_without_a_gpu_nobody_is_ranked():
     rows = [row(solution, gpu={}, host={}, twin=True) for solution in ("alice/rope", "bob/rope")]
     for entry in ranked(*rows):
@@ -162,10 +148,6 @@ def test_a_tracks_cells_have_the_order_of_the_rows_though_a_solution_lacks_one()
     rows[1:1] = [row("bob/rope", case=case) for case in ("c3", "c2", "c1")]
     (track,) = rank(rows)
     assert [case for case, _ in track.cells] == ["c3", "c2", "c1"]
-
-
-def test_nothing_measured_is_no_board():
-    assert rank([]) == []
 
 
 # --- what else a row says -------------------------------------------------------------------------

@@ -52,12 +52,6 @@ def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(widt
         assert all(words in text for words in ("3.0 GiB", "512.0 MiB", "One program a token."))
 
 
-def test_a_name_gives_way_to_the_numbers_where_nothing_else_can():
-    text = fitted(40)
-    assert "2.00 ± 0.00" in text and "1.00 ± 0.00" in text
-    assert "(transformer_" in text and "…" in text
-
-
 def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     devices = Table(
         "rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),), owners=ROWS[:1]
@@ -66,19 +60,6 @@ def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     assert any(line.strip() == "NVIDIA" for line in lines)
     assert max(map(len, lines)) < 30, "no wider than it needs"
     assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
-
-
-def test_a_table_fills_a_terminal_and_no_pipe():
-    pipe, wide = fitted(160), printed(160, terminal.show_tables, [board()], force_terminal=True)
-    assert max(map(len, pipe.splitlines())) < 140, "there is nothing to fill"
-    assert "─" * 160 in wide
-
-
-def test_a_title_stands_at_its_own_table_and_apart_from_the_last_one():
-    blank, title, *heading, rule, first, _, _ = fitted(80).split("\n")[:-1]
-    assert (blank, title.strip()) == ("", "rope: core")
-    assert all(each.strip() for each in heading) and set(rule) == {"─"}
-    assert first.startswith("1  house/rope")
 
 
 NOTE = "Every word of this note is needed, " * 5 + "to its very end"

@@ -18,8 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from common.board.plots.sweeps import Line, Panel, Plot, Sweep
-from common.board.ranking import LIMITS
+from common.board import ranking
+from common.board.plots.sweeps import Panel, Plot, Sweep
 from common.digest import digest
 
 COLOURS = (
@@ -31,8 +31,11 @@ PEER_COLOURS = (
     "#4f8f6f", "#8a8a8a",
 )  # fmt: skip
 MARKERS = "osD^vPX*"
-LIMIT_LINE: Mapping[str, Any] = {"color": "#8f8f8f", "linewidth": 1.6}
-LIMIT_DASHES: Mapping[str, Any] = {"copy": (0, (6, 3)), "dense": (0, (2, 2))}
+LIMITS: Mapping[str, Any] = {
+    name: {"color": "#8f8f8f", "linewidth": 1.6, "linestyle": (0, dashes), "label": label}
+    for (name, label), dashes in zip(ranking.LIMITS.items(), ((6, 3), (2, 2)), strict=True)
+}
+"""Matplotlib's options for the line of each limit."""
 INK, FAINT, GRID = "#222222", "#6a6a6a", "#e3e3e3"
 STYLE: Any = {
     "axes.axisbelow": True, "axes.edgecolor": "#9a9a9a", "axes.labelcolor": INK,
@@ -168,22 +171,14 @@ def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
 
 def _panel(axes: Any, panel: Panel, plot: Plot, look: Mapping[str, Look]) -> None:
     for name, line in panel.limits.items():
-        x, middle, *_ = _columns(line)
-        axes.plot(x, middle, **LIMIT_LINE, linestyle=LIMIT_DASHES[name], zorder=1.5)
+        axes.plot([*line], [each.value for each in line.values()], **LIMITS[name], zorder=1.5)
     for name, line in panel.lines.items():
-        x, middle, low, high = _columns(line)
-        axes.fill_between(x, low, high, color=look[name].colour, alpha=0.22, linewidth=0)
-        axes.plot(x, middle, **look[name].line, zorder=2.5 if look[name].peer else 3)
+        low, middle, high = zip(*((e.low, e.value, e.high) for e in line.values()), strict=True)
+        axes.fill_between([*line], low, high, color=look[name].colour, alpha=0.22, linewidth=0)
+        axes.plot([*line], middle, **look[name].line, zorder=2.5 if look[name].peer else 3)
     axes.set_title(panel.title, loc="left", fontsize=10, color=FAINT)
     axes.set_ylabel(panel.y_label)
     _scale(axes, panel, plot.sweep)
-
-
-def _columns(line: Line) -> tuple[list[float], ...]:
-    """Return lists of x, median, low and high from left to right."""
-    points = sorted(line.items())
-    values = [(float(x), estimate.value, estimate.low, estimate.high) for x, estimate in points]
-    return tuple(list(column) for column in zip(*values, strict=True))
 
 
 def _scale(axes: Any, panel: Panel, sweep: Sweep) -> None:
@@ -222,10 +217,7 @@ def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
     names = sorted({name for panel in plot.panels for name in panel.lines}, key=last)
     labels = {name: f"({name})" if look[name].peer else name for name in names}
     handles = [Line2D([], [], **look[name].line, label=label) for name, label in labels.items()]
-    handles += [
-        Line2D([], [], **LIMIT_LINE, linestyle=LIMIT_DASHES[name], label=LIMITS[name])
-        for name in first.limits
-    ]
+    handles += [Line2D([], [], **LIMITS[name]) for name in first.limits]
     axes.legend(
         handles=handles, loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False,
         fontsize=9, labelspacing=0.6, handlelength=3.0, borderaxespad=0,
