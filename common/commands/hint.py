@@ -8,36 +8,32 @@ and counts are cached, so that an unchanged file is not run again.
 from __future__ import annotations
 
 import argparse
-import itertools
+import functools
 import math
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import msgspec
 
 from common import paths
 from common.board import modelled
 from common.commands import options as shared
-from common.commands import smoke
+from common.commands.grader import Asked, Grader, started
 from common.disk_cache import DiskCache
 from common.errors import UserError
 from common.printable import wrapped
 from common.records.lines import Counted, Launch
 from common.solutions import Solution, discover, left_out
+from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
 
-if TYPE_CHECKING:
-    from common.grading.compiling import Compiler
-    from common.grading.fork_server import ForkServer
-    from common.spec import Case, Op
-
 AGAIN = ENDED | {"COMPILE_ERROR", "RUNTIME_ERROR"}
-"""The verdicts that the machine may cause; their cases are run again."""
-CAUSES = ""
-"""The key of a solution's diagnosed mistakes; the other keys are the names of cases."""
+"""The verdicts that the machine may cause; a solution with one of them is run again."""
 
 
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -57,19 +53,38 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     hints: tuple[str, ...]
 
 
-def path(op: str | None = None) -> tuple[Exercise, ...]:
-    """Return the exercises in order; with `op` only the op's exercises."""
-    exercises = msgspec.convert(_content()["exercise"], tuple[Exercise, ...])
-    return tuple(exercise for exercise in exercises if op in (None, exercise.op))
+class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A hint for wrong solutions of an op."""
+
+    op: str
+    of: frozenset[str]
+    """The mistakes, verdicts and failing directions that the hint is for."""
+    hint: str
 
 
-def causes(op: str) -> dict[str, str]:
-    """Return hints for wrong solutions of an op, by words in the output of `check`."""
-    return dict(_content()["causes"].get(op, {}))
+class Path(msgspec.Struct, frozen=True):
+    """The content of `common/exercises.toml`."""
+
+    exercise: tuple[Exercise, ...]
+    hint: tuple[Hint, ...]
+
+    def of(self, op: str | None) -> list[Exercise]:
+        """Return the exercises of an op, or of all ops for None, in order.
+
+        Raises:
+            UserError: The op has no exercise.
+        """
+        if exercises := [each for each in self.exercise if op in (None, each.op)]:
+            return exercises
+        known = ", ".join(dict.fromkeys(each.op for each in self.exercise))
+        raise UserError(f"{op} has no exercise: there are some of {known}")
 
 
-def _content() -> dict[str, Any]:
-    return tomllib.loads((paths.COMMON / "exercises.toml").read_text(encoding="utf-8"))
+@functools.cache
+def path() -> Path:
+    """Return the path."""
+    text = (paths.COMMON / "exercises.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), Path)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -85,45 +100,57 @@ def run(options: argparse.Namespace) -> int:
         shared.contributors(options)  # raises the error with the reason
     if not (paths.CONTRIBUTORS / handle).is_dir():
         raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
-    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
-        show(handle, server, compiler, options.op)
+    with started(options) as grader:
+        files = files_of(handle, grader)
+        show(handle, lambda exercise: lack_of(files, handle, exercise), options.op)
     return 0
 
 
-def show(handle: str, server: ForkServer, compiler: Compiler, op: str | None = None) -> bool:
-    """Print the number of done exercises and the next hint; return whether all are done.
+def show(handle: str, lacks: Callable[[Exercise], Lack | None], op: str | None = None) -> None:
+    """Print the number of done exercises and the next hint.
 
     Args:
         handle: The folder's name.
-        server: The fork server that runs the solutions.
-        compiler: Compiles the solutions' kernels, which must compile for an exercise to be done.
-        op: The op of the exercises; all ops for None.
+        lacks: Returns what an exercise lacks; None if it is done.
+        op: The op of the exercises; None for all ops.
 
     Raises:
         UserError: The op has no exercise.
     """
-    exercises = path(op)
-    if not exercises:
-        known = ", ".join(dict.fromkeys(exercise.op for exercise in path()))
-        raise UserError(f"{op} has no exercise: there are some of {known}")
-    progress = Progress(handle, server, compiler)
+    exercises = path().of(op)
     for number, exercise in enumerate(exercises):
-        lack = progress.lacks(exercise)
-        if lack:
+        if lack := lacks(exercise):
             print(f"{handle}: {number} of {len(exercises)} exercises are done.\n")
             task = exercise.task.replace("HANDLE", handle).strip()
             print(f"Exercise {number + 1}, {exercise.op}: {exercise.title}.\n{wrapped(task)}\n")
             print(wrapped(f"Not yet: {lack.words}."))
-            print(wrapped(_hint(handle, exercise, lack.output)))
-            return False
+            print(wrapped(next_hint(handle, exercise, lack.signs)))
+            return
     print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
-    return True
 
 
-def _hint(handle: str, exercise: Exercise, output: str = "") -> str:
-    """Return the next hint, first the hints for the output of `check`; start over at the end."""
+def lack_of(files: Sequence[File], handle: str, exercise: Exercise) -> Lack | None:
+    """Return the lack of the op's first file; None if any file of the op does the exercise."""
+    lacks = []
+    for file in files:
+        if file.solution.op == exercise.op:
+            lacks.append(file.lack(exercise))
+            if not lacks[-1]:
+                return None
+    return lacks[0] if lacks else Lack(f"there is no {handle}/{exercise.op}.py")
+
+
+def files_of(handle: str, grader: Grader) -> list[File]:
+    """Return the solutions of a folder, the newest first."""
+    solutions = [each for each in discover(paths.CONTRIBUTORS) if each.handle == handle]
+    solutions.sort(key=lambda solution: solution.path.stat().st_mtime, reverse=True)
+    return [File(solution, grader) for solution in solutions]
+
+
+def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
+    """Return the next hint, first the hints for what is wrong; start over after the last."""
     cache = DiskCache("hints", handle, str)
-    fitting = [hint for words, hint in causes(exercise.op).items() if words in output]
+    fitting = [each.hint for each in path().hint if each.op == exercise.op and each.of & signs]
     hints = [*fitting, *exercise.hints]
     printed = cache.found.get(exercise.title, [])
     if not (left := [hint for hint in hints if hint not in printed]):
@@ -135,127 +162,96 @@ def _hint(handle: str, exercise: Exercise, output: str = "") -> str:
 
 
 class Lack(NamedTuple):
-    """The reason why an exercise is not done, and the output of `check` on the failing cases."""
+    """The reason why an exercise is not done, and the mistakes, verdicts and directions in it."""
 
     words: str
-    output: str = ""
+    signs: Set[str] = frozenset()
 
 
-class Progress:
-    """The verdicts and the counted work of a folder's files, cached."""
+class Answers(msgspec.Struct):
+    """The answers of a file to the smoke cases of its op."""
 
-    def __init__(self, handle: str, server: ForkServer, compiler: Compiler) -> None:
-        """Run nothing yet; see `show` for the parameters."""
-        self._handle, self._server, self._compiler = handle, server, compiler
-        self._answers: dict[str, dict[str, list[str]]] = {}
-        self._counts: dict[str, list[Counted]] = {}
+    cases: dict[str, dict[Direction, str]]
+    """The verdict of each direction, by case."""
+    mistakes: list[tuple[tuple[Direction, ...], tuple[str, ...]]]
+    """The directions of each diagnosis, and the mistakes that may cause it."""
 
-    def lacks(self, exercise: Exercise) -> Lack | None:
-        """Return the lack of the op's newest file; None if any file of the op does the exercise."""
-        files = [
-            solution
-            for solution in discover(paths.CONTRIBUTORS)
-            if (solution.handle, solution.op) == (self._handle, exercise.op)
-        ]
-        files.sort(key=lambda file: file.path.stat().st_mtime, reverse=True)
-        latest = None
-        for solution in files:
-            if not (lack := self._lack(exercise, solution)):
-                return None
-            latest = latest or lack
-        return latest or Lack(f"there is no {self._handle}/{exercise.op}.py")
 
-    def _lack(self, exercise: Exercise, solution: Solution) -> Lack | None:
-        """Return a file's lack; None if the file does the exercise."""
+@dataclass(frozen=True)
+class File:
+    """A solution, with its answers and its counted work."""
+
+    solution: Solution
+    grader: Grader
+
+    def lack(self, exercise: Exercise) -> Lack | None:
+        """Return the file's lack; None if the file does the exercise."""
         from common import ops
 
         op = ops.load(exercise.op)
-        asked = [
-            case.name
-            for case in op.tier("smoke", self._server.device)
-            if _is_like(op, case, exercise.answers)
-        ]
-        known = self._answers_of(solution)
-        answers = [known.get(name, ["UNSUPPORTED"]) for name in asked]
-        wrong = Counter(verdict for texts in answers for verdict in _verdicts(texts) - {"PASSED"})
+        cases = [case.name for case in op.tier("smoke", self.grader.device)
+                 if is_like(op, case, exercise.answers)]  # fmt: skip
+        asked = [self.answers.cases.get(case, {"forward": "UNSUPPORTED"}) for case in cases]
+        wrong = Counter(each for verdicts in asked for each in {*verdicts.values()} - {"PASSED"})
         if wrong:
             ((verdict, count),) = wrong.most_common(1)
-            because = f" ({'; '.join(known[CAUSES])})" if known[CAUSES] else ""
-            more = f"`nox -s check -- {self._handle}` says where"
-            words = f"{solution.name}: {verdict} in {count} of {len(asked)} cases{because}; {more}"
+            causes = [f"{' and '.join(directions)}: {', or: '.join(mistakes)}"
+                      for directions, mistakes in self.answers.mistakes]  # fmt: skip
+            because = f" ({'; '.join(causes)})" if causes else ""
+            words = f"{self.solution.name}: {verdict} in {count} of {len(cases)} cases{because}"
+            words += f"; `nox -s check -- {self.solution.handle}` says where"
             # forward's mistake is the first, and may be the only cause of backward's failures
-            return Lack(words, "\n".join([*known[CAUSES][:1], *itertools.chain(*answers)]))
+            signs = {mistake for _, mistakes in self.answers.mistakes[:1] for mistake in mistakes}
+            if any({"forward": "PASSED"}.items() <= each.items() for each in asked
+                   if each.get("backward", "PASSED") != "PASSED"):  # fmt: skip
+                signs.add("backward")
+            return Lack(words, signs | wrong.keys())
         if not exercise.measure:
             return None
         words, measure = MEASURES[exercise.measure]
-        elements = {
-            case.name: math.prod(op.output(case))
-            for case in op.cases("board")
-            if _is_like(op, case, exercise.where)
-        }
-        counts = [counted for counted in self._counts_of(solution) if counted.case in elements]
-        worst = max(
-            (measure(counted, elements[counted.case]) for counted in counts), default=math.inf
-        )
+        elements = {case.name: math.prod(op.output(case)) for case in op.cases("board")
+                    if is_like(op, case, exercise.where)}  # fmt: skip
+        measures = [measure(counted, elements[counted.case]) for counted in self.counted
+                    if counted.case in elements]  # fmt: skip
+        worst = max(measures, default=math.inf)
         if worst <= exercise.most:
             return None
-        measured = words.format(f"{worst:.4g}")
-        return Lack(f"{solution.name}: {measured}, and at most {exercise.most:g} in this exercise")
+        words = f"{self.solution.name}: {words.format(f'{worst:.4g}')}"
+        return Lack(f"{words}, and at most {exercise.most:g} in this exercise")
 
-    def _answers_of(self, solution: Solution) -> dict[str, list[str]]:
-        """Return each smoke case's verdicts with their reasons, and the mistakes under CAUSES."""
-        from common import ops
+    @cached_property
+    def answers(self) -> Answers:
+        """The answers, kept on disk unless the machine may have caused one."""
+        device, solution = self.grader.device, self.solution
+        cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.text_digest}")
+        if not cache.found:
+            cache.found = msgspec.to_builtins(self._graded())
+        answers = msgspec.convert(cache.found, Answers)
+        if not any(AGAIN.intersection(each.values()) for each in answers.cases.values()):
+            cache.save()
+        return answers
+
+    def _graded(self) -> Answers:
         from common.grading import diagnosis
 
-        if solution.name not in self._answers:
-            device = self._server.device
-            cache = DiskCache(
-                "exercises", solution.name, lambda: f"{device} {solution.text_digest}"
-            )
-            known = {CAUSES: [], **cache.found}
-            names = [case.name for case in ops.load(solution.op).tier("smoke", device)]
-            if only := {(solution.name, name) for name in names if name not in known}:
-                with (
-                    closing(
-                        smoke.grade_smoke_cases([solution], self._server, None, only=only)
-                    ) as cases,
-                    closing(smoke.compiled(cases, self._compiler)) as compiled,
-                ):
-                    graded_cases = list(compiled)
-                for graded in graded_cases:
-                    texts = (
-                        f"{verdict.verdict} {verdict.reason}"
-                        for verdict in graded.verdicts.values()
-                    )
-                    known[graded.case.name] = list(dict.fromkeys(texts))
-                known[CAUSES] += [
-                    f"{' and '.join(cause.directions)}: {cause.mistake}"
-                    for cause in diagnosis.causes(graded_cases)
-                ]
-                cache.found = {
-                    name: texts
-                    for name, texts in known.items()
-                    if AGAIN.isdisjoint(_verdicts(texts))
-                }
-                cache.save()
-            self._answers[solution.name] = known
-        return self._answers[solution.name]
+        with closing(self.grader.smoke_cases(Asked([self.solution]))) as cases:
+            graded_cases = list(cases)
+        verdicts = {
+            graded.case.name: {name: each.verdict for name, each in graded.verdicts.items()}
+            for graded in graded_cases
+        }
+        causes = diagnosis.causes(graded_cases)
+        return Answers(verdicts, [(cause.directions, cause.mistakes) for cause in causes])
 
-    def _counts_of(self, solution: Solution) -> list[Counted]:
-        """Return the counted work of the board's cases."""
+    @cached_property
+    def counted(self) -> list[Counted]:
+        """The counted work of the board's cases, without digests, which only records need."""
         from common.engines.benching import counts
 
-        if solution.name not in self._counts:  # without digests, which only records need
-            self._counts[solution.name] = list(counts([solution], "", {solution: ("", "")}))
-        return self._counts[solution.name]
+        return list(counts([self.solution], "", {self.solution: ("", "")}))
 
 
-def _verdicts(texts: Iterable[str]) -> set[str]:
-    """Return the verdicts at the start of texts of a verdict and a reason."""
-    return {text.partition(" ")[0] for text in texts}
-
-
-def _is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
+def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     """Return whether a case has all of these facts."""
     from common.ops._draw import facts_of
 

@@ -286,13 +286,22 @@ class TierReport:
         return set(self._answers)
 
     @property
-    def failures(self) -> dict[tuple[str, str], tuple[str, ...]]:
+    def failures(self) -> dict[tuple[str, str], tuple[str, ...] | None]:
         """The names of solution and case of the failing answers, with `Verdict.after`."""
-        return {
-            key: next((failure.after for _, failure in answer.failures if failure.after), ())
-            for key, answer in self._answers.items()
-            if any(answer.failures)
-        }
+        failures = {}
+        for key, answer in self._answers.items():
+            after = [failure.after for _, failure in answer.failures]
+            if after:
+                known = [names for names in after if names is not None]
+                failures[key] = max(known, key=bool, default=None)
+        return failures
+
+    def update(
+        self, failed: Mapping[tuple[str, str], tuple[str, ...] | None]
+    ) -> dict[tuple[str, str], tuple[str, ...] | None]:
+        """Return earlier failures, with the answers of this report in place of their cases'."""
+        left = {key: after for key, after in failed.items() if key not in self._answers}
+        return left | self.failures
 
     @property
     def share(self) -> str:

@@ -7,39 +7,27 @@ from __future__ import annotations
 
 import argparse
 import ast
-import functools
-import importlib.util
 import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths
 from common.commands import options as shared
-from common.commands import smoke
+from common.commands.grader import Asked, Grader, Names, started
 from common.commands.report import TierReport
-from common.commands.smoke import Names
 from common.errors import ServerEnded, UserError
+from common.importing import require
 from common.printable import wrapped
 from common.solutions import Solution, imports_of_ours, is_hidden, python_files
 from common.verdicts import FINE
 
 if TYPE_CHECKING:
-    from common.grading.compiling import Compiler
-    from common.grading.fork_server import ForkServer
     from common.grading.sweep import Graded
     from common.records.lines import Record
-    from common.spec import Tier
-
-    Measure = Callable[
-        [Sequence[Solution], ForkServer, Compiler, TierReport, int | None, set[Names]],
-        list[Record],
-    ]
-    """Returns the rows of the board's cases with these names; see `check.measure_board`."""
 
 SUFFIXES = (".py", ".json")
 """The suffixes of a solution's files: the solution, its helpers and its configurations."""
@@ -51,12 +39,11 @@ class Saved(Exception):
     """A save or Ctrl-C during a round: the round's results are outdated."""
 
 
-def run(options: argparse.Namespace, measure: Measure) -> int:
+def run(options: argparse.Namespace) -> int:
     """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
 
     Args:
         options: The options of `study check`.
-        measure: Measures the case `options.case` if the board has it.
 
     Returns:
         0 if the last round was complete and found no failure, otherwise 1.
@@ -69,13 +56,11 @@ def run(options: argparse.Namespace, measure: Measure) -> int:
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if not folder.is_dir():
         shared.contributors(options)  # raises the error with the existing folders
-    if not importlib.util.find_spec("watchfiles"):
-        raise ModuleNotFoundError(name="watchfiles")
+    require(["watchfiles"])
     end = threading.Event()
-    with smoke.started(shared.device(options), options.verbose) as (server, compiler):
-        smoke.earlier_rows(server)  # checks the device
-        select = functools.partial(shared.contributors, options)
-        watch = Watch(server, compiler, select, options, measure)
+    with started(options) as grader:
+        grader.earlier_rows()  # checks the device
+        watch = Watch(grader, options)
         # instead of KeyboardInterrupt, which might interrupt an import
         previous = signal.signal(signal.SIGINT, lambda *_: watch.end())
         try:
@@ -113,32 +98,19 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
 class Watch:
     """Grades one folder in rounds; a save interrupts a round and starts the next."""
 
-    def __init__(
-        self,
-        server: ForkServer,
-        compiler: Compiler,
-        select: Callable[[], list[Solution]],
-        options: argparse.Namespace,
-        measure: Measure,
-    ) -> None:
+    def __init__(self, grader: Grader, options: argparse.Namespace) -> None:
         """Store the parts of a round; `follow` starts the first round.
 
         Args:
-            server: The fork server of all rounds.
-            compiler: The compiler of all rounds.
-            select: Returns the folder's current solutions.
+            grader: The processes of all rounds.
             options: The options of `study check`.
-            measure: Measures the board's case `options.case`.
         """
         self.passes = False
         """Whether the latest round was complete and found no failure."""
-        self._server, self._compiler, self._select = server, compiler, select
-        self._options, self._measure = options, measure
+        self._grader, self._options = grader, options
         self._times = Times()
-        self._failed: set[Names] = set()
-        """The cases whose latest verdict is a failure."""
-        self._after: dict[Names, tuple[str, ...]] = {}
-        """The cases whose latest failure depends on earlier calls; see `Verdict.after`."""
+        self._failed: dict[Names, tuple[str, ...] | None] = {}
+        """The cases whose latest verdict is a failure, with `Verdict.after`."""
         self._lock = threading.Lock()
         """Held while a save is handled, so that its interrupt precedes the next round."""
         self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
@@ -155,15 +127,15 @@ class Watch:
         folder = self._options.only.partition("/")[0]
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
         while True:
-            self._round()
+            self.round()
             pending = [self._saves.get()]
             with self._lock:
                 while not self._saves.empty():
                     pending.append(self._saves.get())
                 if self._ended:
                     return
-                self._server.resume()
-                self._compiler.renew()
+                self._grader.server.resume()
+                self._grader.compiler.renew()
             names = set()
             for save in pending:
                 if isinstance(save, Exception):
@@ -179,8 +151,8 @@ class Watch:
     def _stop(self, save: set[Path] | Exception) -> None:
         """Queue a save and stop the current round."""
         self._saves.put(save)
-        self._server.interrupt()
-        self._compiler.interrupt()
+        self._grader.server.interrupt()
+        self._grader.compiler.interrupt()
 
     def _listen(self, saves: Iterable[set[Path]]) -> None:
         """Stop the current round at each save."""
@@ -193,15 +165,16 @@ class Watch:
 
     # --- one round --------------------------------------------------------------------------------
 
-    def _round(self) -> None:
+    def round(self) -> None:
+        """Grade the folder as it is, unless a file of it is away or does not parse."""
         self.passes = False
         try:
-            chosen = self._select()
-            folder = chosen[0].path.parent
+            solutions = shared.contributors(self._options)
+            folder = solutions[0].path.parent
             if broken := [*_syntax_errors(folder), *imports_of_ours(folder)]:
                 print("\n".join(broken), flush=True)
             else:
-                self._grade(chosen)
+                self._grade(solutions)
         except UserError as error:
             print(f"study: {error}", flush=True)
         except FileNotFoundError as error:  # moved, or of another branch for a moment
@@ -212,34 +185,23 @@ class Watch:
             if self._saves.empty():
                 raise
 
-    def _grade(self, chosen: list[Solution]) -> None:
+    def _grade(self, solutions: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""
-        report = TierReport("smoke", self._options.verbose, self._options.picture)
-        start, graded, before = time.monotonic(), set[Names](), frozenset(self._failed)
-        memory, case = self._options.memory, self._options.case
-        tiers: tuple[Tier, ...] = ("smoke", "board")
-        only = smoke.named(case, chosen, self._server.device, tiers) if case else set[Names]()
-        first = {key for key in before if not self._after.get(key)}
-        thorough = {*self._after, *only}
-        with (
-            closing(
-                smoke.grade_smoke_cases(
-                    chosen, self._server, memory, first, only, thorough=thorough
-                )
-            ) as cases,
-            closing(smoke.compiled(cases, self._compiler)) as graded_cases,
-        ):
-            current = self._current(graded_cases, graded)
-            smoke.take_all(current, report, self._server, memory, self._options.exitfirst)
+        report, before, start = self._report("smoke"), self._failed, time.monotonic()
+        asked = self._asked(solutions)
+        try:
+            self._grader.report_smoke(asked, report, lambda graded: self._hear(graded, report))
+        finally:
+            self._failed = report.update(before)
         self.passes = not report.failed
-        if only and not report.failures:
-            self._time(chosen, only)
-        if only and not graded:  # only the board has the case
+        if asked.cases and not report.failures:
+            self._time(asked)
+        if asked.cases and not report.asked:  # only the board has the case
             return
-        took = f"{len(graded)} smoke cases in {time.monotonic() - start:.1f} s"
-        if mended := before & graded - self._failed:
+        took = f"{len(report.asked)} smoke cases in {time.monotonic() - start:.1f} s"
+        if mended := before.keys() - self._failed.keys():
             took += f", {len(mended)} of them mended"
-        if self._failed & graded:
+        if report.failures:
             next_step = "The next save is graded from the failures on."
         elif not (share := report.share):
             next_step = "Nothing is wrong, but no case is answered yet."
@@ -248,44 +210,48 @@ class Watch:
             next_step += f" Next: nox -s check -- {self._options.only}"
         print(wrapped(f"{took}. {next_step}"), flush=True)
 
-    def _time(self, chosen: list[Solution], only: set[Names]) -> None:
+    def _asked(self, solutions: list[Solution]) -> Asked:
+        """Return the case of `--case`, or all cases with the failures first.
+
+        A failure that depends on earlier calls keeps its place behind them.
+        """
+        stop = self._options.exitfirst
+        if case := self._options.case:
+            return Asked(solutions, self._grader.named(case, solutions), stop=stop)
+        first = {key for key, after in self._failed.items() if not after}
+        after = {key: names for key, names in self._failed.items() if names is not None}
+        return Asked(solutions, first=first, after=after, stop=stop)
+
+    def _time(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""
-        report = TierReport("board", self._options.verbose, self._options.picture)
-        memory = self._options.memory
-        rows = self._measure(chosen, self._server, self._compiler, report, memory, only)
+        report = self._report("board")
+        rows = self._grader.measure_board(asked, report)
         if not self._saves.empty():
             raise Saved
         if not rows:
             return
         report.end()
         self.passes = self.passes and not report.failed
-        if self._server.device == "cpu":
+        if self._grader.device == "cpu":
             print("Nothing is timed without a GPU.", flush=True)
         elif lines := self._times.lines(rows):
             print("\n".join(lines), flush=True)
 
-    def _current(self, cases: Iterable[Graded], names: set[Names]) -> Iterator[Graded]:
-        """Yield the cases of a round and add their names to `names`; raise Saved after a save.
+    def _hear(self, graded: Graded, report: TierReport) -> None:
+        """Print the round's first answer if it is a pass.
 
-        The round's first answer is printed if it is a pass.
+        Raises:
+            Saved: A file was saved, so that the answer is outdated.
         """
-        for graded in cases:
-            if not self._saves.empty():
-                raise Saved
-            key = graded.solution.name, graded.case.name
-            verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
-            self._after.pop(key, None)
-            for verdict in graded.verdicts.values():
-                if verdict.after is not None:
-                    self._after[key] = verdict.after or self._after.get(key, ())
-            if not FINE.issuperset(verdicts):
-                self._failed.add(key)
-            else:
-                self._failed.discard(key)
-                if not names:
-                    print(f"{' '.join(key)}: {' and '.join(verdicts)}", flush=True)
-            names.add(key)
-            yield graded
+        if not self._saves.empty():
+            raise Saved
+        verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
+        if not report.asked and FINE.issuperset(verdicts):
+            name = f"{graded.solution.name} {graded.case.name}"
+            print(f"{name}: {' and '.join(verdicts)}", flush=True)
+
+    def _report(self, tier: str) -> TierReport:
+        return TierReport(tier, self._options.verbose, self._options.picture)
 
 
 class Times:

@@ -56,11 +56,16 @@ T = TypeVar("T")
 
 
 class Diagnosis(NamedTuple):
-    """The mistake that causes a solution's wrong results, or two mistakes as `a, or: b`."""
+    """The mistake that causes a solution's wrong results, or several that may."""
 
     solution: str
     directions: tuple[Direction, ...]
-    mistake: str
+    mistakes: tuple[str, ...]
+
+    @property
+    def mistake(self) -> str:
+        """The mistakes in words, such as `a, or: b`."""
+        return ", or: ".join(self.mistakes)
 
     def __str__(self) -> str:
         """Return the line that `check` prints."""
@@ -78,12 +83,12 @@ def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
     for graded in graded_cases:
         by_solution[graded.solution.name].append(graded)
     for solution, own_cases in by_solution.items():
-        by_mistake: dict[str, list[Direction]] = defaultdict(list)
+        by_mistakes: dict[tuple[str, ...], list[Direction]] = defaultdict(list)
         for direction in DIRECTIONS:
-            if mistake := _cause(own_cases, direction):
-                by_mistake[mistake].append(direction)
-        for mistake, directions in by_mistake.items():
-            yield Diagnosis(solution, tuple(directions), mistake)
+            if mistakes := _cause(own_cases, direction):
+                by_mistakes[mistakes].append(direction)
+        for mistakes, directions in by_mistakes.items():
+            yield Diagnosis(solution, tuple(directions), mistakes)
 
 
 def explanations(
@@ -121,8 +126,8 @@ def explanations(
 # --- mistakes -------------------------------------------------------------------------------------
 
 
-def _cause(graded_cases: Sequence[Graded], direction: Direction) -> str | None:
-    """Return the cause of one solution's wrong results in one direction; None if unknown."""
+def _cause(graded_cases: Sequence[Graded], direction: Direction) -> tuple[str, ...]:
+    """Return the mistakes that may cause one solution's wrong results; none if unknown."""
     mistakes = ops.load_mistakes(graded_cases[0].problem.op.name)
 
     def explains(mistake: str, case: _Judged, names: Collection[str] = ()) -> bool | None:
@@ -142,7 +147,7 @@ def _cause(graded_cases: Sequence[Graded], direction: Direction) -> str | None:
             if all(explains(mistake, case) is not False for case in other_cases)
         ]
         likely = explain_both or likely
-    return ", or: ".join(likely) if 0 < len(likely) <= MOST else None
+    return tuple(likely) if len(likely) <= MOST else ()
 
 
 def _judged(

@@ -1,58 +1,21 @@
-"""The two halves of `study check`: many small cases at once, then the board's by themselves."""
+"""What `study check` refuses, compiles again, times alone and says last."""
 
 from __future__ import annotations
 
 import argparse
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import pytest
 
-from common import ops
-from common.commands import check, smoke
+from common.commands import check, grader
 from common.commands import options as shared
+from common.commands.grader import Asked, Grader
 from common.commands.report import TierReport
-from common.grading import memory as memories
-from common.grading import sweep
-from common.grading.compiling import Compiler
-from common.measure import rows
 from common.solutions import Solution, imports_of_ours
-from common.spec import DIRECTIONS
-from common.verdicts import Verdict
 from tests.support.records import row
-
-GIB = 1 << 30
-
-
-class Sweep:
-    """A sweep that grades nothing and remembers how it was made."""
-
-    def __init__(self, device, overlap=None, server=None, memory=None, grade=None, late=None):
-        self.made.append((device, overlap, server, memory.budget))
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def grade(self, op, cases, solutions, skip):
-        for case in [case for case in cases if not skip(solutions[0], case)]:
-            problem = SimpleNamespace(op=op)
-            yield SimpleNamespace(solution=solutions[0], case=case, problem=problem, verdicts={})
-
-
-@pytest.fixture
-def halves(monkeypatch, tmp_path):
-    """Return what each half was asked, on a GPU that is not there."""
-    monkeypatch.setattr(sweep, "Sweep", Sweep)
-    monkeypatch.setattr(memories, "_free", lambda: 1 << 40)
-    monkeypatch.setattr(Sweep, "made", [], raising=False)
-    (tmp_path / "rope.py").touch()
-    return [Solution(tmp_path / "rope.py", "rope")], SimpleNamespace(device="cuda")
 
 
 def test_imports_of_this_repository_are_named(tmp_path):
@@ -72,7 +35,7 @@ def test_a_folder_that_imports_this_repository_gets_that_verdict_alone(
     (tmp_path / "rope.py").write_text(f"{line}\n\ndef rope(t, freqs):\n    return t\n")
     chosen = [Solution(tmp_path / "rope.py", "rope")]
     monkeypatch.setattr(shared, "contributors", lambda options: chosen)
-    monkeypatch.setattr(smoke, "started", lambda *_: pytest.fail("it is graded"))
+    monkeypatch.setattr(check, "started", lambda *_: pytest.fail("it is graded"))
     options = argparse.Namespace(handle="alice", only=None, watch=False, hint=False)
     assert check.run(options) == 1
     (told,) = capsys.readouterr().out.splitlines()
@@ -115,6 +78,9 @@ def test_the_same_reason_in_several_tracks_is_one_line_and_a_place_leads_to_benc
     assert len(list(check.conclusion(lacking("standard"), "1 of 1 case"))) == 1
 
 
+# --- the two halves -------------------------------------------------------------------------------
+
+
 class Graded(NamedTuple):
     solution: Solution
     case: SimpleNamespace
@@ -126,51 +92,31 @@ def test_what_is_interpreted_comes_first_and_what_does_not_compile_comes_again(t
     graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
     refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
     futures = {case: Future() for case in (0, 1, 2)}
-    found = smoke.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
+    found = grader.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
     assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
     for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
         future.set_result(judged)
     assert list(found) == [refused]
     futures[0] = Future()
-    found = smoke.compiled(graded[:1], SimpleNamespace(submit=lambda _: futures[0]))
+    found = grader.compiled(graded[:1], SimpleNamespace(submit=lambda _: futures[0]))
     next(found)
     found.close()
     assert futures[0].cancelled(), "compilation ends with the cases"
 
 
-def test_what_failed_last_is_asked_first_and_once(halves):
-    chosen, server = halves
-    every = [graded.case.name for graded in smoke.grade_smoke_cases(chosen, server, GIB)]
-    assert Sweep.made == [("cuda", True, server, GIB)], "several cases at once"
-    first = {(chosen[0].name, every[5]), (chosen[0].name, every[2]), ("other/rope", every[0])}
-    asked = [graded.case.name for graded in smoke.grade_smoke_cases(chosen, server, GIB, first)]
-    assert asked[:3] == [every[2], every[5], every[0]]
-    assert sorted(asked) == sorted(every)
+def test_the_board_is_timed_with_the_device_to_itself(tmp_path, monkeypatch):
+    class Started(Exception):
+        pass
 
+    def sweep(each, **options):
+        raise Started(options)
 
-def test_the_board_is_timed_alone_and_for_a_shorter_time(halves, monkeypatch, capsys):
-    chosen, server = halves
-    report, asked = TierReport("board", verbose=False), []
-    op = ops.load("rope")
-    case = next(op.cases("board"))
-    passed = Verdict("a/rope", "rope", case.name, "forward", "PASSED")
-    problem = SimpleNamespace(op=op, case=case)
-    verdicts = {direction: replace(passed, direction=direction) for direction in DIRECTIONS}
-    graded = SimpleNamespace(problem=problem, verdicts=verdicts)
-    late = row(direction="backward", verdict="TAMPERED", reason="while timed")
-
-    class Measurement:
-        def __init__(self, sweep, digests, time_scale, through):
-            asked.append((time_scale, through))
-
-        def measure(self, solutions, cases, skip):
-            asked.append((solutions, [op.name for op, _ in cases]))
-            yield [rows.Measured(each, None, graded) for each in (row(), late)]
-
-    monkeypatch.setattr(rows, "Measurement", Measurement)
-    compiler = Compiler("cuda")
-    assert check.measure_board(chosen, server, compiler, report, GIB) == [row(), late]
-    assert Sweep.made == [("cuda", None, server, GIB)], "whoever times has the device to himself"
-    assert asked == [(check.TIME_SCALE, compiler.behind), (chosen, [chosen[0].op])]
-    backward = f"a/rope {case.name} backward: TAMPERED\n    while timed\n"
-    assert backward in capsys.readouterr().out, "the clock has found something"
+    (tmp_path / "rope.py").touch()
+    monkeypatch.setattr(Grader, "sweep", sweep)
+    asked = Asked([Solution(tmp_path / "rope.py", "rope")])
+    each = Grader(SimpleNamespace(device="cpu"), None)
+    with pytest.raises(Started) as smoke:
+        next(each.graded(asked))
+    with pytest.raises(Started) as board:
+        each.measure_board(asked, TierReport("board", verbose=False))
+    assert smoke.value.args[0]["overlap"] and "overlap" not in board.value.args[0]

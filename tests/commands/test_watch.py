@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import queue
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,13 +15,13 @@ import time
 
 import pytest
 
-from common import disk_cache
-from common.commands import check, smoke, watch
+from common import disk_cache, solutions
+from common.commands import watch
+from common.commands.grader import Grader
 from common.errors import ServerEnded
 from common.grading import worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
-from common.solutions import discover, select
 from tests.support.boards import failed, row
 from tests.support.study import RIGHT, WRONG, environment, one_line
 from tests.support.waiting import LONGEST, wait_until
@@ -55,19 +56,14 @@ class Watched:
     """A folder, the rounds over it as a fake watcher starts them, and what they print."""
 
     def __init__(self, root, server, capsys, device, case=None):
+        server.resume()
         self.folder, self.capsys, self.saves = root / "alice", capsys, queue.SimpleQueue()
         self.folder.mkdir()
         options = argparse.Namespace(
-            only="alice", verbose=False, picture=False, memory=None, case=case, exitfirst=False
+            only="alice", op=None, verbose=False, picture=False, case=case, exitfirst=False
         )
         self.compiler = Compiler(device)
-        self.watch = watch.Watch(
-            server,
-            self.compiler,
-            lambda: select(discover(root), None, "alice"),
-            options,
-            check.measure_board,
-        )
+        self.watch = watch.Watch(Grader(server, self.compiler), options)
 
     def save(self, name, text):
         """Save a file, or delete it where there is no text."""
@@ -75,89 +71,73 @@ class Watched:
         path.unlink() if text is None else path.write_text(text)
         self.saves.put({path})
 
-    def round(self):
-        """Grade the folder as it is; return the lines."""
-        self.watch._round()
-        return self.capsys.readouterr().out.splitlines()
+    def round(self, **files):
+        """Save files and grade the folder; return the lines and whether the round passes."""
+        for name, text in files.items():
+            self.save(f"{name}.py", text)
+        self.watch.round()
+        return self.capsys.readouterr().out.splitlines(), self.watch.passes
 
 
 @pytest.fixture
-def alice(tmp_path, server, capsys):
-    """Return a watched folder whose kernels are not compiled."""
-    server.resume()
-    return Watched(tmp_path, server, capsys, "cuda")
+def watched(tmp_path, server, capsys, monkeypatch):
+    """Return a function that watches a folder; with the device `cuda` no kernel is compiled."""
+    monkeypatch.setattr(solutions.discover, "__defaults__", (tmp_path,))
+    return lambda device="cuda", case=None: Watched(tmp_path, server, capsys, device, case)
+
+
+@pytest.fixture
+def alice(watched):
+    return watched()
 
 
 @pytest.mark.slow
-def test_what_does_not_compile_fails_and_is_mended(tmp_path, server, capsys, monkeypatch):
+def test_what_does_not_compile_fails_and_is_mended(watched, tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "CACHE", tmp_path / ".cache")
-    server.resume()
-    alice = Watched(tmp_path, server, capsys, "cpu")
+    alice = watched("cpu")
     with alice.compiler:
-        alice.save("rotate_half.py", WIDE)
-        lines = alice.round()
+        lines, _ = alice.round(rotate_half=WIDE)
         assert lines[0].endswith(": PASSED")
         assert any(line.endswith(": COMPILE_ERROR, PASSED in the interpreter") for line in lines)
         assert lines[-1].endswith("The next save is graded from the failures on.")
-        alice.save("rotate_half.py", WIDE.replace("64", "4"))
         alice.compiler.renew()
-        assert "mended" in alice.round()[-1]
-        assert alice.watch.passes
+        lines, passes = alice.round(rotate_half=WIDE.replace("64", "4"))
+        assert "mended" in lines[-1] and passes
 
 
 @pytest.mark.slow
-def test_what_passes_says_so_at_once_and_what_to_do_next(alice):
-    """An editor's lock is no broken file."""
-    (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")
-    alice.save("rotate_half.py", RIGHT)
-    lines = alice.round()
-    assert lines[0].endswith(": PASSED")
-    assert "alice/rotate_half, smoke: " in lines[1]
-    told = r"All that is answered is right, in \d+ of \d+ cases; \d+ not supported: interleaved"
-    noted = r"; but no Triton kernel was launched, torch answered \(\d+ cases\)"
-    assert re.search(rf"{told}{noted}\. Next: nox -s check -- alice$", lines[-1]), lines[-1]
-    assert alice.watch.passes
-
-
-@pytest.mark.slow
-def test_what_failed_last_is_asked_first_and_forgotten_once_it_passes(alice, monkeypatch):
-    asked = []
-    graded = smoke.grade_smoke_cases
-    monkeypatch.setattr(
-        smoke,
-        "grade_smoke_cases",
-        lambda *args, **options: asked.append(args[3]) or graded(*args, **options),
-    )
-    alice.save("rotate_half.py", WRONG)
-    lines = alice.round()
-    assert "INCORRECT_NUMERICAL" in lines[0]
+def test_failures_are_graded_first_and_a_round_that_passes_says_what_is_next(alice):
+    (alice.folder / ".#rotate_half.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
+    lines, passes = alice.round(rotate_half=WRONG)
+    assert "INCORRECT_NUMERICAL" in lines[0] and not passes
     assert lines[-1].endswith("The next save is graded from the failures on.")
-    assert not alice.watch.passes
-    failed = set(alice.watch._failed)
-    assert failed and {name for name, _ in failed} == {"alice/rotate_half"}
-    alice.save("rotate_half.py", RIGHT)
-    lines = alice.round()
-    assert asked == [frozenset(), failed]
-    assert lines[0] in {f"{name} {case}: PASSED" for name, case in failed}
-    assert f"{len(failed)} of them mended" in lines[-1]
-    assert not alice.watch._failed
+    raises = "    if x.dtype == torch.float16:\n        raise TypeError\n    x1, x2"
+    float16 = RIGHT.replace("    x1, x2", raises)
+    lines, passes = alice.round(rotate_half=float16)
+    assert lines[0].endswith(": PASSED") and "mended" in lines[-1] and not passes
+    lines, passes = alice.round(rotate_half=RIGHT)
+    assert re.fullmatch(r"alice/rotate_half \S*float16\S*: PASSED", lines[0]), "it failed last"
+    assert "alice/rotate_half, smoke: " in lines[1]
+    right = r"All that is answered is right, in \d+ of \d+ cases; \d+ not supported: interleaved"
+    noted = r"; but no Triton kernel was launched, torch answered \(\d+ cases\)"
+    assert re.search(rf"mended\. {right}{noted}\. Next: nox -s check -- alice$", lines[-1])
+    assert passes
 
 
 @pytest.mark.slow
-def test_a_case_of_the_board_is_measured_and_no_other(tmp_path, server, capsys):
-    server.resume()
+def test_a_case_of_the_board_is_measured_and_no_other(watched):
     case = "8x2x32x128-bfloat16-twin"
-    alice = Watched(tmp_path, server, capsys, "cuda", case)
-    alice.save("rotate_half.py", RIGHT)
-    assert alice.round() == [
-        "alice/rotate_half, board: 1 PASSED of 1 case",
-        "    note: no Triton kernel was launched, torch answered (1 case)",
-        "Nothing is timed without a GPU.",
-    ]
-    assert alice.watch.passes
-    alice.save("rotate_half.py", WRONG)
-    assert f"alice/rotate_half {case} forward: INCORRECT_NUMERICAL" in alice.round()[0]
-    assert not alice.watch.passes
+    alice = watched(case=case)
+    assert alice.round(rotate_half=RIGHT) == (
+        [
+            "alice/rotate_half, board: 1 PASSED of 1 case",
+            "    note: no Triton kernel was launched, torch answered (1 case)",
+            "Nothing is timed without a GPU.",
+        ],
+        True,
+    )
+    lines, passes = alice.round(rotate_half=WRONG)
+    assert f"alice/rotate_half {case} forward: INCORRECT_NUMERICAL" in lines[0] and not passes
 
 
 def test_times_stand_beside_the_last_and_the_best():
@@ -178,39 +158,29 @@ def test_what_was_not_timed_has_no_line():
     assert watch.Times().lines([failed("alice/rope")]) == []
 
 
-def test_a_syntax_error_is_one_line(alice):
-    alice.save("rotate_half.py", RIGHT)
-    alice.save("helper.py", "SIGN = (\n")
-    assert alice.round() == ["alice/helper.py, line 1: SyntaxError: '(' was never closed"]
-    assert not alice.watch.passes
-    alice.save("helper.py", "SIGN = '\0'\n")
-    (line,) = alice.round()
-    assert "null bytes" in line
+def test_a_file_that_does_not_parse_is_one_line(alice):
+    for text, says in (("SIGN = (\n", r", line 1: SyntaxError: '\(' was never closed"),
+                       ("SIGN = '\0'\n", ".*null bytes.*")):  # fmt: skip
+        (line,), passes = alice.round(rotate_half=RIGHT, helper=text)
+        assert re.fullmatch(rf"alice/helper\.py{says}", line) and not passes
 
 
 @pytest.mark.slow
 def test_files_come_and_go_and_a_helper_is_loaded_anew(alice):
-    (line,) = alice.round()
+    (line,), _ = alice.round()
     assert line.startswith("study: ")
-    alice.save("rotate_half.py", HELPED)
-    alice.save("helper.py", "SIGN = 1\n")
-    alice.round()
-    assert not alice.watch.passes
-    alice.save("helper.py", "SIGN = -1\n")
-    alice.round()
-    assert alice.watch.passes
-    alice.save("rotate_half_other.py", WRONG)
-    lines = alice.round()
-    assert any(line.startswith("alice/rotate_half_other, smoke: ") for line in lines)
-    assert any(line.startswith("alice/rotate_half, smoke: ") for line in lines)
-    alice.save("rotate_half_other.py", None)
-    alice.round()
-    assert alice.watch.passes
+    assert not alice.round(rotate_half=HELPED, helper="SIGN = 1\n")[1]
+    assert alice.round(helper="SIGN = -1\n")[1]
+    lines, passes = alice.round(rotate_half_other=WRONG)
+    assert not passes
+    for name in ("rotate_half", "rotate_half_other"):
+        assert any(line.startswith(f"alice/{name}, smoke: ") for line in lines)
+    assert alice.round(rotate_half_other=None)[1]
 
 
 def test_what_answers_nothing_is_not_called_right(alice):
-    alice.save("rotate_half.py", "def rotate_half(x):\n    raise NotImplementedError('tomorrow')\n")
-    assert alice.round()[-1].endswith("Nothing is wrong, but no case is answered yet.")
+    lines, _ = alice.round(rotate_half="def rotate_half(x):\n    raise NotImplementedError('no')\n")
+    assert lines[-1].endswith("Nothing is wrong, but no case is answered yet.")
 
 
 @pytest.mark.slow
@@ -244,19 +214,24 @@ def test_a_watch_that_ends_by_an_error_raises_it(alice):
 
 
 def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
-    _, pid, ours = server.fork()
-    server.interrupt()
-    assert ours.recv(1) == b"", "its process is dead"
-    with pytest.raises(ServerEnded):
-        server.fork()
-    server.resume()
-    assert server.reap(server._process.pid, pid) == -signal.SIGKILL
-    number, other, again = server.fork()
-    server.interrupt()
-    server.resume()
-    assert server.reap(number, other) == -signal.SIGKILL
-    ours.close()
-    again.close()
+    number, pid, ours = server.fork()
+    with contextlib.closing(ours):
+        server.interrupt()
+        assert ours.recv(1) == b"", "its process is dead"
+        with pytest.raises(ServerEnded):
+            server.fork()
+        server.resume()
+        assert server.reap(number, pid) == -signal.SIGKILL
+
+
+def test_a_file_that_vanishes_before_it_is_read_is_one_line(alice, monkeypatch):
+    def vanishes(folder):
+        path.unlink()
+        return path.read_text()
+
+    path = alice.folder / "rotate_half.py"
+    monkeypatch.setattr(watch, "imports_of_ours", vanishes)
+    assert alice.round(rotate_half=RIGHT) == ([f"{path} is away: waiting for it"], False)
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -273,28 +248,17 @@ def command(repository):
     def command(handle):
         process = subprocess.Popen(
             [sys.executable, "-m", "common", "check", handle, "--watch"],
-            cwd=repository,
-            env=environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            cwd=repository, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             text=True,
-        )
+        )  # fmt: skip
         started.append(process)
         lines = queue.SimpleQueue()
-
-        def read():
-            for line in process.stdout:
-                lines.put(line)
-            lines.put("")
-
-        def says(words, seconds=LONGEST):
-            while line := lines.get(timeout=seconds):
-                if words in line:
-                    return True
-            return False
-
-        threading.Thread(target=read, daemon=True).start()
-        return process, says
+        read = threading.Thread(target=lambda: [*map(lines.put, process.stdout), lines.put("")])
+        read.daemon = True
+        read.start()
+        return process, lambda words, seconds=LONGEST: any(
+            words in line for line in iter(lambda: lines.get(timeout=seconds), "")
+        )
 
     yield command
     for each in started:
@@ -308,15 +272,17 @@ def interrupted(process):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, repository, by_hand):
+def test_a_file_is_awaited_and_ctrl_c_ends_with_the_last_rounds_state(command, repository, by_hand):
+    """A file is away for a moment in `git stash`; a round may begin or be under way meanwhile."""
     by_hand("watched", RIGHT)
     process, says = command("watched")
+    path = repository / "contributors" / "watched" / "rotate_half.py"
+    away = repository.parent / "watched.py"
 
     def save(text):
         """Put another file in the solution's place, which is one change, until that is seen."""
-        new = repository.parent / "watched.py"
-        new.write_text(text)
-        new.replace(repository / "contributors" / "watched" / "rotate_half.py")
+        away.write_text(text)
+        away.replace(path)
         with contextlib.suppress(queue.Empty):
             return says("saved: rotate_half.py", LONGEST / 10)
 
@@ -325,35 +291,13 @@ def test_ctrl_c_ends_it_with_the_state_of_the_last_round(command, repository, by
     assert says("INCORRECT_NUMERICAL") and says("The next save is graded")
     assert wait_until(lambda: save(RIGHT))
     assert says("Next: nox -s check -- watched")
+    for seconds in (0.0, 0.3):
+        path.rename(away)
+        time.sleep(seconds)
+        away.rename(path)
+        assert says("Next: nox -s check -- watched")
     code, errors = interrupted(process)
     assert code == 0 and "Traceback" not in errors
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3, 1.0])
-def test_a_file_that_is_away_for_a_moment_is_waited_for(command, repository, by_hand, seconds):
-    """As by `git stash` or another branch; a round may begin or be under way meanwhile."""
-    by_hand("moved", RIGHT)
-    process, says = command("moved")
-    path, hidden = (repository / "contributors" / "moved" / "rotate_half.py", repository / "away")
-    assert says("Next: nox -s check -- moved")
-    path.rename(hidden)
-    time.sleep(seconds)
-    hidden.rename(path)
-    assert says("Next: nox -s check -- moved")
-    assert process.poll() is None
-
-
-def test_a_file_that_vanishes_before_it_is_read_is_one_line(alice, monkeypatch):
-    def vanishes():
-        path.unlink()
-        return path.read_text()
-
-    path = alice.folder / "rotate_half.py"
-    alice.save(path.name, RIGHT)
-    monkeypatch.setattr(alice.watch, "_select", vanishes)
-    assert alice.round() == [f"{path} is away: waiting for it"]
-    assert not alice.watch.passes
 
 
 @pytest.mark.slow
@@ -376,66 +320,38 @@ def test_what_cannot_be_watched_is_one_line(study, handle, says):
 # --- saves ----------------------------------------------------------------------------------------
 
 
-AGAIN = 1.0
-"""Seconds after which a file that was saved before its folder was watched is saved again."""
-
-
-@pytest.fixture
-def saved(tmp_path):
-    """Return a folder with one file, and the names of the saves seen once one of this file is.
-
-    With a text the file is written until a save of it is seen.
-    """
-    folder, simple_queue, names, end = (
-        tmp_path / "alice",
-        queue.SimpleQueue(),
-        set(),
-        threading.Event(),
-    )
+def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
+    """A file may be saved before its folder is watched, so that it is saved until that is seen."""
+    folder, saves, end = tmp_path / "alice", queue.SimpleQueue(), threading.Event()
+    seen = set()
     folder.mkdir()
-    (folder / "old.py").write_text("0")
+    (folder / "old.py").touch()
+    thread = threading.Thread(target=lambda: [*map(saves.put, watch.saves(folder, end))])
+    thread.start()
 
-    def listen():
-        for several in watch.saves(folder, end):
-            simple_queue.put(several)
-
-    def seen(name, text=None):
+    def saved(name, text="1"):
         def look():
-            if text is not None:
+            if text:
                 (folder / name).write_text(text)
             with contextlib.suppress(queue.Empty):
-                several = {path.name for path in simple_queue.get(timeout=AGAIN)}
-                names.update(several)
-                return (folder / name).name in several
+                seen.update(path.name for path in saves.get(timeout=1.0))
+            return (folder / name).name in seen
 
-        assert wait_until(look)
-        return names
+        return wait_until(look)
 
-    thread = threading.Thread(target=listen)
-    thread.start()
-    yield folder, seen
-    end.set()
-    thread.join(LONGEST)
-    assert not thread.is_alive()
-
-
-def test_solutions_helpers_and_configurations_are_watched(saved):
-    folder, seen = saved
-    seen("rope.py", "1")
+    assert saved("rope.py")
     (folder / "configs").mkdir()
-    seen("configs/gpu.json", "{}")
+    assert saved("configs/gpu.json", "{}")
     (folder / "old.py").unlink()
-    seen("old.py")
+    assert saved("old.py", None)
     (folder / "README.md").write_text("what I try")
     (folder.parent / "bob.py").write_text("of another folder")
     (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
-    assert seen("last.py", "2") == {"rope.py", "gpu.json", "old.py", "last.py"}
-
-
-def test_a_folder_may_be_deleted_and_made_again(saved):
-    folder, seen = saved
-    seen("old.py", "1")  # it is watched
-    (folder / "old.py").unlink()
-    folder.rmdir()
+    assert saved("helper.py")
+    assert seen == {"rope.py", "gpu.json", "old.py", "helper.py"}
+    shutil.rmtree(folder)
     folder.mkdir()
-    seen("rope.py", "1")
+    assert saved("new.py")
+    end.set()
+    thread.join(LONGEST)
+    assert not thread.is_alive()

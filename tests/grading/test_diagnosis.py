@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from common import ops
-from common.commands import smoke
+from common.commands.grader import Grader
 from common.commands.report import TierReport
 from common.draws import Draws
 from common.grading import diagnosis, oracle
 from common.grading import sweep as sweep_module
+from common.grading.compiling import Compiler
 from common.grading.diagnosis import TRIES, Failing, contrasts, plainer
 from common.grading.grade import grade_case
 from common.grading.problem import OUTPUT, make_problem
@@ -376,7 +377,11 @@ def test_check_says_it(tmp_path, fork_server, capsys):
         cases = [
             case for case in HALF.cases("smoke") if not case.far_bytes and not case.interleaved
         ]
-        smoke.take_all(sweep.grade(HALF, cases, several), TierReport("smoke", False), fork_server)
+        kept = list(sweep.grade(HALF, cases, several))
+    report = TierReport("smoke", False)
+    for graded in kept:
+        report.add(HALF, graded.case, list(graded.verdicts.values()))
+    Grader(fork_server, Compiler("cpu")).explain(kept, report)
     name, said = several[0].name, "values normal in place of subnormal"
     assert f"{name} forward: {SUBNORMAL.name} passes with {said}\n" in capsys.readouterr().out
 

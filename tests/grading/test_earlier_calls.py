@@ -7,8 +7,9 @@ import functools
 import pytest
 
 from common import ops
-from common.commands import smoke
+from common.commands.grader import Asked, Grader
 from common.draws import Draws
+from common.grading.compiling import Compiler
 from common.grading.grade import MOST_RECURRED, grade_case
 from common.grading.problem import Change, make_problem
 from common.grading.sweep import Sweep
@@ -98,10 +99,11 @@ def test_a_failure_within_a_case_is_told_so_without_cases(fork_server, tmp_path,
 
 def test_a_case_that_failed_is_asked_again_after_the_cases_before_it(fork_server, tmp_path):
     solution = written(tmp_path, TURNS.format(fault=FAULTS["a table of the first width"]))
-    only = {(solution.name, LONG)}
+    failing = solution.name, LONG
     found = {}
-    for before in ((), {(solution.name, SHORT)}):
-        graded = smoke.grade_smoke_cases([solution], fork_server, None, only=only, before=before)
+    for before in ((), (SHORT,)):
+        asked = Asked([solution], {failing}, after={failing: before})
+        graded = Grader(fork_server, Compiler("cpu")).graded(asked)
         found[len(before)] = {each.case.name: each.verdicts["forward"] for each in graded}
     assert {name: verdict.verdict for name, verdict in found[0].items()} == {LONG: "PASSED"}
     assert found[1][LONG].verdict == "INCORRECT_NUMERICAL" and found[1][SHORT].fine

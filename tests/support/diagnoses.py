@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from common.commands import smoke
+from common.commands.grader import Grader
 from common.commands.report import TierReport
 from common.grading import diagnosis
+from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Graded
 from common.paths import ROOT
@@ -59,7 +60,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
     told = list(diagnosis.causes(kept))
-    apart = list(smoke.contrasts_of(kept, report, told, server))
+    apart = list(Grader(server, Compiler(server.device)).contrasts(kept, report, told))
     lines = {}
     for solution in {graded.solution.name: graded.solution for graded in kept}.values():
         causes = [each.mistake for each in told if each.solution == solution.name]

@@ -1,0 +1,323 @@
+"""Grade and measure the cases of one folder, for `check`, `check --watch` and `check --hint`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from common import paths
+from common.commands import options as shared
+from common.commands.progress import Progress
+from common.errors import UserError, did_you_mean
+from common.importing import import_torch
+from common.printable import wrapped
+from common.solutions import Solution
+
+if TYPE_CHECKING:
+    from common.commands.report import TierReport
+    from common.grading.compiling import Compiler
+    from common.grading.diagnosis import Contrast, Diagnosis
+    from common.grading.fork_server import ForkServer
+    from common.grading.problem import Problem
+    from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
+    from common.grading.worker import Worker
+    from common.records.lines import Record
+    from common.records.runs import Results
+    from common.spec import Case, Direction, Op, Tier
+
+T = TypeVar("T")
+Names = tuple[str, str]
+"""The names of a solution and of a case."""
+TIME_SCALE = 0.3
+"""The time for a row relative to `bench`; shorter, since `check` records no row."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The solutions of a folder, and which of their cases to run."""
+
+    solutions: Sequence[Solution]
+    cases: Set[Names] = frozenset()
+    """The cases to run, with every kind of call; empty for all cases."""
+    first: Set[Names] = frozenset()
+    """The cases to grade first."""
+    after: Mapping[Names, Sequence[str]] = field(default_factory=dict)
+    """The cases that failed after others in their process, with the names of the others.
+
+    They are graded with every kind of call: the next plan may not draw the call that failed.
+    """
+    stop: bool = False
+    """Whether to stop at the first failure."""
+
+    @property
+    def before(self) -> set[Names]:
+        """Further cases, which the process of a case in `cases` must answer before it."""
+        named = {(name, case) for name, failing in self.cases
+                 for case in self.after.get((name, failing), ())}  # fmt: skip
+        return named - self.cases
+
+    def has(self, solution: Solution, case: Case) -> bool:
+        """Return whether to run a solution on a case."""
+        return not self.cases or (solution.name, case.name) in self.cases
+
+    def count(self, due: Iterable[tuple[Op[Any], Sequence[Case]]]) -> int:
+        """Return the number of pairs of a solution and a case of the tier `due` to run."""
+        return sum(self.has(solution, case) for op, cases in due
+                   for solution in self.of_op(op) for case in cases)  # fmt: skip
+
+    def of_op(self, op: Op[Any]) -> list[Solution]:
+        """Return the solutions of an op."""
+        return [solution for solution in self.solutions if solution.op == op.name]
+
+
+@dataclass(frozen=True)
+class Grader:
+    """The processes and the memory with which a command runs a folder on one device."""
+
+    server: ForkServer
+    compiler: Compiler
+    memory: int | None = None
+    """The limit of GPU memory in bytes; None for all that is free."""
+
+    @property
+    def device(self) -> str:
+        """`cpu` or `cuda`."""
+        return self.server.device
+
+    def sweep(self, **options: Any) -> Sweep:
+        """Return a sweep on the device within the limit of memory."""
+        from common.grading.memory import DeviceMemory
+        from common.grading.sweep import Sweep
+
+        memory = DeviceMemory.of(self.device, self.memory)
+        return Sweep(self.device, server=self.server, memory=memory, **options)
+
+    def earlier_rows(self) -> Results:
+        """Return the records of the device, after a check that its memory can be shared.
+
+        Import the board's modules while the fork server imports Triton.
+        """
+        from common.board import terminal  # noqa: F401
+        from common.grading.sharing import check_sharing
+        from common.measure import machine
+        from common.records import runs
+
+        if self.device == "cuda":
+            check_sharing(self.server)
+        return runs.read(paths.RESULTS / machine.results_folder(self.device))
+
+    def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
+        """Return each solution's name with the case's name.
+
+        Raises:
+            UserError: No op of the solutions has a smoke case or a board's case of this name.
+        """
+        from common import ops
+
+        tiers: tuple[Tier, ...] = ("smoke", "board")
+        loaded = [ops.load(op) for op in sorted({solution.op for solution in solutions})]
+        known = [
+            each.name for op in loaded for tier in tiers for each in op.tier(tier, self.device)
+        ]
+        if case not in known:
+            raise UserError(f"no case {case} of {' or '.join(tiers)}{did_you_mean(case, known)}")
+        return {(solution.name, case) for solution in solutions}
+
+    # --- smoke cases ------------------------------------------------------------------------------
+
+    def smoke_cases(self, asked: Asked) -> Generator[Graded]:
+        """Yield the smoke cases as they are graded, then again those that do not compile."""
+        with contextlib.closing(self.graded(asked)) as cases:
+            yield from compiled(cases, self.compiler)
+
+    def graded(self, asked: Asked) -> Generator[Graded]:
+        """Yield the smoke cases, graded several at a time: most of their time is compilation."""
+        from common.grading.grade import grade_case
+        from common.grading.tiers import tier_cases
+
+        def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
+            key = worker.solution.name, problem.case.name
+            thorough = key in asked.cases or key in asked.after
+            return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
+
+        told = set[str]()
+
+        def late(worker: Worker) -> None:
+            """Say once for each solution where it is."""
+            name = worker.solution.name
+            if name not in told and (place := worker.place):
+                told.add(name)
+                steps.say(f"{name} {worker.case}: no answer yet; it is at {place}")
+
+        due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
+        # one process for each solution, which answers the earlier cases and then the asked ones
+        at_once: dict[str, Any] = {"at_once": 1} if asked.before else {}
+        graded = Asked(asked.solutions, asked.cases | asked.before)
+        with (
+            self.sweep(overlap=True, grade=grade, late=late, **at_once) as sweep,
+            Progress("smoke cases", graded.count(due)) as steps,
+        ):
+            for early, (op, cases) in itertools.product((True, False), due):
+
+                def skip(solution: Solution, case: Case, early: bool = early) -> bool:
+                    later = ((solution.name, case.name) in asked.first) != early
+                    return later or not graded.has(solution, case)
+
+                for result in _fitting(sweep.grade(op, cases, asked.solutions, skip), asked, steps):
+                    yield result
+                    steps.done(f"{result.solution.name} {result.case.name}")
+
+    def report_smoke(
+        self, asked: Asked, report: TierReport, hear: Callable[[Graded], None] = lambda graded: None
+    ) -> None:
+        """Report the smoke cases as they are graded, then the causes of the failures.
+
+        Args:
+            asked: The solutions and cases.
+            report: The report, which gets the answers.
+            hear: Called with each answer before it is reported.
+        """
+        kept = []
+        with contextlib.closing(self.smoke_cases(asked)) as cases:
+            for graded in cases:
+                hear(graded)
+                report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
+                kept.append(graded)
+                if asked.stop and report.failures:
+                    break
+        report.end()
+        if report.failures:
+            self.explain(kept, report, contrasts=not asked.stop)
+
+    def explain(self, kept: Sequence[Graded], report: TierReport, contrasts: bool = True) -> None:
+        """Print the causes of reported failures, and the passing cases that differ in one property.
+
+        Args:
+            kept: The reported answers.
+            report: The report.
+            contrasts: Whether to grade further cases, to compare unexplained failures with.
+        """
+        from common.grading.diagnosis import causes
+
+        with Progress("looking for the cause"):
+            diagnoses = list(causes(kept))
+            for cause in diagnoses:
+                print(wrapped(str(cause)), flush=True)
+            for contrast in self.contrasts(kept, report, diagnoses) if contrasts else ():
+                print(wrapped(str(contrast)), flush=True)
+
+    def contrasts(
+        self, kept: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
+    ) -> Iterator[Contrast]:
+        """Yield, for unexplained failures, the passing cases that differ in one property."""
+        from common.grading.diagnosis import Failing, contrasts
+
+        known = {(cause.solution, direction) for cause in diagnoses
+                 for direction in cause.directions}  # fmt: skip
+        by_key = {(graded.solution.name, graded.case): graded for graded in kept}
+        directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
+        for group, case in report.unexplained(known):
+            directions[group.solution, case] += group.directions
+        failing = [
+            Failing(by_key[key].solution, by_key[key].problem.op, key[1], tuple(dict.fromkeys(own)))
+            for key, own in directions.items()
+        ]
+        if failing:
+            with self.sweep(overlap=True) as sweep:
+                yield from contrasts(sweep, failing)
+
+    # --- the board's cases ------------------------------------------------------------------------
+
+    def measure_board(self, asked: Asked, report: TierReport) -> list[Record]:
+        """Report the board's cases and return their rows, timed for a shorter time than by `bench`.
+
+        Stop after the first failure if the selection says so.
+        """
+        from common.grading.grade import grade_case
+        from common.grading.tiers import tier_cases
+        from common.measure.rows import Measurement
+
+        due = list(tier_cases(asked.solutions, "board", self.device, budget=self.memory))
+        rows: list[Record] = []
+        # only records need the harness's digest
+        digests = {solution: (solution.digest, "") for solution in asked.solutions}
+        grade = functools.partial(grade_case, thorough=bool(asked.cases))
+        with self.sweep(grade=grade) as sweep, Progress("rows", 2 * asked.count(due)) as steps:
+            measurement = Measurement(
+                sweep, digests, time_scale=TIME_SCALE, through=self.compiler.behind
+            )
+            measured = measurement.measure(
+                asked.solutions, due, lambda solution, case: not asked.has(solution, case)
+            )
+            for directions in _fitting(measured, asked, steps, rows=2):
+                problem = directions[0].graded.problem
+                report.add(problem.op, problem.case, [each.verdict for each in directions])
+                for each in directions:
+                    rows.append(each.row)
+                    steps.done(f"{each.row.solution} {each.row.case}")
+                if asked.stop and report.failures:
+                    break
+        return rows
+
+
+@contextlib.contextmanager
+def started(options: argparse.Namespace) -> Iterator[Grader]:
+    """Start a fork server and a compiler; import torch here while the server imports it.
+
+    Args:
+        options: The options of `study check`.
+    """
+    from common.grading.fork_server import ForkServer
+
+    device, quiet = shared.device(options), not options.verbose
+    with contextlib.closing(ForkServer(device, quiet=quiet)) as server:
+        import_torch()
+        from common.grading.compiling import Compiler
+
+        with Compiler(device, quiet=quiet) as compiler:
+            yield Grader(server, compiler, options.memory)
+
+
+def _fitting(
+    results: Iterable[T | TooLarge], asked: Asked, steps: Progress, rows: int = 1
+) -> Iterator[T]:
+    """Yield the results of cases that fit the device; say which cases do not.
+
+    Args:
+        results: The results.
+        asked: The solutions, which lack the steps of the cases that do not fit.
+        steps: The progress.
+        rows: The steps of a solution and a case.
+    """
+    from common.grading.sweep import TooLarge
+
+    for result in results:
+        if not isinstance(result, TooLarge):
+            yield result
+            continue
+        steps.say(shared.left_out(result.op.name, result.case.name, result.reason))
+        steps.skip(rows * len(asked.of_op(result.op)))
+
+
+def compiled(graded_cases: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
+    """Yield the cases as they are graded, then again the cases whose kernels do not compile."""
+    submitted: list[tuple[Graded, Future[Graded]]] = []
+    try:
+        for graded in graded_cases:
+            submitted.append((graded, compiler.submit(graded)))
+            yield graded
+        with Progress("cases compiled", len(submitted)) as steps:
+            for graded, future in submitted:
+                if future.result() != graded:
+                    yield future.result()
+                steps.done(f"{graded.solution.name} {graded.case.name}")
+    finally:
+        # `wait` would not return for a cancelled future
+        wait([future for _, future in submitted if not future.cancel()])
