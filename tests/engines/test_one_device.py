@@ -12,7 +12,6 @@ from common.commands import engines, gpus
 from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
-from common.grading import tiers
 from common.measure.rows import Measured
 from common.processes import VISIBLE
 from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
@@ -55,7 +54,6 @@ def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):
 
 def test_a_case_that_is_left_out_is_a_note_of_the_engine(folder, monkeypatch):
     monkeypatch.setattr("common.engines.engine.no_bfloat16", lambda device: "no bfloat16")
-    monkeypatch.setattr(tiers, "_supports", lambda case, device: case.dtype != "bfloat16")
     with Engine(job_in(folder)) as engine:
         assert engine.notes == ["no bfloat16"]
 

@@ -17,7 +17,7 @@ from common import paths
 from common.engines import ray_engine
 from common.engines.benching import Recorded, bench
 from common.engines.cluster import OWN, Cluster
-from common.engines.engine import Engine, Task
+from common.engines.engine import Engine
 from common.engines.ray_engine import SIZES, RayEngine, RemoteExecutor
 from common.errors import UserError
 from common.processes import VISIBLE, parents
@@ -176,18 +176,6 @@ def test_executors_end_with_their_driver(tmp_path):
     driver.kill()
     driver.wait()
     assert wait_until(lambda: not any(map(alive, family)), ASLEEP / 2)
-
-
-def test_a_device_of_the_harness_that_fails_is_told_whole(cluster, folder):
-    made = add(cluster)
-    unknown = Task("cpu", "rotate_half", {"no such case": ("alice/rotate_half",)})
-    told = r"the harness failed on a device:\n[^$]*KeyError"
-    with (
-        RayEngine(job_in(folder), Cluster(cluster.address)) as engine,
-        pytest.raises(RuntimeError, match=told),
-    ):
-        list(engine.run([unknown]))
-    cluster.remove_node(made)
 
 
 def test_a_job_that_no_executor_can_do_is_one_line(cluster, folder):

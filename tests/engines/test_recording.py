@@ -157,12 +157,15 @@ def test_a_second_bench_on_the_device_is_refused(run):
 # --- what counts as the harness -------------------------------------------------------------------
 
 
-@pytest.fixture
-def common(tmp_path, monkeypatch):
-    """A copy of the package, whose digest is taken."""
-    shutil.copytree(paths.COMMON, tmp_path / "common", ignore=lambda *_: ["__pycache__"])
-    monkeypatch.setattr(machine, "COMMON", tmp_path / "common")
-    return tmp_path / "common"
+@pytest.fixture(scope="module")
+def common(tmp_path_factory):
+    """A copy of the package, whose digests are taken."""
+    copied = tmp_path_factory.mktemp("digests") / "common"
+    return shutil.copytree(paths.COMMON, copied, ignore=lambda *_: ["__pycache__"])
+
+
+def digests():
+    return {op: machine.harness_digest(op) for op in MASKED | ROPES}
 
 
 MASKED, ROPES = {"masked_linear", "masked_ffn"}, {"rope", "rotate_half"}
@@ -190,11 +193,14 @@ OF_OPS = {
     *((file, set()) for file in SHOWS.split()),
     *((f"ops/{name}.py", changed) for name, changed in OF_OPS.items()),
 ])  # fmt: skip
-def test_a_row_rests_on_what_grades_and_times_its_op(common, file, changed):
-    before = {op: machine.harness_digest(op) for op in MASKED | ROPES}
-    with (common / file).open("a") as opened:
-        opened.write("more = True\n")
-    assert {op for op in before if machine.harness_digest(op) != before[op]} == changed
+def test_a_row_rests_on_what_grades_and_times_its_op(common, file, changed, monkeypatch):
+    monkeypatch.setattr(machine, "COMMON", common)
+    path, before = common / file, digests()
+    old = path.read_bytes() if path.exists() else None
+    path.write_bytes((old or b"") + b"more = True\n")
+    after = digests()
+    path.unlink() if old is None else path.write_bytes(old)
+    assert {op for op in before if after[op] != before[op]} == changed
 
 
 def test_the_harness_imports_no_further_module_of_ops():
