@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import time
 import uuid
 from collections import Counter
@@ -170,9 +169,9 @@ class Recording:
                 )
             )  # fmt: skip
             return result
-        belongs = functools.partial(msgspec.structs.replace, run=self.run.run)
-        rows = tuple(self._noted(belongs(row)) for row in result.rows)
-        self.lines.rows(rows, [samples and belongs(samples) for samples in result.samples])
+        named = (msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
+        rows = tuple(map(self._noted, named))
+        self.lines.rows(rows, result.samples)
         return dataclasses.replace(result, rows=rows)
 
     def _noted(self, row: Record) -> Record:

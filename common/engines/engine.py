@@ -93,8 +93,8 @@ class CaseResult:
     """The verdicts of `grade`, by direction."""
     rows: tuple[Record, ...] = ()
     """The rows of `bench`, by direction; the driver adds the run's id."""
-    samples: tuple[Samples | None, ...] = ()
-    """The raw samples of each row; None for a row without times."""
+    samples: tuple[Samples, ...] = ()
+    """The raw samples of each row."""
     too_large: str = ""
     """The reason for which the case does not fit."""
     memory: Mapping[str, int] = field(default_factory=dict)

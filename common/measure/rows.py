@@ -31,10 +31,10 @@ Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
 
 @dataclass(frozen=True)
 class Measured:
-    """A row, its raw samples if it was timed, and the result of grading."""
+    """A row, its raw samples, and the result of grading."""
 
     row: Record
-    samples: Samples | None
+    samples: Samples
     graded: Graded
 
     @property
@@ -152,8 +152,8 @@ class Measurement:
             times=times,
             notes=grade.notes,
         )
-        gpu, host = times.get("gpu", {}), times.get("host", {})
-        return Measured(row, Samples.of(row, gpu, host) if gpu or host else None, graded)
+        samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
+        return Measured(row, samples, graded)
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
         """Time a solution, unless its process ended in each of its latest timings."""

@@ -53,12 +53,7 @@ def read(path: Path, format: Format[L]) -> list[L]:
         UserError: A line is not valid; the message names the file, the line, the reason and the
             fix.
     """
-    return parse(path.read_bytes(), path, format) if path.exists() else []
-
-
-def parse(raw: bytes, path: Path, format: Format[L]) -> list[L]:
-    """Return the lines of a file's content; see `read`."""
-    *complete, torn = raw.split(b"\n")
+    *complete, torn = path.read_bytes().split(b"\n") if path.exists() else [b""]
     if torn:
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
     lines = []

@@ -78,19 +78,14 @@ class Results:
         """
         if not self.left_out_lines:  # there may be a million rows
             return []
-        order, current = self._order, self._current(tier)
-        measured: dict[tuple[str, str], int] = {}
-        for row in self.rows:
-            if row.tier == tier:
-                case = row.op, row.case
-                measured[case] = max(measured.get(case, 0), order.get(row.run, 0))
-        last, full_runs = {}, self.whole
+        order, current, full_runs = self._order, self._current(tier), self.whole
+        rows = (row for row in self.rows if row.tier == tier)
+        measured = {(row.op, row.case): order.get(row.run, 0) for row in rows}  # the last one's
+        last = {}
         for line in self.left_out_lines:
             case = line.op, line.case
-            holds = case not in measured or (
-                line.run in full_runs and order[line.run] >= measured[case]
-            )
-            if line.tier == tier and case in current and holds:
+            later = line.run in full_runs and order[line.run] >= measured.get(case, 0)
+            if line.tier == tier and case in current and (later or case not in measured):
                 last[case] = line
         return [last[case] for case in sorted(last)]
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from common import files
 from common.records import jsonl, runs
@@ -16,39 +17,18 @@ from common.records.lines import (
     Counted,
     End,
     LeftOut,
-    Line,
     MemoryUse,
     Record,
     Run,
 )
-from common.spec import Direction
+from common.spec import ByClock
 
 STAMP = f"{runs.SECOND}.%fZ"
 """The format of the start in the name of a run's file."""
-Times = Mapping[str, Sequence[float]]
-"""Samples in microseconds by timed callable."""
-
-
-class Samples(Line, frozen=True, kw_only=True, tag="samples"):
-    """The raw samples of one row's summaries, in chronological order, in microseconds.
-
-    They are in a file beside the run's that git ignores; no board needs them. If a case was
-    measured again after an interrupt, its last line has the samples of the row.
-    """
-
-    solution: str
-    case: str
-    direction: Direction
-    gpu: Times
-    host: Times
-
-    @classmethod
-    def of(cls, row: Record, gpu: Times, host: Times) -> Samples:
-        """Return the samples of a row."""
-        return cls(
-            schema=SCHEMA, run=row.run, solution=row.solution, case=row.case,
-            direction=row.direction, gpu=gpu, host=host,
-        )  # fmt: skip
+Samples = Mapping[ByClock, Mapping[str, Sequence[float]]]
+"""A row's raw samples in microseconds, by clock and timed callable; empty without timing."""
+DIGITS = 2
+"""Samples are rounded to 1/100 µs, the clock's own resolution."""
 
 
 def new_file(folder: Path, run: str) -> Path:
@@ -65,7 +45,11 @@ def new_file(folder: Path, run: str) -> Path:
 
 
 def samples_file(path: Path) -> Path:
-    """Return the path of the raw samples of the run with this file."""
+    """Return the path of the raw samples of the run with this file.
+
+    Git ignores it, and no board needs it. If a case was measured again after an interrupt, its last
+    line has the samples of the row.
+    """
     return path.with_name(path.stem + runs.SAMPLES)
 
 
@@ -102,8 +86,8 @@ class RunWriter:
         """
         self._lines.write(line)
 
-    def rows(self, rows: Sequence[Record], samples: Sequence[Samples | None] = ()) -> None:
-        """Write rows with one write, and the raw samples of timed rows.
+    def rows(self, rows: Sequence[Record], samples: Sequence[Samples] = ()) -> None:
+        """Write rows with one write, and the raw samples of each timed row.
 
         Raises:
             UserError: Another process changed a file, or the disk is full.
@@ -112,7 +96,8 @@ class RunWriter:
         for row in rows:
             if row.error is not None and not math.isfinite(row.error):
                 raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
-        if timed := [sample for sample in samples if sample]:
+        pairs = zip(rows, samples or [{}] * len(rows), strict=True)
+        if timed := [_line(row, by_clock) for row, by_clock in pairs if by_clock]:
             self._samples = self._samples or jsonl.Writer(samples_file(self._path))
             self._samples.write(*timed)
         self._lines.write(*rows)
@@ -132,6 +117,14 @@ class RunWriter:
         self._lines.close()
         if self._samples:
             self._samples.close()
+
+
+def _line(row: Record, samples: Samples) -> dict[str, Any]:
+    """Return the line of a row's samples, in chronological order."""
+    line: dict[str, Any] = {name: getattr(row, name) for name in ("solution", "case", "direction")}
+    for clock, by_name in samples.items():
+        line[clock] = {name: [round(us, DIGITS) for us in by_name[name]] for name in by_name}
+    return line
 
 
 def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> None:

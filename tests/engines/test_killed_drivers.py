@@ -48,7 +48,7 @@ def recorded(folder):
     assert len(results.runs) == len(results.finished) == 1, "one run, and it has ended"
     rows = Counter((row.key, row.verdict, row.error, row.sources) for row in results.rows)
     samples = {
-        (sample.solution, sample.case, sample.direction)
+        (sample["solution"], sample["case"], sample["direction"])
         for path in runs.files(results.path)
         for sample in samples_of(path)
     }

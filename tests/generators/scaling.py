@@ -20,7 +20,7 @@ from common.board.ranking import rank
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
-from common.records.writer import RunWriter, Samples
+from common.records.writer import RunWriter
 
 DEVICES = (1, 10, 100, 1000)
 SOLUTIONS = (1, 100, 10_000)
@@ -72,9 +72,11 @@ def costs(folder):
 def made_up_samples(row):
     """Raw samples of a timed row."""
     draw = random.Random(0)
-    lists = ({name: [round(draw.uniform(1, 2) * time.median, 2) for _ in range(SAMPLES)]
-              for name, time in times.items()} for times in (row.gpu, row.host))  # fmt: skip
-    return Samples.of(row, *lists)
+    return {
+        clock: {name: [draw.uniform(1, 2) * time.median for _ in range(SAMPLES)]
+                for name, time in times.items()}
+        for clock, times in (("gpu", row.gpu), ("host", row.host))
+    }  # fmt: skip
 
 
 def measured(call, number, clock=time.process_time):
