@@ -1,8 +1,4 @@
-"""The interface of each op, parsed from its file: no module of `common/ops` is imported.
-
-The sources of a peer such as eager and the README's list of ops are generated from the interfaces,
-without torch.
-"""
+"""The interface of each op, parsed from its file, since a board imports no torch."""
 
 from __future__ import annotations
 
@@ -10,17 +6,13 @@ import ast
 import contextlib
 import functools
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from common.errors import UserError
 from common.paths import OPS, ROOT
 
-WIDTH = 100
-"""The most columns of a line."""
 LAST = 1000
 """The order of an op whose file states none."""
 
@@ -30,41 +22,11 @@ class Interface:
     """The signature of an op, and its position on boards."""
 
     op: str
-    inputs: tuple[str, ...]
-    options: tuple[str, ...]
-    """The options with their defaults, as Python source: `interleaved=False`."""
+    signature: str
+    """For example `rotate_half(x, *, interleaved=False)`."""
     order: int = LAST
     tracks: tuple[str, ...] = ()
     """The tracks, if the file lists them as a literal."""
-
-    @property
-    def signature(self) -> str:
-        """The op with its inputs and options: `rotate_half(x, *, interleaved=False)`."""
-        options = ("*", *self.options) if self.options else ()
-        return f"{self.op}({', '.join((*self.inputs, *options))})"
-
-    @property
-    def header(self) -> str:
-        """The first lines of a function that takes all options as `**options`, formatted."""
-        parameters = [f"{name}: torch.Tensor" for name in self.inputs]
-        parameters += ["**options: Any"] * bool(self.options)
-        begin, end, inner = f"def {self.op}(", ") -> torch.Tensor:", ", ".join(parameters)
-        if len(begin + inner + end) <= WIDTH:
-            return begin + inner + end
-        if len(inner) + 4 <= WIDTH:
-            return f"{begin}\n    {inner}\n{end}"
-        return "\n".join([begin, *(f"    {parameter}," for parameter in parameters), end])
-
-    def fill(self, template: str) -> str:
-        """Return a solution's source from a template with `$op`, `$header` and `$arguments`.
-
-        `$typing` is replaced by the import that the header of an op with options needs.
-        """
-        arguments = [f"{name}={name}" for name in self.inputs] + ["**options"] * bool(self.options)
-        typing = "from typing import Any\n\n" if self.options else ""
-        return Template(template).substitute(
-            op=self.op, header=self.header, arguments=", ".join(arguments), typing=typing
-        )
 
 
 def names() -> list[str]:
@@ -114,53 +76,35 @@ def shown(path: Path) -> str:
 @functools.cache
 def _parsed(op: str, source: str) -> Interface | None:
     """Return the interface; None if the source assigns no `OP`."""
-    tree = ast.parse(source)
-    assigned = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign)]
-    call = next((node.value for node in assigned if "OP" in map(ast.unparse, _targets(node))), None)
-    if call is None:
+    body = ast.parse(source).body
+    assigned = [
+        node.value
+        for node in body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and ast.unparse(node).startswith(("OP = ", "OP: "))
+    ]
+    if not assigned:
         return None
     calls = [
-        function_def for node in tree.body if _is_protocol(node) for function_def in _calls(node)
+        node
+        for protocol in body
+        if isinstance(protocol, ast.ClassDef) and "Protocol" in map(_last_name, protocol.bases)
+        for node in protocol.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__call__"
     ]
     if not calls:
         raise ValueError("no typing.Protocol with a `__call__` states the signature of solutions")
-    arguments = calls[0].args
-    options = [
-        f"{option.arg}={_literal(default)}"
-        for option, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    ]
-    inputs = [posonlyarg.arg for posonlyarg in (*arguments.posonlyargs, *arguments.args)][1:]
-    tracks = _constant(call, "tracks", ())
-    return Interface(op, tuple(inputs), tuple(options), int(_constant(call, "order", LAST)), tracks)
-
-
-def _targets(node: ast.Assign | ast.AnnAssign) -> list[ast.expr]:
-    return node.targets if isinstance(node, ast.Assign) else [node.target]
-
-
-def _is_protocol(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ClassDef) and any(
-        ast.unparse(base).rpartition(".")[2] == "Protocol" for base in node.bases
-    )
-
-
-def _calls(node: ast.stmt) -> Iterator[ast.FunctionDef]:
-    for child in ast.walk(node):
-        if isinstance(child, ast.FunctionDef) and child.name == "__call__":
-            yield child
-
-
-def _literal(default: ast.expr | None) -> str:
-    if isinstance(default, ast.Constant) and isinstance(default.value, str):
-        return f'"{default.value}"'
-    return ast.unparse(default) if default else "..."
-
-
-def _constant(call: ast.expr, name: str, default: Any) -> Any:
-    """Return the constant in `OP = ...(..., name=constant)`, otherwise the default."""
-    keywords = call.keywords if isinstance(call, ast.Call) else []
-    for keyword in keywords:
-        if keyword.arg == name:
+    arguments, constants = calls[0].args, dict[str, Any]()
+    del (arguments.posonlyargs or arguments.args)[0]  # self
+    for argument in ast.walk(arguments):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    for keyword in assigned[0].keywords if isinstance(assigned[0], ast.Call) else ():
+        if keyword.arg in ("order", "tracks"):
             with contextlib.suppress(ValueError):
-                return ast.literal_eval(keyword.value)
-    return default
+                constants[keyword.arg] = ast.literal_eval(keyword.value)
+    return Interface(op, f"{op}({ast.unparse(arguments)})".replace("'", '"'), **constants)
+
+
+def _last_name(base: ast.expr) -> str:
+    return ast.unparse(base).rpartition(".")[2]

@@ -99,10 +99,7 @@ class Solution:
 
 
 def source(path: Path) -> str:
-    """Return a solution's source, filled into the peer's template if the file does not exist.
-
-    For example, `common/peers/eager/rope.py` does not exist: its source is `each_op.txt` of the
-    same folder, filled with the signature of `rope`.
+    """Return a solution's source, from the peer's template if the file does not exist.
 
     Raises:
         OSError: There is no such file.
@@ -110,7 +107,7 @@ def source(path: Path) -> str:
     template = path.parent / EACH
     if path.exists() or not template.is_file():
         return path.read_text()
-    return interfaces.read(path.stem).fill(template.read_text())
+    return template.read_text().replace("$op", path.stem)
 
 
 def _content(path: Path) -> bytes:
