@@ -155,42 +155,38 @@ class Site:
         return {name: self._chart(each) for name, each in speeds.items() if len(each.x) > 1}
 
     def _board(self, board: Board, swept: Sequence[tuple[int, str]]) -> str:
-        entries, results = board.track.entries, board.device.results
+        entries, timed = board.track.entries, board.device.timed
         influences = [reasons for entry in entries for reasons in entry.disturbed.values()]
-        timed = board.device.timed
         return draw(
             "board.html",
             board=board,
             tabs=board.tabs(self.boards),
             handles=sorted({entry.solution.partition("/")[0] for entry in entries}),
-            stale=any(table.stale(entry, self.about) for entry in entries),
-            disturbed=table.by_clock(influences) if results.timed else {},
+            disturbed=table.by_clock(influences) if board.device.results.timed else {},
             times=self.times[board.address],
             tables={
-                "Every time as a table": table.times(board.track),
-                "Peak memory": table.memory(board.track),
-                "Parts of a call": table.parts(board.section.rows),
-            } if timed else {},
+                "Every time as a table": table.times(board.track) if timed else [],
+                "Peak memory": table.memory(board.track) if timed else [],
+                "Parts of a call": table.parts(board.section.rows) if timed else [],
+            },
             speeds=self._speeds(board) if timed else {},
             swept=swept,
-        )  # fmt: skip
+        )
 
     def _solution(self, solution: Solution) -> str:
         name, folder = solution.name, solution.path.parent
         counts = [count for count in self.counts.values() if count.solution == name]
         boards = [board for board in self.boards if name in board.choices[ALL]]
-        stale = [board.device.name for board in boards if board.choices[ALL][name].stale]
         return draw(
             "solution.html",
             solution=solution,
-            note=self.about[name].note,
+            site=self,
+            boards=boards,
+            stale={b.device.name: None for b in boards if b.choices[ALL][name].stale},
             places=[column for column in COLUMNS if column.style in PLACES],
-            stale=dict.fromkeys(stale),
-            others=[each.name for each in self.solutions if each.op == solution.op],
-            boards=[(board, self.times[board.address]) for board in boards],
             work=modelled.work_tables(counts, self.about),
             has_readme=(folder / "README.md").is_file(),
-            readme=self._number(sources.readme(folder, list(self.hues))),
+            readme=self._number(sources.readme(folder, self.hues)),
             files={
                 file: self._number(sources.lines(path))
                 for file, path in sources.files(solution).items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 from collections.abc import Container, Iterator
 from pathlib import Path
 
@@ -40,6 +41,7 @@ def _imported(path: Path) -> set[str]:
         return set()
 
 
+@functools.cache  # several solutions may share a helper
 def lines(path: Path) -> Markup:
     """Return a highlighted Python file: an element for each line, marked within kernels."""
     text = _read(path)
