@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -95,58 +95,39 @@ def install(library: str, groups: Groups) -> str:
         raise NotInstalled("torch here is built without CUDA")
     log = Path(tempfile.mkdtemp(prefix="study-peers-"), f"{library}.log")
     if tools:
-        _pip(log, *tools)
+        _pip(log, *tools, settings={})
     _pip(log, *["--no-build-isolation"] * bool(tools), *requirements, settings=settings)
     return f"installed{_version(package, requirements[0])}{_unusable(library)}"
 
 
-def constraints() -> list[str]:
-    """Return pip's constraints: the installed versions of KEPT, and the CUDA of torch's build.
-
-    For example `torch==2.13.0`, `triton==3.7.1`, `numpy==2.4.6` and `cuda-toolkit==13.0.*`: headers
-    of another CUDA version would not fit torch.
-    """
-    cuda = _torchs_cuda()
-    lines = [f"cuda-toolkit=={cuda}.*"] if cuda else []
-    for package in KEPT:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            lines.append(f"{package}=={metadata.version(package)}")
-    return lines
-
-
 def reason(output: str) -> str:
-    """Return the line of pip's output that says why it failed, shortened.
-
-    A compiler's first error is preferred to a build's last line, and this to pip's own error. For a
-    conflict, both sides are named: `x 1 depends on torch==2.5 and The user requested (constraint)
-    torch==2.13.0`.
-    """
+    """Return the line of pip's output that says why it failed: a compiler's error before pip's."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     compiler = [line for line in lines if "fatal error:" in line]
-    build = [lines[at - 1] for at, line in enumerate(lines) if at and line == "[end of output]"]
     pip = [line for line in lines if line.startswith("ERROR: ") and "ResolutionImp" not in line]
-    conflict = [
-        " and ".join(lines[at + 1 : at + 3])
-        for at, line in enumerate(lines)
-        if line == "The conflict is caused by:"
-    ]
-    candidates = [*compiler[:1], *build[-1:], *conflict, *pip[-1:], *lines[-1:], "pip says nothing"]
-    line = candidates[0].removeprefix("ERROR: ").rstrip(".")
-    return line if len(line) <= LONGEST_REASON else f"{line[: LONGEST_REASON - 1]}…"
+    line = [*compiler[:1], *pip[-1:], *lines[-1:], "pip says nothing"][0]
+    return line.removeprefix("ERROR: ").rstrip(".")[:LONGEST_REASON]
 
 
-def _pip(log: Path, *arguments: str, settings: dict[str, str] | None = None) -> None:
+def _pip(log: Path, *arguments: str, settings: Mapping[str, str]) -> None:
     """Run `pip install` with these environment variables; if it fails, write its output to `log`.
+
+    The packages of KEPT keep their versions. Headers of another CUDA than torch's would not fit.
 
     Raises:
         NotInstalled: pip failed.
     """
+    cuda = _torchs_cuda()
+    lines = [f"cuda-toolkit=={cuda}.*"] * bool(cuda)
+    for package in KEPT:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            lines.append(f"{package}=={metadata.version(package)}")
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(constraints()))
+        file.write("\n".join(lines))
         file.flush()
         completed = subprocess.run(
             [sys.executable, "-m", "pip", "install", "--constraint", file.name, *arguments],
-            env=os.environ | _header_path() | (settings or {}),
+            env={**os.environ, **_header_path(), **settings},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -173,8 +154,7 @@ def _header_path() -> dict[str, str]:
 def _version(package: str, requirement: str) -> str:
     """Return the version as a phrase, or "" if unknown: `, 0.8.4 (pyproject.toml names 0.8.5)`."""
     importlib.invalidate_caches()  # pip may have installed it since
-    distributions = metadata.packages_distributions().get(package)
-    if not distributions:
+    if not (distributions := metadata.packages_distributions().get(package)):
         return ""
     version, named = metadata.version(distributions[0]), requirement.rpartition("==")[2]
     return f", {version}" + (f" (pyproject.toml names {named})" if version != named else "")
