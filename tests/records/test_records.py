@@ -89,9 +89,7 @@ MALFORMED = [
 def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     path = written(tmp_path, ROW, end=False)
     path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(
-        UserError, match="line 3 is no record of schema 2.*remove that line"
-    ) as told:
+    with pytest.raises(UserError, match=r"line 3 is no record of schema 2.*remove that") as told:
         runs.read(tmp_path)
     assert str(path) in str(told.value) and len(str(told.value).splitlines()) == 1
 
