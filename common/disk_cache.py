@@ -21,7 +21,7 @@ from common import files
 from common.digest import digest
 from common.paths import CACHE, COMMON
 
-PACKAGES = ("torch", "triton", "numpy", "pygments")
+PACKAGES = ("torch", "triton", "numpy")
 """The packages on whose version a result may depend, if they are installed."""
 LARGEST = 256 << 20
 """The most bytes of a folder; beyond them its oldest entries are removed."""
