@@ -129,6 +129,8 @@ class Verdict:
     after: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     """The cases that the process answered before, if the failure depends on earlier calls; empty if
     these calls are of the same case."""
+    group: str = field(default="", repr=False, compare=False)
+    """The reason without its number of elements, if it ends with one; equal groups are one."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, if some but not all are wrong."""
     plan: str = field(default="", repr=False, compare=False)
@@ -139,7 +141,7 @@ class Verdict:
     @property
     def json(self) -> dict[str, Any]:
         """The verdict as JSON data, without the fields that only the harness and terminal use."""
-        internal = {"kind", "after", "picture", "plan", "results"}
+        internal = {"kind", "after", "group", "picture", "plan", "results"}
         data = {name: value for name, value in vars(self).items() if name not in internal}
         return data | {"configurations": msgspec.to_builtins(self.configurations)}
 

@@ -38,7 +38,6 @@ SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
-COUNT = re.compile(r" \(\d+ of \d+\)$")
 _PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
 STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
 MARGIN = 4 * " "
@@ -114,15 +113,12 @@ class Group:
 
     @property
     def smallest(self) -> list[Verdict]:
-        """The smallest cases' failures with distinct reasons, or distinct lines of source.
-
-        Reasons that differ only in a count at the end, such as "(4 of 4)", are equal.
-        """
+        """The smallest cases' failures with distinct groups, or distinct lines of source."""
         by_reason: dict[str, Verdict] = {}
         for answer in self.by_size:
             verdict = answer.verdicts[self.directions[0]]
             place = _PLACE.search(verdict.reason)
-            by_reason.setdefault(place[0] if place else COUNT.sub("", verdict.reason), verdict)
+            by_reason.setdefault(place[0] if place else verdict.group or verdict.reason, verdict)
         return list(by_reason.values())[:SHOWN]
 
     @property

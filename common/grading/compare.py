@@ -32,6 +32,8 @@ class Finding(NamedTuple):
     kind: Kind = Kind.NONE
     attempt: Attempt | None = None
     """The call that fails, if one call fails by itself."""
+    group: str = ""
+    """The reason without its number of elements, if it ends with one."""
 
 
 def compare(
@@ -177,9 +179,9 @@ def _from_poison(
         ("OUT_OF_BOUNDS", outside, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
-            count = f"{int(mask.sum())} of {truth.numel()}"
-            reason = f"{label(name)} {fault}: {describe(mask, axes)} ({count})"
-            findings.append(Finding(verdict, reason, picture(mask, axes)))
+            group = f"{label(name)} {fault}: {describe(mask, axes)}"
+            reason = f"{group} ({int(mask.sum())} of {truth.numel()})"
+            findings.append(Finding(verdict, reason, picture(mask, axes), group=group))
     return findings
 
 

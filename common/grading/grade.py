@@ -412,6 +412,7 @@ class PlanRun:
             notes=(*self.notes[direction], *self._launch_notes(direction)) if passed else (),
             configurations=self.execution.configurations(direction),
             after=after,
+            group=finding.group,
             picture=finding.picture,
             plan="" if finding.verdict in FINE else str(self.plan),
             results=results,

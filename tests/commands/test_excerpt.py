@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from triton.compiler.errors import CompilationError
@@ -112,35 +111,33 @@ def test_a_line_reaches_the_terminal_without_its_control_characters(tmp_path):
 # --- check ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def printed(tmp_path, monkeypatch, capsys):
-    """Return what `check` prints of failures with these reasons, each of a case of its own."""
+SEVERAL = ("program ({0}): reads x + {0} of 8, line 8 of rope.py: tl.arange(0, d)",) * 3
+NO_PLACE = ("bad: 1", "bad: 2", "bad: 3", "bad: 4")
+
+
+@pytest.mark.parametrize(
+    ("reasons", "excerpts", "summaries"),
+    [
+        (SEVERAL, {8: 1}, 0),
+        ((REASON, REASON.replace("line 8", "line 9")), {8: 1, 9: 1}, SHOWN),
+        (NO_PLACE, {}, SHOWN),
+    ],
+    ids=["one place", "two places", "no place"],
+)
+def test_each_place_is_reported_once(reasons, excerpts, summaries, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(paths, "CONTRIBUTORS", tmp_path)
     (tmp_path / "alice").mkdir()
-    Path(tmp_path / "alice" / "rope.py").write_text(KERNEL)
-
-    def printed(*reasons):
-        op, report = ops.load("rope"), TierReport("smoke", verbose=False)
-        for case, reason in zip(op.cases("smoke"), reasons, strict=False):
-            report.add(op, case, [replace(FOUND, case=case.name, reason=reason)])
-        report.end()
-        return capsys.readouterr().out
-
-    return printed
-
-
-def test_reports_of_one_place_are_one(printed):
-    reason = "program ({}): reads x + {} of 8, line 8 of rope.py: tl.arange(0, d)"
-    out = printed(*(reason.format(n, n) for n in range(3)))
-    assert out.count("\n    ".join(["", *CARETS]) + "\n") == 1
-    assert "3 RUNTIME_ERROR of 3 cases (--verbose shows each)" in out
-
-
-def test_reports_of_several_places_and_of_none_are_several(printed):
-    out = printed(REASON, REASON.replace("line 8", "line 9"))
-    assert "    rope.py:8\n" in out and "    rope.py:9\n" in out
-    _, summary = printed("bad: 1", "bad: 2", "bad: 3", "bad: 4").split("RUNTIME_ERROR in ")
-    assert summary.count(": bad: ") == SHOWN
+    (tmp_path / "alice" / "rope.py").write_text(KERNEL)
+    op, printed = ops.load("rope"), TierReport("smoke", verbose=False)
+    for number, (case, reason) in enumerate(zip(op.cases("smoke"), reasons, strict=False)):
+        reason = reason.format(number)
+        printed.add(op, case, [replace(FOUND, case=case.name, reason=reason)])
+    printed.end()
+    out = capsys.readouterr().out
+    assert {line: out.count(f"    rope.py:{line}\n") for line in excerpts} == excerpts
+    assert f"{len(reasons)} RUNTIME_ERROR of {len(reasons)} cases" in out
+    summary = out.partition("RUNTIME_ERROR in ")[2].splitlines()
+    assert sum(": bad: " in line or ": ValueError: " in line for line in summary) == summaries
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
 
 import pytest
 
-from common.commands.progress import PERIOD, Progress, duration
-from tests.support.waiting import LONGEST
+from common.commands import progress
+from common.commands.progress import Progress, duration
+from tests.support.waiting import LONGEST, wait_until
 
 
 @pytest.fixture
@@ -57,33 +57,18 @@ def test_a_line_counts_verdicts_and_busy_devices(clock):
     assert "device" not in steps.line()
 
 
-class Periods(threading.Event):
-    """An end that comes once so many periods have passed, and some time after them."""
-
-    def __init__(self, count):
-        super().__init__()
-        self.waited, self.count, self.passed = [], count, threading.Event()
-
-    def wait(self, seconds):
-        self.waited.append(seconds)
-        if len(self.waited) <= self.count:
-            return False
-        self.passed.set()
-        return super().wait(LONGEST)
-
-
-def test_a_line_comes_every_period_where_stderr_is_no_terminal(clock, capsys):
+def test_a_line_comes_every_period_where_stderr_is_no_terminal(clock, monkeypatch, capsys):
     now, read = clock
-    steps = Progress("cases", 3, now=read)
-    steps._end = periods = Periods(2)
-    steps.done("a")
-    now[0] += 7
-    with steps:
-        assert periods.passed.wait(LONGEST)
+    monkeypatch.setattr(progress, "PERIOD", 0.01)
+    line, lines = "study: 1 of 3 cases, 7 s, about 14 s left (a)", []
+    with Progress("cases", 3, now=read) as steps:
+        steps.done("a")
+        now[0] += 7
+        assert wait_until(
+            lambda: lines.extend(capsys.readouterr().err.splitlines()) or lines.count(line) > 1
+        )
     steps._thread.join(LONGEST)
-    line = "study: 1 of 3 cases, 7 s, about 14 s left (a)"
-    assert capsys.readouterr().err.splitlines() == [line] * 2, "and nothing after its end"
-    assert periods.waited == [PERIOD] * 3 and not steps._thread.is_alive()
+    assert not steps._thread.is_alive(), "no line comes after the end"
 
 
 def test_a_terminal_has_a_bar_with_the_time_left_instead(clock, monkeypatch, capsys):
@@ -104,14 +89,11 @@ def test_no_time_left_is_said_before_enough_steps_tell_it(clock):
     """The first case of a run is done by all solutions at once: "one second left", of minutes."""
     now, read = clock
     steps = Progress("rows", 752, now=read)
-    now[0] += 30
-    for _ in range(12):
-        steps.done("a")
-    assert steps.line() == "study: 12 of 752 rows, 30 s (a)"
-    for _ in range(82):
-        steps.done("a")
-    now[0] += 17
-    assert "47 s, about 5 min left" in steps.line()
+    now[0] += 47
+    for count, left in ((12, ""), (82, ", about 5 min left")):
+        for _ in range(count):
+            steps.done("a")
+        assert f"47 s{left} (a)" in steps.line()
 
 
 def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(monkeypatch, capsys):
