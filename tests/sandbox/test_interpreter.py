@@ -9,7 +9,8 @@ import pytest
 import torch
 import triton
 
-from common.sandbox.interpreter import bounds, fault_replay
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter import conflicts as searched
 from tests.support.interpreting import run
 
 N = 16
@@ -237,7 +238,7 @@ def line_seen_below(path) -> str:
     """
     namespace = {}
     exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
-    return namespace["below"](fault_replay.kernel_line)
+    return namespace["below"](searched.kernel_line)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +252,7 @@ def line_seen_below(path) -> str:
 )
 def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
     reported = line_seen_below(path)
-    assert reported.endswith('of test_interpreter.py: namespace["below"](fault_replay.kernel_line)')
+    assert reported.endswith('of test_interpreter.py: namespace["below"](searched.kernel_line)')
 
 
 @pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])

@@ -20,7 +20,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
-from common.sandbox.compiled.target import Grid, checked
+from common.sandbox.compiled.target import Grid
 from common.sandbox.counted.sample import (
     MORE_PROGRAMS,
     MOST_PROGRAMS,
@@ -34,10 +34,8 @@ from common.sandbox.counted.sample import (
 )
 from common.sandbox.counted.traffic import Program, Sample, Traffic, WritesIntegers, total, work_of
 from common.sandbox.failures import judge
-from common.sandbox.interpreter import vectorized
-from common.sandbox.interpreter.bounds import WATCH, Launch, begin_launch
-from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.recorded_trace import Guard, RecordedTrace, TracedProgram
+from common.sandbox.interpreter import bounds, together
+from common.sandbox.interpreter.bounds import WATCH, Launch
 from common.sandbox.interpreter.wrap import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import (
@@ -215,8 +213,10 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
-MAX_TRACED, TRACED_TOGETHER = 1 << 23, 1 << 16
-"""The most programs of a launch whose paths are found, and of those that are found together."""
+MAX_PATHS_OF, FOLLOWED_AT_ONCE = 1 << 23, 1 << 16
+"""The most programs of a launch whose paths are found, and of those that are followed at once."""
+MOST_PATHS = 9
+"""The most paths that are told apart."""
 LAST = 4
 """The number of last programs that run of a launch on tensors of more than 2^31 elements."""
 Indices = Sequence[int] | np.ndarray
@@ -255,53 +255,41 @@ class Launches:
             WATCH.observer = None
 
     def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
-        arguments, launch = begin_launch(executor, args, kwargs)
-        for hook in executor.pre_run_hooks:
-            hook(**arguments)
         options = {name: kwargs[name] for name in kwargs if name not in executor.arg_names}
-        with _running(launch), np.errstate(all="ignore"):
-            scope = interpreter._patch_lang(executor.fn)
+        with bounds.launched(executor, args, kwargs) as (launch, sizes):
             try:
-                sample, left, grid = self._run(executor, arguments)
+                sample, left = self._run(launch, sizes)
             except Exception as error:
-                if getattr(fault := _root(error), "wrapped", False):
+                fault = _root(error)
+                if getattr(fault, "wrapped", False):
                     self.wraps.append(str(fault))
-                raise
-            finally:
-                scope.restore()
+                raise fault from (None if fault is not error else error.__cause__)
+        arguments = launch.program.keywords
         constants = {name: arguments[name] for name in executor.constexprs}
         described = {
             "step": "launch",
             "kernel": executor.fn.__name__,
-            "grid": grid,
+            "grid": sizes,
             "constants": _json_constants(constants),
         }
         if sample:
             self._add(described | _options(options) | total(sample, left, launch.spans))
 
-    def _run(self, executor: Any, arguments: Mapping[str, Any]) -> tuple[Sample, float, Grid]:
+    def _run(self, launch: Launch, sizes: Grid) -> tuple[Sample, float]:
         """Run a sample of the programs, or all of them if they store integers.
 
         Returns:
-            The sample, the variance that it leaves, and the grid.
+            The sample, and the variance that it leaves.
         """
-        converted = {
-            name: value if name in executor.constexprs else interpreter._implicit_cvt(value)
-            for name, value in annotated(executor.fn, arguments).items()
-        }
-        grid = executor.grid(arguments) if callable(executor.grid) else executor.grid
-        sizes = checked(grid)
-        interpreter.interpreter_builder.set_grid_dim(*sizes)
-        programs = math.prod(sizes)
-        function = functools.partial(executor.fn, **converted)
+        programs, function = math.prod(sizes), launch.program
         if self._last:
-            self._run_last(executor, converted, sizes)
-            return [], 0.0, sizes
+            self._run_last(function, sizes)
+            return [], 0.0
         run = functools.partial(self._program, function, sizes)
         sample: Sample = []
         left = 0.0
         try:
-            for alike in self._paths(function, sizes):
+            for alike in self._paths(launch, sizes):
                 part, uncertain = self._sample(alike, run)
                 sample, left = [*sample, *part], left + uncertain
         except WritesIntegers:
@@ -312,64 +300,43 @@ class Launches:
                 sample, left = [(1.0, run(index)) for index in range(programs)], 0.0
             finally:
                 self._loops.run_all = False
-        return sample, left, sizes
+        return sample, left
 
-    def _run_last(self, executor: Any, arguments: dict[str, Any], sizes: Grid) -> None:
+    def _run_last(self, function: Callable[[], object], sizes: Grid) -> None:
         """Run the programs at the corners of the grid, and those before the last."""
-        assert WATCH.launch
-        trace = WATCH.launch.trace
-        assert isinstance(trace, RecordedTrace)
-        program = TracedProgram(executor.fn, trace, False, lambda count: False)
-        program.arguments = arguments
-        WATCH.launch = WATCH.launch._replace(program=program)
         corners = itertools.product(*({0, size - 1} for size in sizes if size))
         ends = {int(np.ravel_multi_index(corner, sizes, order="F")) for corner in corners}
         programs = math.prod(sizes)
         for index in sorted({*ends, *range(max(programs - LAST, 0), programs)}, reverse=True):
-            self._program(program.again, sizes, index)
+            self._program(function, sizes, index)
 
-    def _paths(self, function: Callable[[], object], sizes: Grid) -> Sequence[Indices]:
+    def _paths(self, launch: Launch, sizes: Grid) -> Sequence[Indices]:
         """Return the programs of a launch by their path through the kernel's branches.
 
         All programs are together if they take the same path, or if the paths cannot be found.
         """
         programs = math.prod(sizes)
-        together: list[Indices] = [range(programs)]
-        if not PROGRAMS < programs <= MAX_TRACED:
-            return together
-        WATCH.observer = None
+        whole: list[Indices] = [range(programs)]
+        if not PROGRAMS < programs <= MAX_PATHS_OF:
+            return whole
         try:
-            return self._traced_paths(function, sizes) or together
+            return self._found_paths(launch, sizes)
         except Exception:  # a program that runs by itself raises it again
-            return together
-        finally:
-            WATCH.observer = self._traffic
+            return whole
 
-    def _traced_paths(self, function: Callable[[], object], sizes: Grid) -> list[Indices]:
-        """Return the programs of each path, as arrays; none if the kernel has no branch."""
-        assert WATCH.launch
-        trace = WATCH.launch.trace
-        assert isinstance(trace, RecordedTrace)
-
-        def record(index: int) -> None:
-            self._program(functools.partial(trace.run, function), sizes, index)
-            if trace.off:
-                raise NotImplementedError("the programs take too many paths")
-
-        record(0)
-        if not any(isinstance(entry, Guard) for entry in trace.start):
-            return []
+    def _found_paths(self, launch: Launch, sizes: Grid) -> list[Indices]:
         found: dict[tuple[bytes, ...], list[np.ndarray]] = {}
-        for first in range(0, math.prod(sizes), TRACED_TOGETHER):
-            left = np.arange(first, min(first + TRACED_TOGETHER, math.prod(sizes)))
-            while left.size:
-                unknown = [left[:0]]
-                places = np.stack(np.unravel_index(left, sizes, order="F"), axis=1)
-                for path, rows, recorded in vectorized.paths(trace, places, WATCH.within):
-                    (found.setdefault(path, []) if recorded else unknown).append(left[rows])
-                for indices in unknown[1:]:
-                    record(int(indices[0]))
-                left = np.concatenate(unknown)
+        drawn = self._dice.getstate()
+
+        def run(group: together.Group) -> None:
+            self._dice.setstate(drawn)  # the same iterations of each loop
+            bounds.run(launch, group)
+
+        for first in range(0, math.prod(sizes), FOLLOWED_AT_ONCE):
+            indices = np.arange(first, min(first + FOLLOWED_AT_ONCE, math.prod(sizes)))
+            places = np.stack(np.unravel_index(indices, sizes, order="F"), axis=1)
+            for path, rows in together.paths(run, places, launch.spans, MOST_PATHS):
+                found.setdefault(path, []).append(indices[rows])
         return [np.sort(np.concatenate(parts)) for parts in found.values()]
 
     def _sample(self, indices: Indices, run: Callable[[int], Program]) -> tuple[Sample, float]:
@@ -413,18 +380,6 @@ def _needed_between(works: Mapping[int, float], programs: int) -> int:
     """Return how many programs have to be drawn, judged without the first and the last."""
     inner = dict(sorted(works.items())[1:-1])
     return needed(inner, programs) if programs > PROGRAMS else 0
-
-
-@contextlib.contextmanager
-def _running(launch: Launch) -> Iterator[None]:
-    """Have the interpreter check each address against the memory that the launch may touch."""
-    WATCH.launch = launch
-    try:
-        yield
-    except interpreter.InterpreterError as error:
-        raise _root(error) from None
-    finally:
-        WATCH.launch = None
 
 
 def _root(error: BaseException) -> BaseException:

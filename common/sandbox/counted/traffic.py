@@ -15,8 +15,8 @@ from triton.runtime.interpreter import TensorHandle
 
 from common.sandbox.counted.sample import NARROW, Loops, half_width
 from common.sandbox.interpreter.conflicts import READS, WRITES
-from common.sandbox.interpreter.recorded_trace import form_of
 from common.sandbox.interpreter.spans import Span, active, width_of
+from common.sandbox.interpreter.together import first_of
 from common.wire import Reply
 
 SECTOR = 32
@@ -112,7 +112,7 @@ class Traffic:
 
     def multiplies(self, a: TensorHandle, b: TensorHandle, precision: Any) -> None:
         """Count a matrix product of blocks."""
-        (*batch, m, k), n = form_of(a).shape, form_of(b).shape[-1]
+        (*batch, m, k), n = first_of(a).data.shape, first_of(b).data.shape[-1]
         dtype = a.dtype.scalar.name
         if dtype == "fp32":
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"

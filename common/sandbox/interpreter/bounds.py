@@ -8,12 +8,13 @@ A launch may touch its arguments and, through an address that the kernel loaded,
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
-import math
+import itertools
 import re
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -24,12 +25,11 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox.compiled import target
-from common.sandbox.interpreter import recorded_trace, spans, vectorized
+from common.sandbox.interpreter import operations, spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
-from common.sandbox.interpreter.fault_replay import AccessLog as AccessLog
-from common.sandbox.interpreter.fault_replay import FaultReplay
+from common.sandbox.interpreter.explanation import Explanation
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.recorded_trace import TracedProgram
+from common.sandbox.interpreter.operations import Mode
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
@@ -64,12 +64,10 @@ class Launch(NamedTuple):
     """Its integer arguments by name, without constexprs."""
     alive: Callable[[], tuple[Span, ...]]
     """Returns the memory that the kernel may touch through addresses that it loaded."""
-    patched: set[Any]
-    """The functions for which Triton has patched its language in this launch."""
-    trace: recorded_trace.RecordedTrace | FaultReplay
-    """The operations of the first program, which the other programs replay."""
-    program: TracedProgram | None = None
-    """Runs the programs; None if a program cannot be repeated."""
+    program: functools.partial[object]
+    """The kernel with its converted arguments."""
+    mode: Mode | None = None
+    """How the programs run; None if one by one in plain Triton."""
 
     def holds(self, addresses: np.ndarray, width: int) -> bool:
         """Return whether one span holds `width` bytes at every address."""
@@ -81,7 +79,19 @@ class Launch(NamedTuple):
         """Return the memory that the pointers may point into."""
         return self.alive() if spans.is_loaded(pointers) else self.spans
 
-    def outside(
+    def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
+        """Return the first address of an active lane that is out of bounds, or None."""
+        addresses, width = pointers.data, width_of(pointers)
+        # in most launches masked lanes are in bounds too, and the mask need not be applied
+        if not addresses.size or self.holds(addresses, width):
+            return None
+        addresses = active(pointers, mask)
+        outside = np.ones(addresses.shape, dtype=bool)
+        for span in self.reached_by(pointers):
+            outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
+        return int(addresses[outside].flat[0]) if outside.any() else None
+
+    def describe(
         self, access: Access, address: int, width: int, spans: Sequence[Span], wrapped: str
     ) -> str:
         """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
@@ -103,6 +113,29 @@ class Launch(NamedTuple):
             place = " of ".join(element(address, width, spans))
         reason = f", since its offset wrapped: {wrapped}" if wrapped else ""
         return f"{program}: {access.verb} {place}, {access.line}{reason}"
+
+
+class AccessLog:
+    """The out-of-bounds accesses of one graded call.
+
+    A separate counter reveals a solution that empties the list of faults.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no fault."""
+        self.faults: list[str] = []
+        self.tally = itertools.count()
+
+    def add(self, fault: str) -> None:
+        """Log one access."""
+        self.faults.append(fault)
+        next(self.tally)
+
+    def fault(self) -> str | None:
+        """Return the first fault, or None; call this once, at the end of the call."""
+        if not next(self.tally):
+            return None
+        return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
 class Observer(Protocol):
@@ -129,8 +162,6 @@ class Watch:
     log: AccessLog = field(default_factory=AccessLog)
     observer: Observer | None = None
     """Receives each access, if set."""
-    traces: recorded_trace.TraceCache = field(default_factory=recorded_trace.TraceCache)
-    """The traces of earlier launches."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log of its accesses."""
@@ -145,78 +176,48 @@ class Watch:
         Raises:
             OutOfBounds: An address lies outside the launch's memory. The log keeps the fault too,
                 since a solution may swallow the exception.
-            ReplayFailed: The same, while the program is replayed from a trace.
         """
-        if self.launch is None or self.within(pointers, mask):
+        if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
-        addresses, width = active(pointers, mask), width_of(pointers)
-        spans = self.launch.reached_by(pointers)
-        outside = np.ones(addresses.shape, dtype=bool)
-        for span in spans:
-            outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
-        if outside.any():
-            address = int(addresses[outside].flat[0])
-            if self.launch.trace.replaying:  # the kernel's Python repeats it with a line number
-                self.log.add("")
-                raise recorded_trace.ReplayFailed(address)
-            origins, wrapped = self._explain(address, pointers, mask)
-            spans = tuple(span for span in spans if span.name in origins) or spans
-            fault = self.launch.outside(Access.now(verb), address, width, spans, wrapped)
-            self.log.add(fault)
-            error = OutOfBounds(fault)
-            error.wrapped = bool(wrapped)
-            raise error
+        reached = self.launch.reached_by(pointers)
+        origins, wrapped = self._explain(self.launch, address, pointers, mask)
+        reached = tuple(span for span in reached if span.name in origins) or reached
+        access, width = Access.now(verb), width_of(pointers)
+        fault = self.launch.describe(access, address, width, reached, wrapped)
+        self.log.add(fault)
+        error = OutOfBounds(fault)
+        error.wrapped = bool(wrapped)
+        raise error
 
     def _explain(
-        self, address: int, pointers: TensorHandle, mask: np.ndarray | None
+        self, launch: Launch, address: int, pointers: TensorHandle, mask: np.ndarray | None
     ) -> tuple[Collection[str], str]:
         """Return the arguments that an out-of-bounds address comes from, and its offset's wrap.
 
         The wrap is "" unless all lanes would be in bounds without it.
         """
-        launch = self.launch
-        assert launch
-        if not launch.program or spans.is_loaded(pointers):
+        if spans.is_loaded(pointers):
             return (), ""
-        replay = FaultReplay(launch.program.arguments)
-        self.launch = launch._replace(trace=replay)
+        again = Explanation(launch.program, launch.program.keywords, launch.first_outside)
+        self.launch = launch._replace(mode=again)
         try:
-            reproduced = replay.finds(launch.program.again, address)
+            again.run()
         finally:
             self.launch = launch
-        if not reproduced:
+        if again.address != address:
             return (), ""
-        wrap = replay.wrap
-        if wrap and self.within(TensorHandle(wrap.wide.data, pointers.dtype), mask):
-            return replay.origins, wrap.words
-        return replay.origins, ""
-
-    def within(self, pointers: TensorHandle, mask: np.ndarray | None) -> bool:
-        """Return whether the addresses of all active lanes lie in the same tensor of the launch."""
-        assert self.launch
-        addresses, width = pointers.data, width_of(pointers)
-        # in most launches masked lanes are in bounds too, and the mask need not be applied
-        if not addresses.size or self.launch.holds(addresses, width):
-            return True
-        addresses = active(pointers, mask)
-        return not addresses.size or self.launch.holds(addresses, width)
-
-    def rest(self, count: int) -> bool:
-        """Run the programs after the first `count` vectorized; return whether they ran."""
-        if self.launch is None:  # the kernel replaced it, which is a fault
-            return False
-        sizes = interpreter.interpreter_builder.grid_dim
-        indices = np.arange(count, math.prod(sizes))
-        programs = np.stack(np.unravel_index(indices, sizes), axis=1)
-        if self.backwards:
-            programs = np.array(sizes) - 1 - programs
-        assert isinstance(self.launch.trace, recorded_trace.RecordedTrace)
-        return vectorized.play(self.launch.trace, programs, self.within)
+        if wrap := again.wrap:
+            unwrapped = TensorHandle(wrap.wide.data, pointers.dtype)
+            if launch.first_outside(unwrapped, mask) is None:
+                return again.origins, wrap.words
+        return again.origins, ""
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
         """Check an access's addresses, then make the access."""
+        if self.launch and self.launch.mode:
+            return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)
         return self.observer.around(verb, pointers, mask, act) if self.observer else act()
 
@@ -228,8 +229,8 @@ def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
     spans.track()
     _watch_accesses()
-    _watch_launches()
-    recorded_trace.install(_recorded)
+    wrap(interpreter.GridExecutor, "__call__", _launch)
+    operations.wrap_each(_by_mode)
 
 
 def _watch_accesses() -> None:
@@ -258,13 +259,19 @@ def _cas(method: Method, builder: Any, ptr: Any, *args: Any) -> Any:
     return WATCH.access(ATOMIC, ptr, None, functools.partial(method, builder, ptr, *args))
 
 
-def _recorded(method: Callable[..., Any], effect: bool) -> Callable[..., Any]:
+def _by_mode(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the launch's mode do an operation, but not those that the operation itself calls."""
+
     @functools.wraps(method)
-    def operation(self: Any, *args: Any, **kwargs: Any) -> Any:
-        launch = WATCH.launch
-        if launch is None or not launch.trace.listening:
-            return method(self, *args, **kwargs)
-        return launch.trace.call(method, effect, (self, *args), kwargs)
+    def operation(*args: Any, **named: Any) -> Any:
+        mode = WATCH.launch and WATCH.launch.mode
+        if not mode or mode.busy or named:  # Triton 3.6 and 3.7 pass no keywords
+            return method(*args, **named)
+        mode.busy = True
+        try:
+            return mode.call(name, method, args)
+        finally:
+            mode.busy = False
 
     return operation
 
@@ -273,58 +280,77 @@ _LAUNCHING = threading.Lock()
 """Lets one thread interpret at a time: the interpreter keeps a launch in its own globals."""
 
 
-def _watch_launches() -> None:
-    wrap(interpreter.GridExecutor, "__call__", _launch)
-    wrap(InterpreterBuilder, "set_grid_idx", _set_program)
+def _launch(_: Callable[..., None], executor: Any, *args: Any, **options: Any) -> None:
+    with _LAUNCHING, launched(executor, args, options) as (launch, sizes):
+        programs = list(itertools.product(*map(range, sizes)))
+        if WATCH.backwards:
+            programs.reverse()
+        at_once = functools.partial(run, launch)
+        if not WATCH.observer and together.play(at_once, np.array(programs), launch.spans):
+            return
+        for program in programs:
+            interpreter.interpreter_builder.set_grid_idx(*program)
+            run(launch)
 
 
-def _launch(run: Callable[..., None], executor: Any, *args: Any, **options: Any) -> None:
-    with _LAUNCHING:
-        arguments, launch = begin_launch(executor, args, options)
-        # `grid` gets numbers, as on a GPU; the interpreter would pass tensors
-        grid = executor.grid
-        executor.grid = target.checked(grid(arguments) if callable(grid) else grid)
-        key = recorded_trace.key_of(executor.fn, arguments, executor.constexprs)
-        if not WATCH.observer:  # an observer needs each access's line, which a replay does not have
-            trace = WATCH.traces.take(key)
-            executor.fn = program = TracedProgram(executor.fn, trace, key is not None, WATCH.rest)
-            launch = launch._replace(trace=trace, program=program)
+def run(launch: Launch, mode: Mode | None = None) -> None:
+    """Run the kernel's Python once, by a mode or for the program at the builder's place."""
+    WATCH.launch = running = launch._replace(mode=mode)
+    try:
+        launch.program()
+    except Exception as error:
+        raise interpreter.InterpreterError(repr(error)) from error
+    finally:
+        if WATCH.launch is not running:
+            WATCH.log.add("the kernel replaced what its launch may touch")
         WATCH.launch = launch
-        try:
-            with np.errstate(all="ignore"):  # a GPU does not warn about a NaN either
-                run(executor, **annotated(executor.fn, arguments))
-            if isinstance(launch.trace, recorded_trace.RecordedTrace):
-                WATCH.traces.keep(key, launch.trace)
-        finally:
-            if WATCH.launch is not launch:
-                WATCH.log.add("the kernel replaced what its launch may touch")
-            WATCH.launch = None
 
 
-def begin_launch(
+@contextlib.contextmanager
+def launched(
     executor: Any, args: Sequence[Any], options: Mapping[str, Any]
-) -> tuple[dict[str, Any], Launch]:
-    """Return a launch's arguments by name, and the launch with the memory that it may touch."""
+) -> Iterator[tuple[Launch, target.Grid]]:
+    """Prepare the interpreter for a launch, in place of Triton's executor.
+
+    All tensors are on the host, so nothing is copied to it.
+
+    Yields:
+        The launch, and the sizes of its grid.
+    """
     named = {name: value for name, value in options.items() if name in executor.arg_names}
     arguments = inspect.getcallargs(executor.fn, *args, **named)
-    inputs = WATCH.inputs
+    # `grid` gets numbers, as on a GPU; the interpreter would pass tensors
+    grid = executor.grid
+    sizes = target.checked(grid(arguments) if callable(grid) else grid)
+    for hook in executor.pre_run_hooks:
+        hook(*args, **named)
+    scope = interpreter._patch_lang(executor.fn)
+    try:
+        WATCH.launch = _launch_of(executor, arguments)
+        interpreter.interpreter_builder.set_grid_dim(*sizes)
+        with np.errstate(all="ignore"):  # a GPU does not warn about a NaN either
+            yield WATCH.launch, sizes
+    finally:
+        WATCH.launch = None
+        scope.restore()
+
+
+def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> Launch:
+    inputs, constants = WATCH.inputs, executor.constexprs
     spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
     cached_alive = functools.cache(functools.partial(alive, spans, inputs))
     integers = {
         name: value
         for name, value in arguments.items()
-        if type(value) is int and name not in executor.constexprs
+        if type(value) is int and name not in constants
+    }
+    converted = {
+        name: value if name in constants else interpreter._implicit_cvt(value)
+        for name, value in annotated(executor.fn, arguments).items()
     }
     if WATCH.observer:
         WATCH.observer.begin_launch(spans)
-    trace = recorded_trace.RecordedTrace()
-    return arguments, Launch(spans, integers, cached_alive, set(), trace)
-
-
-def _set_program(method: Callable[..., None], builder: Any, *program: int) -> None:
-    if WATCH.backwards:
-        program = tuple(n - 1 - i for i, n in zip(program, builder.grid_dim, strict=True))
-    method(builder, *program)
+    return Launch(spans, integers, cached_alive, functools.partial(executor.fn, **converted))
 
 
 def _mask_handle(mask: Any) -> TensorHandle:

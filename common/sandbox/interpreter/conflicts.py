@@ -7,14 +7,17 @@ be looked up, the search runs only in a case whose result differs between two or
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import triton
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.fault_replay import kernel_line
+from common import source
 from common.sandbox.interpreter.spans import Span, active, element, width_of
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"
@@ -97,3 +100,15 @@ def _describe(first: Access, second: Access, place: str) -> str:
         return f"programs {first.program} and {second.program} both {verb} {place}, {first.line}"
     then = f"which program {second.program} {second.verb}, {second.line}"
     return f"program {first.program} {first.verb} {place}, {first.line}, {then}"
+
+
+_NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
+"""The folders of Triton and this package, whose frames lie between a check and the kernel."""
+
+
+def kernel_line() -> str:
+    """Return the kernel's running line: `line 12 of rope.py: tl.store(...)`."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
+        frame = frame.f_back
+    return source.of_frame(frame)

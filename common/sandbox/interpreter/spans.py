@@ -191,13 +191,17 @@ def _as_loaded(handle: TensorHandle) -> TensorHandle:
 
 def active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
     """Return the addresses of all lanes that the mask selects."""
-    addresses: np.ndarray = pointers.data
+    return selected(pointers.data, mask)
+
+
+def selected(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Return the values of all lanes that the mask selects."""
     if mask is None:
-        return addresses
-    shape = np.broadcast_shapes(addresses.shape, mask.shape)
+        return values
+    shape = np.broadcast_shapes(values.shape, mask.shape)
     # the interpreter combines a scalar and a block into a mask of integers, which would be indices
     lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
-    array: np.ndarray = np.broadcast_to(addresses, shape)[lanes]
+    array: np.ndarray = np.broadcast_to(values, shape)[lanes]
     return array
 
 

@@ -11,31 +11,23 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from common.sandbox.interpreter.bounds import WATCH
 from common.sandbox.interpreter.wrap import wrap
 
 
 def install() -> None:
     """Apply these patches; call this once, before any kernel runs."""
-    wrap(interpreter, "_patch_lang", _once_per_launch)
+    wrap(interpreter, "_patch_lang", _patch_once)
     wrap(interpreter, "_patch_lang_tensor", _transpose_by_operation)
     wrap(interpreter, "_get_np_dtype", functools.partial(_once_per_type, {}))
     wrap(tl.block_type, "__init__", functools.partial(_once_per_block_type, {}))
     wrap(TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode)
     interpreter._patch_builtin = _patch_builtin
-    # all tensors are on the host: there is nothing to copy to it or back
-    interpreter.GridExecutor._init_args_hst = lambda _, args, named: (args, named)
-    interpreter.GridExecutor._restore_args_dev = lambda *_: None
 
 
-def _once_per_launch(patch: Callable[[Any], Any], fn: Any) -> Any:
-    """Patch the language once per function and launch, not at each call of a device function."""
-    if WATCH.launch is None:
-        return patch(fn)
-    if fn in WATCH.launch.patched:
-        return interpreter._LangPatchScope()
-    WATCH.launch.patched.add(fn)
-    return patch(fn)
+def _patch_once(patch: Callable[[Any], Any], fn: Any) -> Any:
+    """Patch the language once per launch, not at each call of a device function."""
+    patched = not any(map(tl.core.is_builtin, (tl.load, tl.core.load, tl.tensor.to)))
+    return interpreter._LangPatchScope() if patched else patch(fn)
 
 
 @functools.cache
@@ -53,7 +45,7 @@ def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
 def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
     """Make `T` an operation of the builder, as in Triton's compiler.
 
-    Triton's interpreter transposes the data in Python, which a trace cannot replay.
+    Triton's interpreter transposes the data in Python, which several programs cannot do at once.
     """
     patch(tensor, scope)
     transposed = property(lambda self: interpreter.interpreter_semantic.permute(self, (1, 0)))

@@ -1,6 +1,5 @@
-"""Launches of many programs, `live`, `recorded` or `together`: prints what each wrote, how often
-Python ran, and whether all programs but the first ran at once; `again`: how often Python runs in a
-launch like an earlier one.
+"""Launches of many programs, run `alone` or `together`: prints what each wrote, how often Python
+ran, and whether all programs ran at once.
 
 A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
 """
@@ -18,7 +17,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, recorded_trace
+from common.sandbox.interpreter import bounds, patches, together
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -124,16 +123,35 @@ def assumed(x, out, n, B: tl.constexpr):
     tl.store(out + tl.program_id(0), 1.0)
 
 
-def _pretend():
-    bounds.WATCH.launch.trace.replaying = True
+@triton.jit
+def ticket(x, out, n, B: tl.constexpr):
+    """Each program stores at the place of the ticket that it draws."""
+    PYTHON.append(1)
+    place = tl.atomic_add(out, 1.0).to(tl.int32)
+    tl.store(out + 1 + place, tl.load(x + tl.program_id(0)))
 
 
 @triton.jit
-def pretends(x, out, n, B: tl.constexpr):
-    """It says that a replay makes the access, which the kernel would make again."""
+def summed(x, out, n, B: tl.constexpr):
+    """All programs add to the same elements, in two steps, whose order rounds."""
     PYTHON.append(1)
-    _pretend()
-    tl.store(out + tl.program_id(0), tl.load(x + n + tl.program_id(0)))
+    lanes = tl.arange(0, B)
+    row = tl.load(x + tl.program_id(0) * B + lanes)
+    tl.atomic_add(out + lanes, row)
+    tl.atomic_add(out + lanes, row / 3)
+
+
+@triton.jit
+def swallows(x, out, n, B: tl.constexpr):
+    """It reads out of bounds and catches whatever is raised."""
+    PYTHON.append(1)
+    _suppressed(x + n + tl.program_id(0) * B)
+    tl.store(out + tl.program_id(0), 1.0)
+
+
+def _suppressed(pointers):
+    with contextlib.suppress(BaseException):
+        tl.load(pointers)
 
 
 @triton.jit
@@ -199,7 +217,7 @@ def one_far(x, out, n, B: tl.constexpr):
 KERNELS = (
     in_rows, one_way, over_the_next, in_place, in_halves, one_far, straight, cast, two_ways,
     by_value, rows_of_lengths, blocks, descriptors, in_order, transposed, past_the_end, assumed,
-    pretends,
+    ticket, summed, swallows,
 )  # fmt: skip
 
 
@@ -208,7 +226,6 @@ def launched(kernel, backwards):
     out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
-    bounds.WATCH.traces = recorded_trace.TraceCache()
     PYTHON.clear()
     TOGETHER.clear()
     try:
@@ -229,95 +246,11 @@ def launched(kernel, backwards):
     }
 
 
-# --- further launches -----------------------------------------------------------------------------
-
-
-@triton.jit
-def scaled(x, y, out, n, factor, B: tl.constexpr):
-    PYTHON.append(1)
-    for step in range(0, tl.cdiv(n, B * tl.num_programs(0))):
-        lanes = (step * tl.num_programs(0) + tl.program_id(0)) * B + tl.arange(0, B)
-        row = tl.load(x + lanes, mask=lanes < n) * factor
-        if y is not None:
-            row += tl.load(y + lanes, mask=lanes < n)
-        tl.store(out + lanes, row.to(out.dtype.element_ty), mask=lanes < n)
-
-
-@triton.jit
-def aligned(x, out, n, B: tl.constexpr):
-    """It raises after its first operations, if B is no multiple of four."""
-    PYTHON.append(1)
-    lanes = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(out + lanes, tl.load(x + lanes, mask=lanes < n), mask=lanes < n)
-    _maybe_raise()
-
-
-RAISING: list[bool] = []
-
-
-def _maybe_raise():
-    if RAISING:
-        raise ValueError("a kernel's own")
-
-
-def again() -> dict[str, object]:
-    """Return, for each launch of a sequence, how often Python ran, and whether it was right."""
-    found = {}
-
-    def launch(name, n=90, programs=4, factor=3, dtype=torch.float32, y=False, offset=0, B=8):
-        memory = torch.randn(n + offset).to(dtype)
-        x, out = memory[offset:], torch.empty(n, dtype=dtype)
-        added = torch.randn(n).to(dtype) if y else None
-        log = bounds.WATCH.begin_call({"x": x, "out": out, **({"y": added} if y else {})})
-        PYTHON.clear()
-        scaled[(programs,)](x, added, out, n, factor, B=B)
-        expected = (x * factor).to(dtype) + (added if y else 0)
-        found[name] = [len(PYTHON), log.fault() is None and torch.allclose(out, expected)]
-
-    launch("first")
-    launch("other memory", offset=3)
-    launch("other integers", n=81, factor=5)
-    launch("two programs", n=48, programs=2)
-    launch("one more turn", n=100)
-    launch("one turn", n=30)
-    launch("one turn again", n=17)
-    launch("another dtype", dtype=torch.float64)
-    launch("another argument", y=True)
-    launch("another constant", B=16)
-    launch("a float", factor=2.5)
-    launch("another float", factor=1.5)
-    return found
-
-
-def failing() -> list[int]:
-    """Return how often Python runs in a launch that fails and in the next two."""
-    counts = []
-    for raises in (True, False, False):
-        RAISING[:] = [True] * raises
-        PYTHON.clear()
-        x, out = torch.randn(40), torch.zeros(40)
-        bounds.WATCH.begin_call({"x": x, "out": out})
-        with contextlib.suppress(Exception):
-            aligned[(5,)](x, out, 40, B=8)
-        counts.append(len(PYTHON))
-    return counts
-
-
 def main(how: str) -> None:
     patches.install()
-    torch.manual_seed(0)
-    rest = bounds.Watch.rest
-    if how == "again":
-        print(json.dumps({"launches": again(), "failing": failing()}))
-        return
-    if how == "live":
-        recorded_trace.TracedProgram.__call__ = lambda self, **arguments: self._function(
-            **arguments
-        )
-    if how == "together":
-        bounds.Watch.rest = lambda *what: TOGETHER.append(rest(*what)) or TOGETHER[-1]
-    else:
-        bounds.Watch.rest = lambda *_: False
+    play = together.play
+    at_once = how == "together"
+    together.play = lambda *launch: at_once and (TOGETHER.append(play(*launch)) or TOGETHER[-1])
     found = {
         f"{kernel.fn.__name__}{' backwards' * backwards}": launched(kernel, backwards)
         for kernel in KERNELS

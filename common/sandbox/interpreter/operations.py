@@ -1,0 +1,68 @@
+"""The operations of Triton's interpreter: the methods of its builder, and reductions and scans."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import triton.language as tl
+from triton.runtime import interpreter
+from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
+
+Operation = Callable[..., Any]
+
+
+class Mode(Protocol):
+    """How the programs of a launch run, if not one by one."""
+
+    busy: bool
+    """Whether an operation runs, whose own operations run as in Triton."""
+
+    def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Return the result of an operation that a kernel calls."""
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access, unchecked so far, by calling `act`; return its result."""
+
+
+def wrap_each(wrapper: Callable[[str, Operation], Operation]) -> None:
+    """Replace each operation; `wrapper` receives its name and the operation."""
+    names = [name for name in dir(InterpreterBuilder) if name.startswith("create_")]
+    scans = interpreter.ReduceScanOpInterface
+    for owner, name in ((scans, "apply"), *((InterpreterBuilder, name) for name in names)):
+        setattr(owner, name, wrapper(name, getattr(owner, name)))
+
+
+NESTED = (tl.tensor, tuple, list, BlockPointerHandle, interpreter.TensorDescHandle)
+"""The types of operands and results that hold handles."""
+
+
+def mapped(change: Callable[[TensorHandle], Any], value: Any) -> Any:
+    """Return an operand or a result with `change` applied to each handle in it."""
+    if isinstance(value, TensorHandle):
+        return change(value)
+    if not isinstance(value, NESTED):
+        return value
+    if isinstance(value, tl.tensor):
+        return tl.tensor(mapped(change, value.handle), value.type)
+    if isinstance(value, tuple | list):
+        return type(value)([mapped(change, part) for part in value])
+    changed = copy.copy(value)
+    vars(changed).update({name: mapped(change, part) for name, part in vars(value).items()})
+    return changed
+
+
+def handles(value: Any) -> list[TensorHandle]:
+    """Return the handles in an operand or a result, in the order of `mapped`."""
+    if isinstance(value, TensorHandle):
+        return [value]
+    if not isinstance(value, NESTED):
+        return []
+    if isinstance(value, tl.tensor):
+        return handles(value.handle)
+    parts = value if isinstance(value, tuple | list) else vars(value).values()
+    return [handle for part in parts for handle in handles(part)]

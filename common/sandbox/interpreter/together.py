@@ -1,0 +1,424 @@
+"""Run the programs of a launch at once: the kernel's Python runs once, on arrays of all programs.
+
+Triton's front end takes fifty microseconds for an operation whose arithmetic takes five. So a value
+that may differ between the programs is an array with a row for each program (`Rows`), and an
+operation computes all rows. The values are bitwise those of programs that run one by one: an
+operation whose rounding could depend on an element's position computes row by row.
+
+If Python reads a value that differs between the programs, as `if tl.program_id(0) == 0` does, the
+programs are split by the value, and each part runs from the kernel's start.
+
+Stores wait until all programs have run. The programs must be independent (`touched`). If they are
+not, or anything fails, this has no effect, and the programs run one by one in plain Triton, where
+their order may matter and an exception has the kernel's own frames.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import triton.language as tl
+from triton.runtime.interpreter import TensorHandle
+
+from common.sandbox.interpreter.conflicts import ATOMIC, READS
+from common.sandbox.interpreter.operations import Operation, handles, mapped
+from common.sandbox.interpreter.spans import Span, selected, width_of
+from common.sandbox.interpreter.touched import SEVERAL, Dependent, Touched
+
+MIN_PROGRAMS = 2
+"""The fewest programs of a launch that run at once."""
+MAX_ELEMENTS = 1 << 22
+"""The maximum number of elements of an operation's result, over all programs."""
+EXACT = re.compile(
+    "^create_(addptr|add|sub|mul|sdiv|udiv|idiv|srem|urem|shl|lshr|and|or|xor|(min|max)[su]i"
+    "|f(add|sub|mul|div|rem|ma|abs)|precise_divf|precise_sqrt|sqrt|iabs|floor|ceil|[if]cmp[A-Z]+"
+    "|select|[su]i_to_fp|fp_to_[su]i|fp_ext|fp_trunc|fp_to_fp|int_cast|bitcast|int_to_ptr"
+    "|ptr_to_int)$"
+)
+"""Elementwise operations whose result does not depend on an element's position."""
+ON_LAST_AXIS = ("create_join", "create_split")
+ACCESSES = {
+    "create_load": 1, "create_store": 2, "create_masked_load": 3, "create_masked_store": 3,
+}  # fmt: skip
+"""The accesses of all programs at once; the last of the arguments with an element per lane."""
+CHANGES = re.compile("store|scatter|atomic")
+"""Matches the names of operations that change memory."""
+
+
+class Differs(BaseException):
+    """Python reads a value that is not the same in all programs."""
+
+    def __init__(self, parts: Sequence[np.ndarray]) -> None:
+        """Keep the indices of the programs that have the same value."""
+        super().__init__()
+        self.parts = parts
+
+
+class TooLarge(Differs):
+    """The programs have too many elements; the parts are the halves."""
+
+
+class Rows(TensorHandle):  # type: ignore[misc]
+    """A value of all programs of a group."""
+
+    def __init__(
+        self, group: Group, dtype: Any, compute: Callable[[], np.ndarray], first: Any = None
+    ) -> None:
+        """Take a function that returns the values of all programs: [programs, *shape].
+
+        Args:
+            group: The programs.
+            dtype: The type of an element.
+            compute: Is called once, when the values are needed.
+            first: The value of the first program, if known without the others.
+        """
+        self.dtype, self.attr = dtype, dict[str, Any]()
+        self._group, self._compute, self._first = group, compute, first
+
+    @functools.cached_property
+    def array(self) -> np.ndarray:
+        """The values of all programs: [programs, *shape]."""
+        array = self._compute()
+        del self._compute
+        return array
+
+    @property
+    def first(self) -> TensorHandle:
+        """The value of the first program."""
+        return TensorHandle(self.array[0], self.dtype) if self._first is None else self._first
+
+    @property
+    def data(self) -> Any:
+        """The value that all programs have.
+
+        Raises:
+            Differs: They do not have the same.
+        """
+        return self._group.read(self)
+
+
+class Group:
+    """Programs that run at once, as a mode of the launch."""
+
+    def __init__(
+        self, programs: np.ndarray, numbers: np.ndarray, touched: Touched, lazy: bool = False
+    ) -> None:
+        """Take the programs.
+
+        Args:
+            programs: The place of each in the grid: `[programs, 3]`.
+            numbers: Their numbers, from 1 on, in the order of the launch.
+            touched: What the launch's programs touch.
+            lazy: Whether only the path is asked. Then a value is computed when Python reads it, and
+                nothing is stored.
+        """
+        self.busy = False
+        self.failed = False
+        """Whether an exception was raised, which a kernel may have caught."""
+        self.path: tuple[bytes, ...] = ()
+        """The values that Python has read."""
+        self.writes: list[Callable[[], Any]] = []
+        """The stores, which wait."""
+        self.updates: list[tuple[int, Callable[[], Any]]] = []
+        """The atomic updates, which wait, each with the number of its program."""
+        self._programs, self._numbers = programs, numbers
+        self._touched, self._lazy = touched, lazy
+        self._all: Any = numbers[0] if len(numbers) == 1 else SEVERAL
+        self._accessing = self._all
+        """The numbers of the programs that make an access; broadcast to its lanes."""
+
+    def read(self, rows: Rows) -> Any:
+        """Return the value that all programs have, and add it to the path."""
+        array = np.ascontiguousarray(rows.array).reshape(len(self._programs), -1).view(np.uint8)
+        if (array == array[0]).all():
+            self.path += (array[0].tobytes(),)
+            return rows.array[0]
+        self.failed = True
+        values, kinds = np.unique(array, axis=0, return_inverse=True)
+        raise Differs([np.flatnonzero(kinds.ravel() == kind) for kind in range(len(values))])
+
+    def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Return the result of an operation for all programs."""
+        try:
+            return self._call(name, operation, args)
+        except BaseException:
+            self.failed = True
+            raise
+
+    def _call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        if name == "create_get_program_id":
+            place = self._programs[:, [args[1]]].astype(np.int32)
+            several = len(place) > 1
+            return (
+                Rows(self, tl.int32, lambda: place) if several else TensorHandle(place[0], tl.int32)
+            )
+        varies = any(type(arg) is Rows for arg in args) or any(
+            type(handle) is Rows for handle in handles(args)
+        )
+        if name == "create_print":
+            raise Dependent
+        if _matches(CHANGES, name):
+            return self._change(name, operation, args, varies)
+        if not varies:
+            return operation(*args)
+        return self._result(name, operation, args)
+
+    def _change(self, name: str, operation: Operation, args: tuple[Any, ...], varies: bool) -> Rows:
+        """Let a store or an atomic update wait; its result is unknown."""
+        if not self._lazy:
+            if name in ACCESSES and varies:
+                self._wide_access(name, operation, args)
+            elif varies:
+                self._by_row(operation, args)
+            elif len(self._programs) > 1:
+                raise Dependent  # each program changes the same elements
+            else:
+                operation(*args)
+        return Rows(self, tl.void, _unknown)
+
+    def _result(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Return the result with the values of all programs in place of each value."""
+        if not self._lazy:
+            wide = self._computed(name, operation, args)
+            return mapped(lambda each: Rows(self, each.dtype, lambda: each.data), wide)
+        self._accessing = self._numbers[0]
+        first = operation(*mapped(first_of, args))
+        self._accessing = self._all
+        arrays = functools.cache(
+            lambda: [each.data for each in handles(self._computed(name, operation, args))]
+        )
+        places = itertools.count()
+
+        def rows(handle: TensorHandle) -> Rows:
+            place = next(places)
+            return Rows(self, handle.dtype, lambda: arrays()[place], handle)
+
+        return mapped(rows, first)
+
+    def _computed(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Return the result with an array of all programs' values in each handle.
+
+        Raises:
+            TooLarge: The programs have too many elements.
+        """
+        if name in ACCESSES:
+            return self._wide_access(name, operation, args)
+        varying = [arg for arg in args if isinstance(arg, Rows)]
+        if name in MOVES and len(varying) == 1:
+            moved = MOVES[name](varying[0].array, args)
+            self._check_size(moved.size)
+            return TensorHandle(moved, varying[0].dtype.scalar)
+        if _matches(EXACT, name) or (name in ON_LAST_AXIS and len(varying) == len(args) - 1):
+            aligned = _aligned(args)
+            shapes = (arg.data.shape for arg in aligned if isinstance(arg, TensorHandle))
+            self._check_size(math.prod(np.broadcast_shapes(*shapes)))
+            return operation(*aligned)
+        return self._by_row(operation, args)
+
+    def _check_size(self, elements: int) -> None:
+        count = len(self._programs)
+        if count > 1 and elements > MAX_ELEMENTS:
+            raise TooLarge(np.array_split(np.arange(count), 2))
+
+    def _by_row(self, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Return the result as `_computed` does, computed program by program."""
+        results = []
+        for row, number in enumerate(self._numbers):
+            self._accessing = number
+            results.append(operation(*mapped(functools.partial(_row_of, row), args)))
+        self._accessing = self._all
+        arrays = zip(*([each.data for each in handles(result)] for result in results), strict=True)
+
+        def stacked(handle: TensorHandle) -> TensorHandle:
+            wide = copy.copy(handle)
+            wide.data = np.stack(next(arrays))
+            return wide
+
+        return mapped(stacked, results[0])
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def _wide_access(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        """Load or store the elements of all programs."""
+        last = ACCESSES[name]
+        shape = (len(self._programs), *first_of(args[1]).data.shape)
+        self._check_size(math.prod(shape))
+        aligned = _aligned(args)
+        for at in range(1, last + 1):
+            if args[at] is None:
+                continue
+            if first_of(args[at]).data.shape != shape[1:]:
+                raise Dependent
+            wide = np.broadcast_to(aligned[at].data, shape)
+            aligned[at] = TensorHandle(np.require(wide, requirements=["C", "W"]), aligned[at].dtype)
+        self._accessing = self._numbers.reshape(-1, *[1] * (len(shape) - 1))
+        result = operation(*aligned)
+        self._accessing = self._all
+        return result
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Load, or let a store or an atomic update wait.
+
+        Raises:
+            Dependent: See `Touched.add`.
+        """
+        addresses, width = selected(pointers.data, mask), width_of(pointers)
+        if self._lazy:
+            self._touched.check(addresses, width)
+            return act()
+        programs = np.broadcast_to(self._accessing, pointers.data.shape)
+        self._touched.add(verb, addresses, width, selected(programs, mask))
+        if verb == READS:
+            return act()
+        if verb == ATOMIC:
+            self.updates.append((int(self._accessing), act))
+        else:
+            self.writes.append(act)
+        return None
+
+
+@functools.cache
+def _matches(pattern: re.Pattern[str], name: str) -> bool:
+    return bool(pattern.search(name))
+
+
+def first_of(handle: Any) -> Any:
+    """Return the first program's value in place of the values of all programs."""
+    return handle.first if isinstance(handle, Rows) else handle
+
+
+def _row_of(row: int, handle: TensorHandle) -> TensorHandle:
+    """Return one program's value."""
+    return TensorHandle(handle.array[row], handle.dtype) if isinstance(handle, Rows) else handle
+
+
+def _unknown() -> np.ndarray:
+    raise Dependent
+
+
+def _aligned(args: tuple[Any, ...]) -> list[Any]:
+    """Return the operands, all with the same number of dimensions after that of the programs.
+
+    For example, next to blocks `[16, 8]`, the scalars of 100 programs `[100, 1]` become
+    `[100, 1, 1]`.
+    """
+    rank = max(first_of(arg).data.ndim for arg in args if isinstance(arg, TensorHandle))
+
+    def wide(arg: Any) -> Any:
+        if not isinstance(arg, Rows):
+            return arg
+        count, *shape = arg.array.shape
+        data = arg.array.reshape(count, *[1] * (rank - len(shape)), *shape)
+        return TensorHandle(data, arg.dtype)
+
+    return [wide(arg) for arg in args]
+
+
+def _splat(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
+    shape = tuple(args[1].shape)
+    wide = array.reshape(len(array), *[1] * len(shape))
+    return np.ascontiguousarray(np.broadcast_to(wide, (len(array), *shape)))
+
+
+def _expand(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
+    axis = args[2]
+    return np.expand_dims(array, axis + 1 if axis >= 0 else axis)
+
+
+def _broadcast(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
+    count, *shape = array.shape
+    wide = array.reshape(count, *[1] * (len(args[2]) - len(shape)), *shape)
+    return np.broadcast_to(wide, (count, *args[2]))
+
+
+MOVES: dict[str, Callable[[np.ndarray, tuple[Any, ...]], np.ndarray]] = {
+    "create_splat": _splat,
+    "create_expand_dims": _expand,
+    "create_broadcast": _broadcast,
+    "create_reshape": lambda array, args: array.reshape(len(array), *args[2]),
+    "create_trans": lambda array, args: np.transpose(array, (0, *(at + 1 for at in args[2]))),
+}
+"""Operations that only move elements, applied to the rows of all programs."""
+
+
+# --- the programs of a launch ---------------------------------------------------------------------
+
+Run = Callable[[Group], object]
+"""Runs the kernel's Python once, for the programs of a group."""
+
+
+def play(run: Run, programs: np.ndarray, spans: Sequence[Span]) -> bool:
+    """Run the programs at once if they are independent; otherwise do nothing.
+
+    Args:
+        run: Runs a group.
+        programs: The place of each program in the grid, in the launch's order: `[programs, 3]`.
+        spans: The memory that the launch may touch.
+
+    Returns:
+        Whether the programs ran.
+    """
+    if len(programs) < MIN_PROGRAMS:
+        return False
+    touched, groups = Touched(spans), list[Group]()
+    waiting, runs = [np.arange(len(programs))], 0
+    try:
+        while waiting:
+            runs += 1
+            if runs + len(waiting) > len(programs) + 1:
+                return False  # one by one they take less time
+            indices = waiting.pop()
+            group = Group(programs[indices], (indices + 1).astype(np.int32), touched)
+            try:
+                run(group)
+                if group.failed:
+                    return False
+                groups.append(group)
+            except Differs as differs:
+                waiting += [indices[part] for part in differs.parts]
+    except (Dependent, Exception):  # a program that runs by itself raises it again
+        return False
+    for write in (write for group in groups for write in group.writes):
+        write()
+    updates = (update for group in groups for update in group.updates)
+    for _, update in sorted(updates, key=lambda update: update[0]):
+        update()
+    return True
+
+
+def paths(
+    run: Run, programs: np.ndarray, spans: Sequence[Span], most: int
+) -> Iterator[tuple[tuple[bytes, ...], np.ndarray]]:
+    """Yield each path that programs take through the kernel's branches, and their indices.
+
+    Args:
+        run: Runs a group.
+        programs: The place of each program in the grid: `[programs, 3]`.
+        spans: The memory that the launch may touch.
+        most: The most paths.
+
+    Raises:
+        NotImplementedError: There are more paths, or a branch cannot be followed.
+    """
+    waiting = [np.arange(len(programs))]
+    while waiting:
+        if len(waiting) > most:
+            raise NotImplementedError("the programs take too many paths")
+        indices = waiting.pop()
+        group = Group(programs[indices], indices + 1, Touched(spans), lazy=True)
+        try:
+            run(group)
+            yield group.path, indices
+        except (Dependent, TooLarge):
+            raise NotImplementedError("a branch cannot be followed") from None
+        except Differs as differs:
+            waiting += [indices[part] for part in differs.parts]
