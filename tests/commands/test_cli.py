@@ -19,49 +19,63 @@ from tests.support.study import RIGHT, one_line, run_without
 
 # --- bad input ------------------------------------------------------------------------------------
 
+LINES = {
+    "grade --op ropes": "ropes",
+    "list --op ropes": "rotate_half",
+    "grade --only nobody": "house",
+    "leaderboard --only nobody": "nobody",
+    "list --only house/nothing": "house/nothing",
+    "list --only wkshin89 --op masked": "masked",
+    "list --only house,nobody": "nobody",
+    "check hosue": "did you mean house?",
+    "check house --wach": "did you mean --watch?",
+    "chekc house": "did you mean check?",
+    "check house,lkm2835": "house,lkm2835",
+    "check": "HANDLE",
+    "grade --tier large": "large",
+    "grade --sample 0": "0",
+    "grade --fast": "see python -m common grade --help",
+    "bench --tier smoke": "--tier",
+    "leaderboard extra": "extra",
+    "grade --device tpu": "tpu",
+    "": "COMMAND",
+    "compile --only house --show code _kernel": "no stage code",
+    "compile --diff house lkm2835": "--show STAGE KERNEL",
+    "compile --op rope --show ptx _kernel --diff house nobody": "unknown solution 'nobody'",
+    "compile --op rope --show ptx _kernel --diff house house --only house": "leave --only out",
+    "new alice ropes": "ropes",
+    "new ../alice rope": "../alice",
+    "new _alice rope": "_alice",
+    "new al.ice rope": "al.ice",
+    "new alice": "OP is missing: give masked_ffn, ",
+    "grade --device cuda": "no GPU",
+    "bench --device cuda": "no GPU",
+    "check house --device cuda": "no GPU",
+    "grade --op rope --tier matrix": "needs a GPU",
+    "bench --op rope --tier plot": "needs a GPU",
+    "grade --op rotate_half --sample 1 --json nowhere/at/all.json": "nowhere/at/all.json",
+}
+MISSING = {
+    "leaderboard": "rich numpy",
+    "bench": "rich torch msgspec",
+    "grade": "torch triton numpy",
+    "check house": "triton",
+}
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("grade --op ropes", "ropes"),
-        ("list --op ropes", "rotate_half"),
-        ("leaderboard --op ropes", "ropes"),
-        ("grade --only nobody", "house"),
-        ("leaderboard --only nobody", "nobody"),
-        ("list --only house/nothing", "house/nothing"),
-        ("list --only wkshin89 --op masked", "masked"),
-        ("list --only house,nobody", "nobody"),
-        ("check nobody", "nobody"),
-        ("check hosue", "did you mean house?"),
-        ("check house --wach", "did you mean --watch?"),
-        ("chekc house", "did you mean check?"),
-        ("check house,lkm2835", "house,lkm2835"),
-        ("check", "HANDLE"),
-        ("grade --tier large", "large"),
-        ("grade --sample 0", "0"),
-        ("grade --fast", "see python -m common grade --help"),
-        ("bench --tier smoke", "--tier"),
-        ("leaderboard extra", "extra"),
-        ("grade --device tpu", "tpu"),
-        ("grades", "grades"),
-        ("", "COMMAND"),
-        ("compile --only house --show code _kernel", "no stage code"),
-        ("compile --diff house lkm2835", "--show STAGE KERNEL"),
-        ("compile --op rope --show ptx _kernel --diff house nobody", "unknown solution 'nobody'"),
-        (
-            "compile --op rope --show ptx _kernel --diff house house --only house",
-            "leave --only out",
-        ),
-        ("new alice ropes", "ropes"),
-        ("new ../alice rope", "../alice"),
-        ("new _alice rope", "_alice"),
-        ("new al.ice rope", "al.ice"),
-        ("new alice", "OP is missing: give masked_ffn, "),
-    ],
-)
+
+@pytest.mark.parametrize(("arguments", "says"), LINES.items(), ids=LINES)
 @pytest.mark.slow
 def test_bad_input_gets_one_line(study, arguments, says):
     assert says in one_line(study(*arguments.split()))
+
+
+@pytest.mark.parametrize(
+    ("command", "package"), [(name, each) for name in MISSING for each in MISSING[name].split()]
+)
+@pytest.mark.slow
+def test_a_missing_package_is_named(study, command, package):
+    line = one_line(study(*command.split(), hidden=package))
+    assert f"package {package} is missing" in line
 
 
 def test_several_names_may_be_given():
@@ -70,43 +84,6 @@ def test_several_names_may_be_given():
     assert [solution.name for solution in chosen] == ["house/rope", "lkm2835/rope"]
     assert is_among("house/rope", "eager,house/") and not is_among("house/rope", "house/rope_again")
     assert not is_among("house/rope", "")
-
-
-@pytest.mark.parametrize("command", ["grade", "bench", "check house"])
-def test_a_gpu_that_is_not_there_is_said_so(study, command):
-    assert "no GPU" in one_line(study(*command.split(), "--device", "cuda"))
-
-
-@pytest.mark.parametrize(
-    "command", ["grade --tier matrix", "grade --tier plot", "bench --tier plot"]
-)
-@pytest.mark.slow
-def test_a_tier_that_needs_a_gpu_says_so(study, command):
-    assert "needs a GPU" in one_line(study(*command.split(), "--op", "rope"))
-
-
-@pytest.mark.parametrize(
-    ("command", "package"),
-    [
-        ("leaderboard", "rich"),
-        ("leaderboard", "numpy"),
-        ("bench", "rich"),
-        ("bench", "torch"),
-        ("grade", "torch"),
-        ("grade", "triton"),
-        ("grade", "numpy"),
-        ("bench", "msgspec"),
-        ("check house", "triton"),
-    ],
-)
-@pytest.mark.slow
-def test_a_missing_package_is_named(study, command, package):
-    line = one_line(study(*command.split(), hidden=package))
-    assert f"package {package} is missing" in line
-
-
-def test_a_file_that_cannot_be_written_is_said_before_grading(study, repository):
-    one_line(study("grade", "--op", "rotate_half", "--sample", 1, "--json", "nowhere/at/all.json"))
 
 
 def test_more_executors_than_cores_are_refused(repository):
