@@ -129,7 +129,7 @@ def _cast(
         return TensorHandle(to_bfloat16(values), tl.bfloat16)
     # a comparison of int32 gives a handle of int32 that holds booleans
     if src.dtype.scalar == dst_type.scalar and src.data.dtype != np.bool_:
-        return TensorHandle(src.data, src.dtype)  # a trace needs a new handle for each result
+        return TensorHandle(src.data, src.dtype)
     return method(builder, src, dst_type, *rounding)
 
 
