@@ -166,7 +166,7 @@ def test_the_second_try_asks_for_no_less(failing, monkeypatch):
     seed = next(
         seed
         for seed in range(99)
-        if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].kind),)).dealt(
+        if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].group),)).dealt(
             len(CHANGES), PLAIN[0].name, "failing/rotate_half", "other inputs"
         )
     )
