@@ -66,7 +66,7 @@ class Trial(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a search does or has found; `lines` are the result of a shape."""
+    """A step of a search: what it does, a warning, or the lines of a shape's result."""
 
     case: int
     """The number of the case, from 0."""

@@ -188,7 +188,7 @@ class Executor:
             found = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
         else:
             record = functools.partial(
-                record_of, run="", tier=self._job.tier, digests=self._digests[solution],
+                record_of, tier=self._job.tier, digests=self._digests[solution],
                 verdict="CRASHED", reason=reason,
             )  # fmt: skip
             found = [record(op, case, direction, solution) for direction in DIRECTIONS]

@@ -51,7 +51,6 @@ class Measurement:
         self,
         sweep: Sweep,
         digests: Mapping[Solution, tuple[str, str]],
-        run: str = "",
         tier: Tier = "board",
         time_scale: float | None = None,
         through: Through = iter,
@@ -61,12 +60,11 @@ class Measurement:
         Args:
             sweep: The device's workers.
             digests: The solution's digest and the harness's, by solution; the rows store both.
-            run: The id of the run that the rows belong to.
             tier: The tier of the cases.
             time_scale: See TIME_SCALE, whose value for the tier is the default.
             through: Transforms the results of grading before they are timed.
         """
-        self._sweep, self._run, self._digests, self._tier = sweep, run, digests, tier
+        self._sweep, self._digests, self._tier = sweep, digests, tier
         self._time_scale = TIME_SCALE[tier] if time_scale is None else time_scale
         self._through = through
         self._calibrated: dict[ByClock, float] | None = None
@@ -143,7 +141,6 @@ class Measurement:
             graded.case,
             direction,
             graded.solution,
-            run=self._run,
             tier=self._tier,
             digests=self._digests[graded.solution],
             verdict=verdict,
@@ -177,7 +174,6 @@ def record_of(
     direction: Direction,
     solution: Solution,
     *,
-    run: str,
     tier: Tier,
     digests: tuple[str, str],
     verdict: str,
@@ -185,8 +181,12 @@ def record_of(
     error: float | None = None,
     times: Mapping[str, Any] | None = None,
     notes: Sequence[str] = (),
+    run: str = "",
 ) -> Record:
-    """Return a row with a verdict and notes and, if it was timed, its times; see `time_case`."""
+    """Return a row with a verdict and notes and, if it was timed, its times; see `time_case`.
+
+    A row that travels to the driver has no run's id: the driver adds it.
+    """
     times, work = times or {}, op.work(case, direction)
     return Record(
         schema=SCHEMA,

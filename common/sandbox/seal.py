@@ -14,7 +14,7 @@ import operator
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import compress
 from typing import Any
 
@@ -25,8 +25,8 @@ from triton.runtime import interpreter
 from common.sandbox import backend
 from common.sandbox.failures import Refused
 
-Part = tuple[str, Callable[[Any], object], tuple[Any, ...], tuple[object, ...]]
-"""An owner's name, a lookup function, its keys, and the values that it returned for the keys."""
+Part = tuple[str, Mapping[str, object], tuple[str, ...], tuple[object, ...]]
+"""An owner's name, its namespace, some keys of it, and the values of the keys."""
 CALLED = (builtins, time, torch.autograd, torch.cuda, sys.modules[DeviceContext.__module__])
 CLASSES = (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream, DeviceContext)
 ALLOCATES = ("empty", "empty_like", "empty_strided", "full", "zeros", "set_grad_enabled", "no_grad")
@@ -48,10 +48,9 @@ class Seal:
 
     def check(self) -> None:
         """Raise Refused, TAMPERED, if a part was replaced, or a thread or mode was left behind."""
-        for owner, look_up, keys, values in self.parts:
-            for key in compress(keys, map(operator.is_not, map(look_up, keys), values)):
-                name = getattr(key, "__name__", key)
-                raise Refused("TAMPERED", f"{owner}.{name} was replaced")
+        for owner, namespace, keys, values in self.parts:
+            for key in compress(keys, map(operator.is_not, map(namespace.get, keys), values)):
+                raise Refused("TAMPERED", f"{owner}.{key} was replaced")
         if _modes():
             raise Refused("TAMPERED", "a mode was left behind")
         if new := {ident for ident in sys._current_frames() if ident not in self.threads}:
@@ -93,7 +92,7 @@ def part_of(owner: Any, names: Iterable[str]) -> Part:
     """
     namespace = gc.get_referents(vars(owner))[0] if isinstance(owner, type) else vars(owner)
     keys, name = tuple(names), getattr(owner, "__name__", type(owner).__name__)
-    return name, namespace.get, keys, tuple(map(namespace.get, keys))
+    return name, namespace, keys, tuple(map(namespace.get, keys))
 
 
 def _modes() -> list[Any]:
