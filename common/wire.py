@@ -15,8 +15,15 @@ import msgspec
 
 Reply = dict[str, Any]
 """The result of a request, with `verdict` and `reason` if the request failed."""
+Run = Literal[0, 1]
+"""FIRST_RUN or SECOND_RUN, which differ in the fill of fresh memory (POISONS) and of guard bands
+(GUARDS); in the second, the interpreter runs a launch's programs from the last to the first. Calls
+on other inputs have one of these numbers too, so that the number does not tell the inputs."""
+FIRST_RUN: Run = 0
+SECOND_RUN: Run = 1
 Double = Literal["", "quadratic", "constant"]
-"""The loss of a double backward; see `graded.backward`."""
+"""The loss of a double backward: quadratic in the output, or linear, with a constant upstream
+gradient; see `gradients.second_derivatives`."""
 LAUNCHED = "*launched"
 """The key of `Launched` in the reply to `Forward` and to `Backward`; no argument has this name."""
 
@@ -146,7 +153,7 @@ class Answer(Struct):
 
 
 class Request(Struct, kw_only=True, tag_field="request"):
-    """A request; the function that answers it documents the fields."""
+    """A request; the function whose parameter it is answers it. See `sandbox.process.answering`."""
 
     token: str = ""
     """The token that the answer must repeat."""
@@ -161,48 +168,50 @@ class Ticket(Struct):
 
 
 class Share(Request, tag="share"):
-    """Map the memory of the ticket, in place of the previous memory."""
+    """Unmap the shared memory, and map the memory of the ticket, if given."""
 
     ticket: Ticket | None
 
 
 class Load(Request, tag="load"):
-    """See `Session.load`."""
+    """Import a solution's file."""
 
     path: str
     op: str
     memory: int | None = None
-
-
-class Settle(Request, tag="settle"):
-    """See `process.settle`."""
+    """The bytes of GPU memory that torch may allocate from then on; None for all."""
 
 
 class Forward(Request, tag="forward"):
-    """See `graded.forward`."""
+    """Call the solution once, and copy its output into a slot."""
 
     call: Arguments
     result: TensorSlot
-    poison: float | None
-    backwards: bool = False
+    """The slot of the output."""
+    run: Run = FIRST_RUN
     attempt: str = ""
+    """The name under which the session keeps the call for `Backward` and `Deliver`."""
     alive: list[str] = []
+    """The earlier attempts that the session still keeps."""
     setting: str = ""
-    configurations: ConfigurationDraw | None = None
+    """The call's stream or mode of autograd; see `grading.call_plan.Mode`."""
+    configurations: ConfigurationDraw = UNDRAWN
 
 
 class Backward(Request, tag="backward"):
-    """See `graded.backward`."""
+    """Compute the gradients of a call, or their gradients, and copy them into their slots."""
 
-    grad_output: TensorSlot
     results: dict[str, TensorSlot]
+    """The slot of each gradient, by input."""
     attempt: str = ""
     keep: bool = False
+    """Whether to keep the graph, so that the request can be repeated."""
     double: Double = ""
+    """Compute second derivatives instead; see `Double`."""
 
 
 class Deliver(Request, tag="deliver"):
-    """See `graded.deliver`."""
+    """Copy the current value of an earlier call's result into its slot again."""
 
     attempt: str
     name: str
@@ -210,12 +219,35 @@ class Deliver(Request, tag="deliver"):
 
 
 class Conflicts(Request, tag="conflicts"):
-    """See `graded.conflicts`."""
+    """Call the solution again, in the interpreter, and look for two programs that conflict."""
 
     call: Arguments
-    grad_output: TensorSlot
     names: list[str]
-    configurations: ConfigurationDraw | None = None
+    """The inputs whose gradient is computed; empty to run only forward."""
+    configurations: ConfigurationDraw = UNDRAWN
+
+
+class AtFullShape(Request, tag="at_full_shape"):
+    """Call one of the op's cases at its full shape, where large tensors have no data.
+
+    A process with a target compiles the kernels. A process that counts counts the work instead, or
+    runs the last programs of each launch if the case is the op's large case.
+    """
+
+    case: str
+
+
+class Tune(Request, tag="tune"):
+    """Force configurations of a solution's tuned kernels from now on."""
+
+    choices: list[Any]
+    """Items `[kernel, widths, dtype, tokens, configuration]`, for example
+    `["linear", [1024, 4096], "bfloat16", 4096, {"block": 64}]`. For any other shape, a kernel uses
+    its default."""
+
+
+class Settle(Request, tag="settle"):
+    """See `process.settle`."""
 
 
 class BeginTiming(Request, tag="begin_timing"):
@@ -290,52 +322,6 @@ class Trace(Request, tag="trace"):
     backward: bool
 
 
-class Tune(Request, tag="tune"):
-    """See `tunables.tune`."""
-
-    choices: list[Any]
-
-
-class Launches(Request, tag="launches"):
-    """See `compiled.launches.launches`."""
-
-    case: str
-
-
-class Count(Request, tag="count"):
-    """See `counted.call.count`."""
-
-    case: str
-
-
-class LastPrograms(Request, tag="last_programs"):
-    """See `counted.call.last_programs`."""
-
-
-AnyRequest = (
-    Share
-    | Load
-    | Settle
-    | Forward
-    | Backward
-    | Deliver
-    | Conflicts
-    | BeginTiming
-    | GetReady
-    | GiveBack
-    | Shifts
-    | TakeSamples
-    | Capture
-    | ThroughputRun
-    | Probe
-    | Trace
-    | Tune
-    | Launches
-    | Count
-    | LastPrograms
-)
-
-
 def send(connection: socket.socket, struct: Struct, fds: Sequence[int] = ()) -> None:
     """Send a struct, with file descriptors if any."""
     line = msgspec.json.encode(struct) + b"\n"
@@ -359,8 +345,6 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 
 OUTPUT = "output"
 """The name of the output among the results; a gradient is named after its argument."""
-FIRST_RUN, SECOND_RUN = 0, 1
-"""The index of a run in POISONS and in GUARDS."""
 POISONS = (float("nan"), 12_345.0)
 """The fill of fresh memory in the first and in the second run: an unwritten element differs between
 the two runs."""

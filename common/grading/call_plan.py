@@ -25,7 +25,7 @@ import msgspec
 from common.grading.problem import Change, Problem
 from common.solutions import Solution
 from common.spec import Op
-from common.wire import FIRST_RUN, GUARDS, OUTPUT, POISONS, SECOND_RUN, UNDRAWN, ConfigurationDraw
+from common.wire import FIRST_RUN, OUTPUT, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run
 
 MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
@@ -121,19 +121,15 @@ def _gradient_text(differentiable: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Attempt:
-    """One call of the solution, with its own results and the fill of the memory around it."""
+    """One call of the solution, with its own results."""
 
     name: str
     """The key of the call in the solution's process."""
     mode: Mode
-    poison: float
-    """The fill value of fresh memory."""
-    guard: int
-    """The byte that fills the guard bands around the inputs and results."""
+    run: Run
+    """Selects the fill of fresh memory and of guard bands, and the order of a launch's programs."""
     change: Change | None = None
     """The difference between the call's inputs and those of the first call."""
-    backwards: bool = False
-    """Whether the interpreter runs the programs of a launch in reverse order."""
     keeps_graph: bool = False
     """Whether backward keeps the graph for AGAIN and DOUBLE."""
     text: str = ""
@@ -288,35 +284,28 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     choices = choices or choose(problem, solution)
     backward = problem.names != (OUTPUT,)
     usual = Mode("", problem.op.differentiable)
-    first = Attempt("first", usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN])
+    first = Attempt("first", usual, FIRST_RUN)
     keeps_graph = choices.keeps_graph and backward and not (problem.low_memory or problem.far)
-    latest = Attempt(
-        "latest", usual, POISONS[SECOND_RUN], GUARDS[SECOND_RUN],
-        backwards=True, keeps_graph=keeps_graph,
-    )  # fmt: skip
+    latest = Attempt("latest", usual, SECOND_RUN, keeps_graph=keeps_graph)
     elements = sum(shape.numel() for shape in problem.shapes.values())
     change = choices.change if choices.change and problem.allows(choices.change) else None
     other = None
     further: list[Attempt] = []
     if change is Change.WRITTEN:
-        other = Attempt(change.value, usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], change)
+        other = Attempt(change.value, usual, FIRST_RUN, change)
     elif change and elements <= SMALL and not problem.low_memory:
         text = _change_text(problem, change)
-        further.append(
-            Attempt(change.value, usual, POISONS[FIRST_RUN], GUARDS[FIRST_RUN], change, text=text)
-        )
+        further.append(Attempt(change.value, usual, FIRST_RUN, change, text=text))
     if mode := choices.mode:
         # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
         # in inference mode, so that every later backward would fail
-        further.append(
-            Attempt("further", mode, POISONS[SECOND_RUN], GUARDS[SECOND_RUN], text=mode.text)
-        )
+        further.append(Attempt("further", mode, SECOND_RUN, text=mode.text))
     in_first_memory = (*([other] if other else []), *further)
     concurrent: tuple[Attempt, ...] = ()
     if other and not problem.low_memory:
-        # these calls share the latest call's inputs, and so its guard bytes
+        # these calls share the latest call's inputs, and so its guard bytes and its run
         concurrent = tuple(
-            Attempt(f"concurrent {n + 1}", usual, POISONS[n % len(POISONS)], GUARDS[SECOND_RUN])
+            Attempt(f"concurrent {n + 1}", usual, SECOND_RUN)
             for n in range(choices.concurrent if elements <= SMALL else 0)
         )
         order = [other, latest, *concurrent]

@@ -43,8 +43,6 @@ from common.wire import Reply
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
 configurations of autotuned kernels."""
-FRESH = 0.0
-"""The fill of fresh memory in these calls, and thus of a kernel's result, since no kernel runs."""
 WRAPS = "OUT_OF_BOUNDS"
 """The verdict that an offset gets on a GPU if it wraps in the op's large case."""
 WRAPPED = "an offset wraps in a tensor of more than 2^31 elements"
@@ -185,7 +183,7 @@ class Compiler:
                 self._counted = ForkServer("cpu", self._quiet, target=TARGET, counted=True)
         worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
         try:
-            reply = worker.ask(wire.LastPrograms())
+            reply = worker.ask(wire.AtFullShape(case=large.name))
         except ServerEnded:
             pass
         finally:
@@ -264,16 +262,15 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     call = call_of(op, drawn[0], slots.inputs)
     output = slots.results[OUTPUT]
     chosen = wire.ConfigurationDraw(SEED, Draws(SEED).position(case.name))
-    request = wire.Forward(call=call, result=output, poison=FRESH, configurations=chosen)
+    request = wire.Forward(call=call, result=output, configurations=chosen)
     forward = _reply(worker, request)
     caught = _caught("forward", forward)
     if fault := _fault(forward):
         return dict.fromkeys(case.directions, fault), caught
     if not ("backward" in case.directions and forward.get("differentiable")):
         return {}, caught
-    grad_output = slots.inputs["upstream"]
     gradients = {name: slots.results[name] for name in op.differentiable}
-    backward = _reply(worker, wire.Backward(grad_output=grad_output, results=gradients))
+    backward = _reply(worker, wire.Backward(results=gradients))
     fault = _fault(backward)
     return {"backward": fault} if fault else {}, {**caught, **_caught("backward", backward)}
 
@@ -286,7 +283,7 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
     board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
     if not board:
         return None
-    reply = _reply(worker, wire.Launches(case=board.name))
+    reply = _reply(worker, wire.AtFullShape(case=board.name))
     stopped = reply.get("stopped", reply)
     fault, caught = _fault(stopped), {} if stopped else _fault(reply["caught"])
     if stopped and not fault:

@@ -81,7 +81,7 @@ class _Counter:
         try:
             for case in self.missing:
                 with contextlib.suppress(ServerEnded):
-                    reply = worker.ask(wire.Count(case=case.name))
+                    reply = worker.ask(wire.AtFullShape(case=case.name))
                     if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
                         self.replies[case.name] = reply
         finally:

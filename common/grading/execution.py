@@ -17,7 +17,7 @@ from common.grading.problem import OUTPUT, Change, Problem, call_tensors
 from common.grading.worker import Worker
 from common.spec import Direction, Op
 from common.verdicts import Autotuned
-from common.wire import GARBAGE, Double, Reply, TensorSlot
+from common.wire import GARBAGE, GUARDS, Double, Reply, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class Execution:
         """Write the attempt's guard bytes, and its inputs as they were drawn."""
         problem = self.problem_of(attempt)
         tensors = call_tensors(problem.arguments, problem.grad_output)
-        self.memory.stage(self.slots[attempt], tensors, attempt.guard)
+        self.memory.stage(self.slots[attempt], tensors, GUARDS[attempt.run])
         if self.problem.low_memory:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
@@ -288,8 +288,7 @@ class Execution:
                 attempt=attempt.name,
                 call=self._call(attempt),
                 result=self.slots[attempt].results[OUTPUT],
-                poison=None if attempt.poison != attempt.poison else attempt.poison,
-                backwards=attempt.backwards,
+                run=attempt.run,
                 alive=[earlier.name for earlier in alive],
                 setting=attempt.mode.setting,
                 configurations=self._plan.draw_of(attempt),
@@ -315,13 +314,12 @@ class Execution:
     def backward(self, attempt: Attempt, double: Double = "") -> Reply:
         """Request the gradients of an output; they are written to the attempt's slots.
 
-        With `double`, request second derivatives; see `graded.backward`.
+        With `double`, request second derivatives; see `wire.Double`.
         """
         slots = self.slots[attempt]
         reply = self.worker.ask(
             wire.Backward(
                 attempt=attempt.name,
-                grad_output=slots.inputs["upstream"],
                 results={name: slots.results[name] for name in self.names("backward", attempt)},
                 keep=attempt.keeps_graph,
                 double=double,
@@ -371,7 +369,6 @@ class Execution:
         reply = self.worker.ask(
             wire.Conflicts(
                 call=self._call(attempt),
-                grad_output=self.slots[attempt].inputs["upstream"],
                 names=self.names(direction) if direction == "backward" else [],
                 configurations=self._plan.draw_of(attempt),
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from common import wire
 from common.arena import dtype_name, integers
 from common.gradients import second_derivatives
 from common.sandbox import backend
@@ -17,150 +18,93 @@ from common.sandbox.failures import Refused, judge
 from common.sandbox.launch_log import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
-from common.wire import (
-    FIRST_RUN,
-    LAUNCHED,
-    OUTPUT,
-    POISONS,
-    Arguments,
-    ConfigurationDraw,
-    Reply,
-    TensorSlot,
-)
+from common.wire import GUARDS, LAUNCHED, OUTPUT, POISONS, SECOND_RUN, Reply, TensorSlot
 
 GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 )
 """The modes of autograd that a setting may name."""
+ZERO = 0.0
+"""The fill of fresh memory, and so of a kernel's result, where kernels are compiled and not run."""
 
 
-def forward(
-    session: Session,
-    call: Arguments,
-    result: TensorSlot,
-    poison: float | None,
-    backwards: bool = False,
-    attempt: str = "",
-    alive: Sequence[str] = (),
-    setting: str = "",
-    configurations: ConfigurationDraw | None = None,
-) -> Reply:
-    """Call the solution once and copy its output into the slot `result`.
-
-    Args:
-        session: The solution's session, which keeps the call for `backward`.
-        call: The arguments; see `wire.Arguments`.
-        result: The slot of the output.
-        poison: The fill value of fresh memory; None stands for NaN, which JSON lacks.
-        backwards: Under the interpreter, run the programs of a launch from the last to the first.
-        attempt: The name under which the session keeps the call.
-        alive: The names of the earlier calls that the session still keeps.
-        setting: The call's stream or mode of autograd; see `grading.call_plan.Mode`.
-        configurations: The draw for autotuned kernels; see `sandbox.configurations`.
+def forward(session: Session, request: wire.Forward) -> Reply:
+    """Call the solution once and copy its output into its slot.
 
     Returns:
         The output's shape and dtype, whether it is differentiable, and the launches.
     """
-    session.calls = {name: session.calls[name] for name in alive}
-    inputs, options = session.bind(call)
-    place = backend.another_stream if setting == "stream" else contextlib.nullcontext
-    fill_value = POISONS[FIRST_RUN] if poison is None else poison
-    graded_call = Call(inputs, fill_value, backwards, place, configurations)
-    with checks(session, graded_call), GRAD_MODES.get(setting, contextlib.nullcontext)():
+    session.calls = {name: session.calls[name] for name in request.alive}
+    inputs, options = session.bind(request.call)
+    place = backend.another_stream if request.setting == "stream" else contextlib.nullcontext
+    call = Call(inputs, request.call.grad_output, request.run, place, request.configurations)
+    with checks(session, call), GRAD_MODES.get(request.setting, contextlib.nullcontext)():
         assert session.function is not None
         output: torch.Tensor = session.function(*inputs.values(), **options)
         session.check_output(output)
-    graded_call.results[OUTPUT] = output
-    session.calls[attempt] = graded_call
-    reply = _deliver(session, graded_call, OUTPUT, result)
-    return reply | {"differentiable": output.requires_grad, LAUNCHED: graded_call.launches}
+    call.results[OUTPUT] = output
+    session.calls[request.attempt] = call
+    reply = _deliver(session, call, OUTPUT, request.result)
+    return reply | {"differentiable": output.requires_grad, LAUNCHED: call.launches}
 
 
-def backward(
-    session: Session,
-    grad_output: TensorSlot,
-    results: Mapping[str, TensorSlot],
-    attempt: str = "",
-    keep: bool = False,
-    double: str = "",
-) -> Reply:
+def backward(session: Session, request: wire.Backward) -> Reply:
     """Compute the gradients of a call, or their gradients, and copy them into their slots.
-
-    Args:
-        session: The solution's session, which holds the call.
-        grad_output: The slot of the upstream gradient.
-        results: The slot of each gradient, by input.
-        attempt: The name of the call.
-        keep: Whether to keep the graph, so that the request can be repeated.
-        double: Compute second derivatives of a loss that is "quadratic" in the output, or that is
-            linear: its upstream gradient is "constant". See `gradients.second_derivatives`.
 
     Returns:
         The gradient's shape and dtype by input, or None for an input without a gradient; and the
         launches.
     """
-    call = session.calls[attempt]
-    wanted = [call.inputs[name] for name in results]
-    gradient = session.tensor(grad_output)
+    call, slots = session.calls[request.attempt], request.results
+    wanted = [call.inputs[name] for name in slots]
+    gradient = session.tensor(call.grad_output)
     with checks(session, call):
         output = call.results[OUTPUT]
         gradients: Sequence[torch.Tensor | None]
-        if double:
-            gradients = second_derivatives(output, wanted, gradient, double == "constant")
+        if request.double:
+            constant = request.double == "constant"
+            gradients = second_derivatives(output, wanted, gradient, constant)
         else:
             gradients = torch.autograd.grad(
-                output, wanted, gradient, retain_graph=keep, allow_unused=True
+                output, wanted, gradient, retain_graph=request.keep, allow_unused=True
             )
         for grad in gradients:
             if grad is not None:
                 check_class(grad)
-        if not keep:
+        if not request.keep:
             del call.results[OUTPUT]
-    call.results |= dict(zip(results, gradients, strict=True))
+    call.results |= dict(zip(slots, gradients, strict=True))
     reply: Reply = {
-        name: None if grad is None else _deliver(session, call, name, results[name])
-        for name, grad in zip(results, gradients, strict=True)
+        name: None if grad is None else _deliver(session, call, name, slots[name])
+        for name, grad in zip(slots, gradients, strict=True)
     }
     return reply | {LAUNCHED: call.launches}
 
 
-def deliver(session: Session, attempt: str, name: str, result: TensorSlot) -> Reply:
+def deliver(session: Session, request: wire.Deliver) -> Reply:
     """Copy the current value of an earlier call's result into its slot again."""
-    return _deliver(session, session.calls[attempt], name, result)
+    return _deliver(session, session.calls[request.attempt], request.name, request.result)
 
 
-def conflicts(
-    session: Session,
-    call: Arguments,
-    grad_output: TensorSlot,
-    names: Sequence[str],
-    configurations: ConfigurationDraw | None = None,
-) -> Reply:
+def conflicts(session: Session, request: wire.Conflicts) -> Reply:
     """Call the solution again, in the interpreter, and look for two programs that conflict.
-
-    Args:
-        session: The solution's session.
-        call: The arguments, as `forward` takes them.
-        grad_output: The slot of the upstream gradient.
-        names: The inputs whose gradient is computed; empty to run only forward.
-        configurations: The draw for autotuned kernels, as `forward` takes it.
 
     Returns:
         A description of the conflict, "" for no conflict, by `forward` and `backward`.
     """
-    inputs, options = session.bind(call)
-    graded_call = Call(inputs, POISONS[FIRST_RUN], False, configurations=configurations)
+    inputs, options = session.bind(request.call)
+    call = Call(inputs, request.call.grad_output, configurations=request.configurations)
     texts: Reply = {}
-    with checks(session, graded_call):
+    with checks(session, call):
         observer = backend.find_conflicts()
         assert session.function is not None
         output = session.function(*inputs.values(), **options)
     texts["forward"] = observer.text
-    if names and output.requires_grad:
-        with checks(session, graded_call):
+    if request.names and output.requires_grad:
+        with checks(session, call):
             observer = backend.find_conflicts()
-            wanted = [inputs[name] for name in names]
-            torch.autograd.grad(output, wanted, session.tensor(grad_output), allow_unused=True)
+            wanted = [inputs[name] for name in request.names]
+            torch.autograd.grad(output, wanted, session.tensor(call.grad_output), allow_unused=True)
         texts["backward"] = observer.text
     return texts
 
@@ -177,10 +121,11 @@ def checks(session: Session, call: Call) -> Iterator[None]:
         Refused: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
     """
     CONFIGURATIONS.begin(call.configurations)
-    log = backend.begin_watch(call.inputs, call.backwards)
+    log = backend.begin_watch(call.inputs, backwards=call.run == SECOND_RUN)
+    fill = ZERO if backend.TARGET else POISONS[call.run]
     try:
         with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
-            with Poison(call.poison) as poison:
+            with Poison(fill, GUARDS[call.run]) as poison:
                 yield
             if written := poison.overrun():
                 raise Refused("OUT_OF_BOUNDS", written)

@@ -13,7 +13,6 @@ from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
 from common.sandbox.graphs import Mode
-from common.wire import FIRST_RUN, GUARDS, SECOND_RUN
 
 _RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = frozenset(
@@ -40,15 +39,15 @@ class Poison(Mode):
     supports_higher_order_operators = True
     """Otherwise torch.cond and other higher-order operators would raise NotImplementedError."""
 
-    def __init__(self, value: float, guarded: str = "cuda") -> None:
-        """Fill with `value`, one of `POISONS`.
+    def __init__(self, value: float, guard: int, guarded: str = "cuda") -> None:
+        """Fill with `value`; on a device of type `guarded`, also put guard bands around the memory.
 
-        On a device of type `guarded`, fresh memory also lies between guard bands, which hold the
-        run's value of `GUARDS`. Triton's interpreter needs no bands, since it checks every address.
+        The bands hold the byte `guard`. Triton's interpreter needs none, since it checks every
+        address.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self.value, self.guarded = value, guarded
-        self._guard = GUARDS[FIRST_RUN] if value != value else GUARDS[SECOND_RUN]
+        self._guard = guard
         self._fresh: list[tuple[torch.Tensor, int]] = []
         self._bytes = 0
         self._overruns: list[str] = []

@@ -14,9 +14,10 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType, ModuleType
+from typing import Any, Union, get_type_hints
 
 import msgspec
 import torch
@@ -41,32 +42,48 @@ def settle(session: Session) -> Reply:
     return {}
 
 
-REQUESTS: Mapping[type[wire.Request], Callable[..., Reply]] = MappingProxyType(
+def _by_fields(function: Callable[..., Reply]) -> Callable[[Session, wire.Request], Reply]:
+    def answer(session: Session, request: wire.Request) -> Reply:
+        fields = msgspec.structs.asdict(request)
+        del fields["token"]
+        return function(session, **fields)
+
+    return answer
+
+
+Answering = Callable[[Session, Any], Reply]
+"""A function that answers the requests of one type, that of its parameter `request`."""
+
+
+def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
+    """Return the functions by the type of request that each answers."""
+    return {get_type_hints(function)["request"]: function for function in functions}
+
+
+REQUESTS: Mapping[type[wire.Request], Answering] = MappingProxyType(
     {
-        wire.Settle: settle,
-        wire.Load: Session.load,
-        wire.Forward: graded.forward,
-        wire.Backward: graded.backward,
-        wire.Deliver: graded.deliver,
-        wire.Conflicts: graded.conflicts,
-        wire.BeginTiming: timed.begin_timing,
-        wire.GetReady: timed.get_ready,
-        wire.GiveBack: timed.give_back,
-        wire.Shifts: timed.shifts,
-        wire.TakeSamples: timed.take_samples,
-        wire.Capture: timed.capture,
-        wire.ThroughputRun: timed.throughput_run,
-        wire.Probe: timed.probe,
-        wire.Trace: timed.trace_calls,
-        wire.Tune: tunables.tune,
-        wire.Launches: launches.launches,
+        **answering(
+            Session.share,
+            Session.load,
+            graded.forward,
+            graded.backward,
+            graded.deliver,
+            graded.conflicts,
+            launches.at_full_shape,
+            tunables.tune,
+        ),
+        wire.Settle: _by_fields(settle),
+        wire.BeginTiming: _by_fields(timed.begin_timing),
+        wire.GetReady: _by_fields(timed.get_ready),
+        wire.GiveBack: _by_fields(timed.give_back),
+        wire.Shifts: _by_fields(timed.shifts),
+        wire.TakeSamples: _by_fields(timed.take_samples),
+        wire.Capture: _by_fields(timed.capture),
+        wire.ThroughputRun: _by_fields(timed.throughput_run),
+        wire.Probe: _by_fields(timed.probe),
+        wire.Trace: _by_fields(timed.trace_calls),
     }
 )
-"""The function that answers each request, called with the session and the request's fields.
-
-`Share` is absent, since it comes with a file descriptor. `Count` is added where work is counted,
-since few processes need its modules.
-"""
 
 
 def become_worker(
@@ -98,58 +115,46 @@ def become_worker(
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)
     requests = REQUESTS
-    if backend.COUNTED:
-        from common.sandbox.counted.call import count, last_programs
+    if backend.COUNTED:  # few processes need these modules
+        from common.sandbox.counted import call
 
-        requests = MappingProxyType(
-            {**REQUESTS, wire.Count: count, wire.LastPrograms: last_programs}
-        )
+        requests = MappingProxyType({**REQUESTS, **answering(call.at_full_shape)})
     if stack is not None:
         faulthandler.register(wire.STACK, stack)
     serve(connection, requests)
 
 
-def serve(
-    connection: socket.socket, requests: Mapping[type[wire.Request], Callable[..., Reply]]
-) -> None:
+def serve(connection: socket.socket, requests: Mapping[type[wire.Request], Answering]) -> None:
     """Answer one request after the other until the harness closes the socket."""
     seal = Seal(sealed_parts())
     session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
-    decode = msgspec.json.Decoder(wire.AnyRequest).decode
+    decode = msgspec.json.Decoder(Union[tuple(requests)]).decode  # noqa: UP007
     _hide()
     while True:
-        line, fds = wire.receive(connection)
+        line, session.fds = wire.receive(connection)
         if not line:
             return
-        connection.sendall(_answer(session, requests, decode(line), fds, check) + b"\n")
+        connection.sendall(_answer(session, requests, decode(line), check) + b"\n")
 
 
 def _answer(
     session: Session,
-    requests: Mapping[type[wire.Request], Callable[..., Reply]],
+    requests: Mapping[type[wire.Request], Answering],
     request: wire.Request,
-    fds: Sequence[int],
     check: Callable[[], None],
 ) -> bytes:
     answer = wire.Answer(request.token, {})
-    if isinstance(request, wire.Share):
-        try:
-            given_back = session.share(request.ticket, fds[0] if fds else None)
-            answer.reply = {"given_back": given_back}
-        except Exception as error:  # for example, no GPU memory for the CUDA context
-            answer.reply, answer.ended = judge(error), True
-        return msgspec.json.encode(answer)
-    fields = msgspec.structs.asdict(request)
-    del fields["token"]
     try:
         try:
-            answer.reply = requests[type(request)](session, **fields)
+            answer.reply = requests[type(request)](session, request)
         finally:
             check()
         answer.reply |= CONFIGURATIONS.reply()
         return msgspec.json.encode(answer)
     except BaseException as error:  # also SystemExit: a solution must not end the process
-        answer.reply, answer.ended = judge(error) | CONFIGURATIONS.reply(), _context_is_lost()
+        answer.reply = judge(error) | CONFIGURATIONS.reply()
+        # without the memory, no further request can be answered
+        answer.ended = isinstance(request, wire.Share) or _context_is_lost()
         return msgspec.json.encode(answer)
 
 

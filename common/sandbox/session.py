@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from common import ops
+from common import ops, wire
 from common.arena import Arena
 from common.sandbox import backend, contract
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
-from common.wire import Arguments, ConfigurationDraw, Reply, TensorSlot, Ticket
+from common.wire import FIRST_RUN, UNDRAWN, Arguments, ConfigurationDraw, Reply, Run, TensorSlot
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op that can be imported, loaded before any solution, which could replace an op's module."""
@@ -36,13 +36,12 @@ class Call:
     """One graded call, with the tensors that it holds until the harness has compared them."""
 
     inputs: dict[str, torch.Tensor]
-    poison: float
-    """The fill value of fresh memory."""
-    backwards: bool
-    """Whether the interpreter runs the programs of a launch from the last to the first."""
+    grad_output: TensorSlot
+    """The slot of the upstream gradient."""
+    run: Run = FIRST_RUN
     place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     """Enters the stream of forward, backward and the delivery of their results."""
-    configurations: ConfigurationDraw | None = None
+    configurations: ConfigurationDraw = UNDRAWN
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
     launches: Reply = field(default_factory=dict)
@@ -65,37 +64,27 @@ class Session:
         self.clocks: dict[bool, Clock] = {}
         """The clock of forward under False, and of forward with backward under True."""
         self.probes: Probes | None = None
+        self.fds: list[int] = []
+        """The file descriptors that came with the request."""
         self._version = 0
         self._bound: dict[str, torch.Tensor] = {}
         """The tensors of the latest call, by name."""
 
-    def load(self, path: str, op: str, memory: int | None = None) -> Reply:
-        """Import the solution's file; see `contract.load` for the verdicts that it raises.
-
-        From then on, torch allocates at most `memory` bytes of GPU memory, if given.
-        """
-        if memory:
-            backend.limit(memory)
-        self.op = OPS[op]
-        self.function = contract.load(Path(path), self.op)
-        self.module = contract.loaded(Path(path))
-        self.prepare = contract.preparation(Path(path))
+    def load(self, request: wire.Load) -> Reply:
+        """Import the solution's file; see `contract.load` for the verdicts that it raises."""
+        if request.memory:
+            backend.limit(request.memory)
+        self.op, path = OPS[request.op], Path(request.path)
+        self.function = contract.load(path, self.op)
+        self.module = contract.loaded(path)
+        self.prepare = contract.preparation(path)
         return {}
 
-    def share(self, ticket: Ticket | None, fd: int | None) -> bool:
-        """Unmap the shared memory, and map the memory of the ticket, if given.
+    def share(self, request: wire.Share) -> Reply:
+        """Unmap the shared memory, free the memory that torch caches, and map other memory.
 
-        Return whether the previous memory is unmapped; a solution that keeps an argument keeps it.
-        """
-        given_back = self.release()
-        if ticket:
-            self.arena = Arena.mapped(ticket, fd)
-        return given_back
-
-    def release(self) -> bool:
-        """Release the shared memory and the GPU memory that torch caches.
-
-        Return whether the shared memory is unmapped.
+        Return as `given_back` whether the previous memory is unmapped; a solution that keeps an
+        argument keeps it.
         """
         self.calls, self.clocks, self._bound = {}, {}, {}
         is_mapped = None
@@ -106,7 +95,10 @@ class Session:
         if backend.ON_GPU:
             gc.collect()
             torch.cuda.empty_cache()
-        return not (is_mapped and is_mapped())
+        given_back = not (is_mapped and is_mapped())
+        if request.ticket:
+            self.arena = Arena.mapped(request.ticket, self.fds[0] if self.fds else None)
+        return {"given_back": given_back}
 
     def tensor(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot of shared memory as a tensor with a new version.

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
+from common import wire
 from common.arena import dtype_name
 from common.sandbox.session import Session
 from common.wire import Reply
 
 
-def tune(session: Session, choices: list[Any]) -> Reply:
+def tune(session: Session, request: wire.Tune) -> Reply:
     """Force configurations from now on; a kernel uses its default for any other shape.
-
-    Args:
-        session: The solution's session.
-        choices: Items `[kernel, widths, dtype, tokens, configuration]`, for example
-            `["linear", [1024, 4096], "bfloat16", 4096, {"block": 64}]`.
 
     Returns:
         As `kernels`, the name, default and search space of each kernel. As `asked`, the shapes that
@@ -33,7 +27,7 @@ def tune(session: Session, choices: list[Any]) -> Reply:
         kernel.asked.clear()
         kernel.forced = {
             (tokens, tuple(widths), getattr(torch, dtype)): config
-            for name, widths, dtype, tokens, config in choices
+            for name, widths, dtype, tokens, config in request.choices
             if name == kernel.name
         }
     names = ("name", "default", "space")

@@ -109,7 +109,7 @@ def _ask(server: ForkServer, solution: Solution, case: str) -> Reply:
     """Return the kernels of one case, and the verdict with which its call ended, if any."""
     worker = Worker(server, solution, DEADLINE["cuda"])
     try:
-        return worker.ask(wire.Launches(case=case))
+        return worker.ask(wire.AtFullShape(case=case))
     except ServerEnded as error:
         return {"verdict": "CRASHED", "reason": str(error)}
     finally:

@@ -48,7 +48,7 @@ def counted(server, tmp_path):
 def ask(server, solution, case):
     worker = Worker(server, solution)
     try:
-        return worker.ask(wire.Count(case=case))
+        return worker.ask(wire.AtFullShape(case=case))
     finally:
         worker.close()
 

@@ -131,11 +131,11 @@ def test_between_a_views_elements_is_the_guard_and_no_element_is(monkeypatch, la
         execution.stage_inputs(attempt)
         slot = slots.inputs["t"]
         memory = execution.memory.arena.bytes_of(slot)
-        guards = (memory == attempt.guard).view(-1, 4).all(1)
+        guards = (memory == GUARDS[attempt.run]).view(-1, 4).all(1)
         assert guards.sum() == len(guards) - 360 == count
         assert not guards.as_strided(slot.size, slot.stride, slot.offset).any()
         assert execution.memory.changed() is None
-    assert {attempt.guard for attempt in execution.slots} == {*GUARDS}
+    assert {GUARDS[attempt.run] for attempt in execution.slots} == {*GUARDS}
 
 
 DIES_IN_BACKWARD = """

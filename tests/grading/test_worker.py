@@ -217,7 +217,7 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     assert wait_until(lambda: state(stopped.pid) == "T")
     monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
     with pytest.raises(Died) as death:
-        stopped.call(wire.Forward(call={"options": "x" * (8 << 20)}, result={}, poison=None))
+        stopped.call(wire.Forward(call={"options": "x" * (8 << 20)}, result={}))
     assert death.value.verdict == "TIMEOUT"
 
 

@@ -48,7 +48,7 @@ OPERATORS = {
 def test_memory_of_an_operator_is_filled(kind, guarded):
     """torch takes a mode off while it handles a function, and an operator allocates inside."""
     x = torch.ones(3, requires_grad=True)
-    with Poison(NAN, guarded):
+    with Poison(NAN, 0x45, guarded):
         fresh = OPERATORS[kind](x)
         assert fresh.isnan().all()
         with torch.no_grad():
@@ -57,14 +57,14 @@ def test_memory_of_an_operator_is_filled(kind, guarded):
 
 def test_an_operator_runs_where_its_tensors_do_not_lie_on_the_cpu():
     """A factor on the CPU may come first."""
-    with Poison(NAN):
+    with Poison(NAN, 0x45):
         fresh = torch.ops.test_poison.beside(torch.ones(1), torch.ones(3, device="meta"))
     assert fresh.device.type == "meta"
 
 
 def test_the_gradient_of_an_operator_is_filled():
     x = torch.ones(3, requires_grad=True)
-    with Poison(NAN):
+    with Poison(NAN, 0x45):
         (gradient,) = torch.autograd.grad(custom(x), x, torch.ones(3))
     assert gradient.isnan().all()
 
@@ -72,11 +72,11 @@ def test_the_gradient_of_an_operator_is_filled():
 @pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float16"])
 def test_a_small_type_is_filled_with_its_largest_number(name):
     dtype = getattr(torch, name)
-    with Poison(12_345.0):
+    with Poison(12_345.0, 0xFF):
         fresh = torch.empty(3, dtype=dtype)
     largest = torch.tensor(min(12_345.0, torch.finfo(dtype).max)).to(dtype)
     assert fresh.float().tolist() == [largest.item()] * 3
-    with Poison(NAN):
+    with Poison(NAN, 0x45):
         assert torch.empty(3, dtype=dtype).float().isnan().all()
 
 
@@ -85,7 +85,7 @@ def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 
 def test_a_higher_order_operator_runs():
-    with Poison(NAN):
+    with Poison(NAN, 0x45):
         sums = associative_scan(add, torch.ones(3), dim=0, combine_mode="generic")
     assert sums.tolist() == [1, 2, 3]
 
@@ -100,7 +100,7 @@ def test_a_higher_order_operator_runs():
 )
 def test_fresh_memory_stands_between_bands(place, text):
     """On a GPU it does; the interpreter checks addresses instead."""
-    with Poison(12_345.0, guarded="cpu") as poison:
+    with Poison(12_345.0, 0xFF, guarded="cpu") as poison:
         fresh = torch.empty(4, 2)
     assert fresh.tolist() == [[12_345.0] * 2] * 4
     around = (ctypes.c_uint8 * 64).from_address(fresh.data_ptr() - 16)
@@ -119,7 +119,7 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_fresh_memory_is_the_start_of_its_storage(dtype):
     """So that `as_strided(size, stride, 0)` is that memory, not the band before it."""
-    with Poison(NAN, guarded="cpu") as poison:
+    with Poison(NAN, 0x45, guarded="cpu") as poison:
         fresh = torch.empty(2, 3, dtype=dtype)
         again = fresh.as_strided((6,), (1,), 0).zero_()
     assert again.data_ptr() == fresh.data_ptr()
@@ -128,7 +128,7 @@ def test_fresh_memory_is_the_start_of_its_storage(dtype):
 
 
 def test_the_bands_live_as_long_as_the_memory():
-    with Poison(NAN, guarded="cpu"):
+    with Poison(NAN, 0x45, guarded="cpu"):
         fresh = torch.empty(1000).fill_(1.0)
     others = [torch.zeros(1000) for _ in range(20)]
     assert fresh.sum() == 1000 and len(others) == 20
@@ -165,7 +165,7 @@ def test_memory_between_bands_is_allocated_once_and_has_its_own_shape(make):
     """A solution that needs more than half of a GPU would else run out of memory."""
     x = torch.ones(3, 5)
     plain = make(x)
-    with Allocated() as allocated, Poison(NAN, guarded="cpu"):
+    with Allocated() as allocated, Poison(NAN, 0x45, guarded="cpu"):
         fresh = make(x)
     assert (fresh.shape, fresh.stride(), fresh.dtype) == (plain.shape, plain.stride(), plain.dtype)
     assert fresh.untyped_storage().nbytes() == plain.untyped_storage().nbytes()
@@ -174,7 +174,7 @@ def test_memory_between_bands_is_allocated_once_and_has_its_own_shape(make):
 
 def test_memory_without_bytes_may_grow():
     """As torch's functions let an empty `out` grow."""
-    with Poison(NAN, guarded="cpu"):
+    with Poison(NAN, 0x45, guarded="cpu"):
         out = torch.empty(0)
         torch.mul(torch.ones(3), 2, out=out)
     assert out.tolist() == [2.0] * 3
@@ -182,7 +182,7 @@ def test_memory_without_bytes_may_grow():
 
 @pytest.mark.parametrize("guarded", ["cpu", "cuda"])
 def test_resizing_keeps_what_was_written(guarded):
-    with Poison(NAN, guarded) as poison:
+    with Poison(NAN, 0x45, guarded) as poison:
         tensor = torch.empty(2, 3).fill_(1.0)
         tensor.resize_(2)
         assert tensor.tolist() == [1.0, 1.0]
@@ -199,7 +199,7 @@ def test_resizing_keeps_what_was_written(guarded):
 def sparing(monkeypatch):
     """Return a poison that keeps 1 KB until the end of a call."""
     monkeypatch.setattr(poison, "MOST_KEPT", 1 << 10)
-    return Poison(NAN, "cpu")
+    return Poison(NAN, 0x45, "cpu")
 
 
 def beside(tensor: torch.Tensor, where: int) -> None:

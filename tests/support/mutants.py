@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from common import arena, wire
-from common.sandbox import poison, process, rotation, seal, server
+from common.sandbox import graded, poison, process, rotation, seal, server
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
 from common.wire import Reply
@@ -46,6 +46,7 @@ def _at_once(mode: poison.Poison, func: Callable[..., object], args: tuple, kwar
 
 MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
+    "one_poison": (graded, "POISONS", (1.0, 1.0)),
     "no_reentry": (poison.Poison, "_run", _at_once),
     "no_seal": (seal, "compress", nothing_below),
     "no_threads": (seal, "_is_of_pool", lambda thread: True),
@@ -61,14 +62,14 @@ MUTATIONS = {
 SHOWN = {name: module for name, module in sys.modules.items() if name.startswith("common.")}
 
 
-def mutated(session: Session, path: str, op: str, memory: int | None = None) -> Reply:
+def mutated(session: Session, request: wire.Load) -> Reply:
     """Load a solution, one check removed and the seal renewed: only that check is then missing."""
     with contextlib.suppress(KeyError):
-        setattr(*MUTATIONS[Path(path).parent.name])
+        setattr(*MUTATIONS[Path(request.path).parent.name])
     sys.modules.update(SHOWN)  # the process hides them from a solution
     session.seal.__init__(seal.sealed_parts())  # type: ignore[misc]
     process._hide()
-    return session.load(path, op)
+    return session.load(request)
 
 
 if __name__ == "__main__":

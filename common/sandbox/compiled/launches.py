@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from triton import knobs
 
+from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.launch_log import LOG
 from common.sandbox.session import Session
@@ -18,12 +19,8 @@ SEED = 0
 """The seed of the inputs."""
 
 
-def launches(session: Session, case: str) -> Reply:
-    """Compile the kernels of one case at its full shape, for the process's target.
-
-    Args:
-        session: The solution's session.
-        case: The name of one of the board's cases.
+def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
+    """Compile the kernels of one of the board's cases at its full shape, for the process's target.
 
     Returns:
         In `kernels`, each kernel's hash, name, files by extension and the direction that launched
@@ -43,7 +40,7 @@ def launches(session: Session, case: str) -> Reply:
     directions = ["forward"]
     LOG.clear()
     try:
-        _call(session, case, lambda: directions.append("backward"))
+        _call(session, request.case, lambda: directions.append("backward"))
         reply: Reply = {}
     except Exception as error:
         reply = judge(error) | {"direction": directions[-1]}

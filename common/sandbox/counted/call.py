@@ -20,6 +20,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
+from common import wire
 from common.sandbox.compiled.target import Grid
 from common.sandbox.counted.sample import (
     MORE_PROGRAMS,
@@ -51,15 +52,22 @@ from common.spec import Case, Direction
 from common.wire import Reply
 
 
-def count(session: Session, case: str) -> Reply:
-    """Count forward and backward of the named board case, at its true shape.
+def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
+    """Count the work of a board case, or run the last programs of the op's large case."""
+    assert session.op is not None
+    if session.op.large and session.op.large.name == request.case:
+        return _last_programs(session, session.op.large)
+    return _counted(session, board_case(session, request.case))
+
+
+def _counted(session: Session, board: Case) -> Reply:
+    """Count forward and backward of a board case, at its true shape.
 
     Returns:
         The steps (operators and launches, in order) of each direction; those of `backward` begin
         with forward's. If the solution fails or does not support the case, also a verdict and its
         reason.
     """
-    board = board_case(session, case)
     counted: Reply = {}
     try:
         _count(session, board, counted)
@@ -68,14 +76,13 @@ def count(session: Session, case: str) -> Reply:
     return counted
 
 
-def last_programs(session: Session) -> Reply:
+def _last_programs(session: Session, large: Case) -> Reply:
     """Run the last programs of each launch of the op's large case; see `Op.large`.
 
     Returns:
         The reason of each address that is out of bounds because its offset wrapped, by direction.
         Any other failure is ignored, since the tensors have no data.
     """
-    assert session.op is not None and session.op.large is not None
     launches = Launches(_Lowest(), lambda step: None, last=True)
     wraps: Reply = {}
 
@@ -84,7 +91,7 @@ def last_programs(session: Session) -> Reply:
             wraps[direction] = launches.wraps.pop(0)
 
     with contextlib.suppress(Exception):
-        call = full_shape_call(session, session.op.large, 0)
+        call = full_shape_call(session, large, 0)
         with launches.counting(), ShapeOnlyMode(call.small):
             try:
                 output = call.forward()
