@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 ROPE = ops.load("rope")
 BOARD = list(ROPE.tier("board", "cuda"))
 HONEST = solutions.discover(ROOT / "tests" / "corpus" / "honest")
-KEEPS = next(solution for solution in HONEST if solution.name == "tables_for_each_dtype/rope")
+KEEPS = next(solution for solution in HONEST if solution.name == "tables_held_weakly/rope")
 HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rope")
 
 
@@ -26,7 +26,7 @@ HOUSE = next(solution for solution in solutions.discover() if solution.name == "
 def timed():
     """Return by solution, direction and case of the board the times, or the verdict.
 
-    KEEPS answers no packed sequences.
+    KEEPS answers no context parallelism.
     """
     solutions = {}
     with Sweep("cuda", overlap=False) as sweep:
