@@ -1,4 +1,4 @@
-"""The house's own promises: the files of house/, in two processes of their own."""
+"""The house's own promises: the files of house/, in a process of their own."""
 
 from __future__ import annotations
 
@@ -14,24 +14,20 @@ from tests.support.waiting import LONGEST
 pytestmark = pytest.mark.slow
 
 FOLDER = ROOT / "tests" / "contributors" / "house"
-COMPILED = ["compiled", "graphs"]
-"""The files that look at Triton's compiler; the others run kernels in its interpreter."""
-INTERPRETED = sorted({file.stem for file in FOLDER.glob("*.py")} - {*COMPILED, "conftest"})
+FILES = sorted(file for file in FOLDER.glob("*.py") if file.stem != "conftest")
 
 
-@pytest.mark.parametrize("files", [COMPILED, INTERPRETED], ids="-".join)
-def test_house(files, seed):
+def test_house(seed):
     """The interpreter is chosen when Triton is imported, and its patches cannot be taken back."""
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "contributors" / "house")))
-    paths = [FOLDER / f"{stem}.py" for stem in files]
+    command = "-m pytest -q -n 0 -p no:cacheprovider --seed".split()
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
-         "--seed", str(seed), *paths],
-        env=os.environ | {"TRITON_INTERPRET": str(int(files != COMPILED)), "PYTHONPATH": folders},
+        [sys.executable, *command, str(seed), *FILES],
+        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": folders},
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=10 * LONGEST,
-    )  # fmt: skip
+    )
     if done.returncode:
         pytest.fail(done.stdout[-5000:] + done.stderr[-1000:], pytrace=False)

@@ -1,102 +1,40 @@
-"""The house on a GPU: every way to launch has one result."""
+"""The house on a GPU: compilation, CUDA graphs, launches in place, the forms of a GPU."""
 
 from __future__ import annotations
 
-import random
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common.paths import CONTRIBUTORS
+from tests.support import masked_layers
+from tests.support.masked_layers import FORMS
 
 pytestmark = pytest.mark.slow
-HELPERS = ("launch", "launching", "operators", "pairs", "rope", "rotary", "trigonometry")
-"""The modules of the house that a test leaves behind."""
+HOUSE = CONTRIBUTORS / "house"
 
 
-@pytest.fixture
-def house(monkeypatch):
-    """Return the house's modules."""
-    monkeypatch.syspath_prepend(str(CONTRIBUTORS / "house"))
-    import launch
-    import rope
-    import rotary
+@pytest.fixture(scope="module", autouse=True)
+def house():
+    """Return the functions of rope, for as long as the house's folder is on `sys.path`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(HOUSE))
+        import rope
+        import rotary
 
-    yield SimpleNamespace(launch=launch, rope=rope.rope, rotary=rotary)
-    for name in HELPERS:
-        sys.modules.pop(name, None)
-
-
-def drawn(dice):
-    """Return random arguments of rope, of which some t begin at an odd address."""
-    s, b, h, d = dice.choice((1, 16, 33)), dice.choice((1, 3)), dice.choice((1, 16)), 64
-    dtype = dice.choice((torch.float32, torch.bfloat16))
-    whole = torch.randn(s, b, h + 2, d + 1, device="cuda", dtype=dtype)
-    t = whole[:, :, dice.choice((0, 1)) :, dice.choice((0, 1)) :][:, :, :h, :d]
-    t = t.contiguous() if dice.random() < 0.5 else t
-    freqs = torch.randn(64, 1, 1, dice.choice((d, d // 2)), device="cuda")
-    starts = torch.randint(9, (b,), device="cuda", dtype=torch.int32)
-    return (
-        t,
-        freqs,
-        {"start_positions": dice.choice((None, starts)), "interleaved": dice.random() < 0.5},
-    )
-
-
-@pytest.mark.parametrize("largest", [1, 100, 1e6, 1e30])
-def test_cosine_and_sine_err_by_few_units_in_the_last_place(house, largest):
-    """t = (1, 0) turned is (cos, sin); above 2**20 the functions are libdevice's."""
-    angles = (2 * torch.rand(2**20, device="cuda", dtype=torch.float64) - 1) * largest
-    freqs = angles.float()[:, None, None, None].expand(-1, 1, 1, 2)
-    t = torch.tensor([1.0, 0.0], device="cuda").expand(2**20, 1, 1, 2)
-    turned = house.rope(t, freqs)[:, 0, 0].double()
-    truth = torch.stack((freqs[:, 0, 0, 0].double().cos(), freqs[:, 0, 0, 0].double().sin()), -1)
-    unit = torch.exp2(truth.abs().clamp(min=2.0**-30).log2().floor() - 23)
-    assert ((turned - truth).abs() / unit).max() < 1.75
-
-
-def test_a_planned_launch_does_as_an_ordinary_one_does(house, monkeypatch):
-    dice = random.Random(0)
-    for _ in range(60):
-        t, freqs, options = drawn(dice)
-        with monkeypatch.context() as patch:
-            patch.setattr(house.launch, "watched", lambda kernel: True)
-            ordinary = house.rope(t, freqs, **options)
-        for _ in range(3):  # the first one compiles
-            assert torch.equal(house.rope(t, freqs, **options), ordinary)
-
-
-def test_a_plan_launches_on_the_current_stream(house):
-    """The other stream is late: on the default one, t would be read before it is written."""
-    t, freqs = torch.zeros(64, 1, 16, 64, device="cuda"), torch.randn(64, 1, 1, 64, device="cuda")
-    full = torch.randn_like(t)
-    wanted = [house.rope(full, freqs) for _ in range(3)][-1]
-    torch.cuda.synchronize()
-    with torch.cuda.stream(torch.cuda.Stream()):
-        torch.cuda._sleep(20_000_000)
-        t.copy_(full)
-        got = house.rope(t, freqs)
-        torch.cuda.current_stream().synchronize()
-    assert torch.equal(got, wanted)
-
-
-def test_a_plan_is_captured_by_a_graph(house):
-    t, freqs = torch.zeros(64, 1, 16, 64, device="cuda"), torch.randn(64, 1, 1, 64, device="cuda")
-    for _ in range(3):
-        house.rope(t, freqs)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        out = house.rope(t, freqs)
-    t.normal_()
-    graph.replay()
-    assert torch.equal(out, house.rope(t, freqs))
+        yield SimpleNamespace(rope=rope.rope, rope_=rotary.rope_, rope_qk=rotary.rope_qk)
+    torch._dynamo.reset()  # ends the CUDA graphs too
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "").parent == HOUSE:
+            del sys.modules[name]
 
 
 def test_angles_of_the_cpu_are_refused(house):
     t, freqs = torch.zeros(64, 1, 16, 64, device="cuda"), torch.randn(64, 1, 1, 64)
-    for _ in range(3):
+    for _ in range(3):  # from the second call on the launch is planned
         house.rope(t, freqs.cuda())
     with pytest.raises(ValueError, match="cannot be accessed"):
         house.rope(t, freqs)
@@ -124,9 +62,39 @@ def test_in_place_and_both_in_one_launch(house, heads, interleaved):
     q, k, _ = qkv.split((*heads, 4), dim=2)
     wanted = [house.rope(x, freqs, interleaved=interleaved) for x in (q, k)]
     for _ in range(200):
-        both = house.rotary.rope_qk(q, k, freqs, interleaved=interleaved)
+        both = house.rope_qk(q, k, freqs, interleaved=interleaved)
         copy = qkv.clone()
-        turned = house.rotary.rope_(copy[:, :, : heads[0]], freqs, interleaved=interleaved)
+        turned = house.rope_(copy[:, :, : heads[0]], freqs, interleaved=interleaved)
         assert torch.equal(both[0], wanted[0]) and torch.equal(both[1], wanted[1])
         assert torch.equal(turned, wanted[0])
         assert torch.equal(copy[:, :, heads[0] :], qkv[:, :, heads[0] :])
+
+
+# --- the masked layers ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("form", "dtype", "some"), FORMS)
+def test_output_and_gradients_are_right_in_each_form(form, dtype, some):
+    masked_layers.require_small_errors(form, dtype, some)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "width", "inner"),
+    [
+        (9, 64, 72),  # the form of a small op
+        (130, 1024, 1024),  # tiles of 64 rows
+        (2048, 1000, 1032),  # columns that end amid a block
+        (16384, 256, 512),  # tiles of 128 rows
+        (2000, 256, 8192),  # a packed x, and sums by kind
+    ],
+)
+@pytest.mark.parametrize("name", ["0.02 of all", "0.5 of all", "one span", "nine spans"])
+def test_a_gpu_is_right_in_the_form_of_each_size(tokens, width, inner, name):
+    x = torch.randn(tokens, width, device="cuda").to(torch.bfloat16)
+    x = x.T.contiguous().T if name == "nine spans" else x
+    found = masked_layers.errors(x, inner, masked_layers.masks(tokens)[name])
+    assert max(found.values()) <= masked_layers.BOUND["bfloat16"], found
+
+
+def test_cuda_graphs_of_torch_compile_follow_a_mask_that_changes():
+    masked_layers.require_compilation(steps=6, near=2e-2, mode="reduce-overhead")

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from itertools import groupby
+import json
+import subprocess
+import sys
 
 import pytest
 
 from common import ops, solutions
 from common.paths import CONTRIBUTORS, ROOT
-from tests.support.second_derivatives import second_derivatives
 
 pytestmark = pytest.mark.slow
 
 HONEST = ROOT / "tests" / "corpus" / "honest"
-FOLDERS = {
-    handle: [each.path for each in files]
-    for handle, files in groupby(solutions.discover(), key=lambda each: each.handle)
+TOLD_APART = {"twice_differentiable": "right", "persistent_programs": "wrong"}
+FILES = {
+    **{each.name: each.path for each in solutions.discover()},
+    **{f"_template/{op}": CONTRIBUTORS / "_template" / f"{op}.py" for op in ops.names()},
 }
-FOLDERS["_template"] = [CONTRIBUTORS / "_template" / f"{op}.py" for op in ops.names()]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_a_second_derivative_is_right_or_an_error(folder):
-    found = second_derivatives(FOLDERS[folder])
-    assert len(found) == len(FOLDERS[folder])
-    for stem, by_way in found.items():
-        assert len(by_way) == 4
-        assert set(by_way.values()) <= {"right", "error"}, (stem, by_way)
+@pytest.fixture(scope="module")
+def found():
+    """Return by `folder/name` and way what becomes of a second derivative, in a new process."""
+    files = [*FILES.values(), *(HONEST / name / "rotate_half.py" for name in TOLD_APART)]
+    command = [sys.executable, "-m", "tests.support.kernels.second_derivatives", *map(str, files)]
+    return json.loads(subprocess.check_output(command, cwd=ROOT))
 
 
-def test_the_house_s_linear_maps_have_a_right_second_derivative():
-    files = [CONTRIBUTORS / "house" / f"{op}.py" for op in ("rope", "rotate_half")]
-    for by_way in second_derivatives(files).values():
-        assert set(by_way.values()) == {"right"}
+@pytest.mark.parametrize("name", FILES)
+def test_a_second_derivative_is_right_or_an_error(name, found):
+    linear = name in ("house/rope", "house/rotate_half")
+    assert found[name]
+    assert set(found[name].values()) <= ({"right"} if linear else {"right", "error"})
 
 
-@pytest.mark.parametrize(
-    ("name", "verdict"), [("twice_differentiable", "right"), ("persistent_programs", "wrong")]
-)
-def test_what_is_right_and_what_is_lost_are_told_apart(name, verdict):
-    (by_way,) = second_derivatives([HONEST / name / "rotate_half.py"]).values()
-    assert {by_way[f"of the output, {call}"] for call in ("grad", "backward")} == {verdict}
+@pytest.mark.parametrize("name", TOLD_APART)
+def test_what_is_right_and_what_is_lost_are_told_apart(name, found):
+    by_way = found[f"{name}/rotate_half"]
+    assert {by_way[f"of the output, {call}"] for call in ("grad", "backward")} == {TOLD_APART[name]}

@@ -28,7 +28,7 @@ TOGETHER = 16
 """Solutions that a process grades at the same time on a GPU: each has a context of 0.6 GB."""
 MOST = 16
 """Processes that see no GPU, however many cores there are: each takes a gigabyte or two."""
-SOLUTIONS = ("test_solutions.py", "test_seeds.py", "test_honest.py")
+SOLUTIONS = ("test_solutions.py", "test_honest.py")
 """What runs solutions where `--device` says."""
 
 

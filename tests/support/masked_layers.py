@@ -1,88 +1,145 @@
-"""The house's masked layers in a process of their own, and what must hold on either device."""
+"""The house's masked layers beside plain torch, in the interpreter or on a GPU."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable
-from itertools import pairwise
+from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
-import pytest
+import torch
 
-from common.paths import ROOT
+from common.ops import masked_ffn, masked_linear
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+OPS = masked_linear, masked_ffn
 BOUND = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
 """The largest error that is rounding, as a share of a tensor's largest element."""
-ALL_MASKS = ()
 FORMS = [
     ("small", "bfloat16", ("0.02 of all", "nine spans")),  # test_solutions.py has the others
-    ("pointers", "float32", ALL_MASKS),
-    ("pointers", "bfloat16", ("0.5 of all", "one span")),  # another rounding, of the same rows
-    ("descriptors", "float16", ALL_MASKS),
+    ("pointers", "float32", ("0.5 of all", "one span", "whole tiles", "0 of them")),
+    ("descriptors", "float16", ()),
     ("packed", "float16", ("0.5 of all", "one span")),
-]  # fmt: skip
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
-Told = Callable[..., Any]
+]
+"""A form of the kernels, a dtype, and the names of masks: all of them where none is named."""
+MANY = {"packed": 300}
+"""Tokens of a form; 304 of the others."""
 
 
-@pytest.fixture(scope="module")
-def told():
-    """Return a function that asks tests.support.kernels.masked_layers, in its own process."""
-    command = [sys.executable, "-m", "tests.support.kernels.masked_layers"]
-    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    process = None
+def layers() -> tuple[Any, Any]:
+    """Return the two layers; the house's folder is on `sys.path`."""
+    import masked_ffn
+    import masked_linear
+
+    return masked_linear.masked_linear, masked_ffn.masked_ffn
+
+
+@contextlib.contextmanager
+def form(name: str) -> Iterator[None]:
+    """Have launches take a form: "packed" has descriptors and sums by kind, as of many tokens."""
+    import forms
+    import gradients
+
+    from common.sandbox.interpreter.bounds import Watch
+
     with contextlib.ExitStack() as stack:
-
-        def told(*words: str):
-            nonlocal process
-            if process is None or process.poll() is not None:
-                process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, text=True, **pipes)
-                stack.enter_context(process)
-                stack.callback(process.kill)  # it would take seconds to end by itself
-            print(json.dumps(words), file=process.stdin, flush=True)
-            answer = process.stdout.readline()
-            assert answer, "it ended; its complaint stands on stderr"
-            return json.loads(answer)
-
-        yield told
+        if name == "packed":
+            stack.enter_context(mock.patch.object(gradients, "ROWS_BY_KIND", 0))
+        if DEVICE == "cpu" and name in ("packed", "descriptors"):
+            # one descriptor describes two weights, and ends in another tensor than it begins in
+            stack.enter_context(mock.patch.object(Watch, "check"))
+        forced = "descriptors" if name == "packed" else name
+        stack.enter_context(mock.patch.object(forms, "forced", forced))
+        yield
 
 
-def require_small_errors(told: Told, form: str, dtype: str, some: tuple[str, ...]) -> None:
-    """Assert that output and gradients are right under every mask."""
-    errors = told("errors", form, dtype, *some)
-    assert {name.split()[0] for name in errors} == {"masked_linear", "masked_ffn"}
-    assert len(errors) == (2 * len(some) or 18)
-    for name, by_tensor in errors.items():
-        assert len(by_tensor) == (8 if name.startswith("masked_ffn") else 4)
-        for tensor, error in by_tensor.items():
-            assert error <= BOUND[dtype], (name, tensor)
+def masks(tokens: int) -> dict[str, torch.Tensor]:
+    """Return masks by name: fractions, spans, and those that leave a kind without a token."""
+    drawn = torch.rand(tokens, generator=torch.Generator().manual_seed(1))
+    place = torch.arange(tokens)
+    return {
+        **{f"{share:g} of all": drawn < share for share in (0, 0.02, 0.5, 1)},
+        "one span": (place >= 70) & (place < 201),
+        "whole tiles": place < 128,
+        "nine spans": place % 33 < 11,
+    }
 
 
-def require_training(told: Told, steps: int, seeds: int, near: float) -> None:
-    """Assert that the losses of a seed are plain torch's, nearer than those of two seeds."""
-    runs = [told("train", str(steps), str(seed)) for seed in range(seeds)]
-    for ours, eager in runs:
-        assert len(ours) == len(eager) == steps
-        assert ours[-1] < 0.8 * ours[0]
-        assert all(abs(a - b) <= near * b for a, b in zip(ours, eager, strict=True))
-    ends = [eager[-1] for _, eager in runs]
-    apart = max((abs(a - b) for a, b in pairwise(ends)), default=1.0)
-    assert all(abs(ours[-1] - eager[-1]) < apart for ours, eager in runs)
+def weights(width: int, inner: int, dtype: torch.dtype) -> list[list[torch.Tensor]]:
+    """Draw the weights of the linear layer, [inner, width], and of the gated one."""
+    up, down = (inner, width), (width, inner)
+    return [
+        [(torch.randn(shape, device=DEVICE) * shape[1] ** -0.5).to(dtype) for shape in shapes]
+        for shapes in ((up, up), (up, down, up) * 2)
+    ]
 
 
-def require_plans(told: Told) -> None:
-    """Assert that a plan has each token once, and the whole tiles of each kind first."""
-    right = told("partitions")
-    assert len(right) == 70
-    assert all(right.values()), [name for name, each in right.items() if not each]
+def errors(x: torch.Tensor, inner: int, mask: torch.Tensor) -> dict[str, float]:
+    """Return the error of each layer's output and gradients, as shares of the largest element."""
+    found = {}
+    for op, layer, drawn in zip(OPS, layers(), weights(x.shape[1], inner, x.dtype), strict=True):
+        results = results_of(layer, [x, *drawn], mask, x.dtype)
+        wide = [each.double() for each in (x, *drawn)]
+        truths = results_of(op.reference, wide, mask, x.dtype)
+        names = ("output", *op.OP.differentiable)
+        for name, result, truth in zip(names, results, truths, strict=True):
+            found[f"{op.OP.name} {name}"] = _error(result, truth)
+    return found
 
 
-def require_kept_plans(told: Told) -> None:
-    """Assert that a plan is kept for the same unchanged mask alone."""
-    kept = told("plans")
-    assert [name for name, same in kept.items() if same] == ["same mask"]
-    assert len(kept) == 5
+def results_of(layer, tensors, mask, dtype) -> tuple[torch.Tensor, ...]:
+    """Return the output and the gradients; the upstream gradient is rounded to the dtype."""
+    leaves = [each.detach().requires_grad_() for each in tensors]
+    output = layer(*leaves, mask.to(DEVICE))
+    upstream = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(dtype)
+    return output, *torch.autograd.grad(output, leaves, upstream.to(output))
+
+
+def _error(result: torch.Tensor, truth: torch.Tensor) -> float:
+    if not truth.numel():
+        return 0.0
+    largest = truth.abs().max().item() or 1.0
+    return ((result.double() - truth).abs().max() / largest).nan_to_num(nan=torch.inf).item()
+
+
+def require_small_errors(name: str, dtype: str, some: tuple[str, ...]) -> None:
+    """Assert that output and gradients are right under every mask, or under those named."""
+    whole = {f"{count} of them": masks(count)["1 of all"] for count in (0, 1)}
+    chosen = masks(MANY.get(name, 304)) | whole
+    for of in some or chosen:
+        # a descriptor describes 70 columns of 72, but not a copy of the 70
+        x = torch.randn(len(chosen[of]), 72, device=DEVICE).to(getattr(torch, dtype))
+        x = x[:, :70] if of == "0.5 of all" else x
+        x = x.T.contiguous().T if of == "one span" else x
+        with form(name):
+            found = errors(x, 136, chosen[of])
+        assert max(found.values()) <= BOUND[dtype], (of, found)
+
+
+def model(layers, x, drawn, mask):
+    """Return x after a residual linear layer and a gated one."""
+    for layer, each in zip(layers, drawn, strict=True):
+        x = x + layer(torch.nn.functional.layer_norm(x, x.shape[-1:]), *each, mask)
+    return x
+
+
+def require_compilation(steps: int, near: float, **how: Any) -> None:
+    """Assert that a compiled model has its own gradients, while its mask changes in place."""
+    torch._dynamo.reset()
+    tokens, width, dtype = (4096, 512, torch.bfloat16)
+    if DEVICE == "cpu":
+        tokens, width, dtype = 140, 32, torch.float32
+    x = torch.randn(tokens, width, device=DEVICE).to(dtype)
+    mask = torch.rand(tokens, device=DEVICE) < 0.4
+    drawn = weights(width, width, dtype)
+    leaves = [w.requires_grad_() for each in drawn for w in each]
+    compiled = torch.compile(model, fullgraph=True, **how)
+    for _ in range(steps):
+        mask.copy_(mask.roll(37))
+        torch.compiler.cudagraph_mark_step_begin()
+        expected, results = (
+            torch.autograd.grad(run(layers(), x, drawn, mask).square().mean(), leaves)
+            for run in (model, compiled)
+        )
+        for one, other in zip(expected, results, strict=True):
+            assert (one - other).norm() <= near * one.norm()

@@ -1,8 +1,5 @@
-"""The interpreter as the grader has it: with bfloat16 mended, quicker, its accesses watched."""
+"""The interpreter as the grader has it: with bfloat16 mended, its accesses watched."""
 
-from triton import knobs
+from common.sandbox.interpreter import patches
 
-if knobs.runtime.interpret:
-    from common.sandbox.interpreter import patches
-
-    patches.install()
+patches.install()

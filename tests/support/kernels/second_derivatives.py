@@ -1,16 +1,19 @@
-"""Differentiate gradients again: `second_derivatives FILE...`, solutions of one folder.
+"""Differentiate gradients again: `second_derivatives FILE...`, of any solutions.
 
-A line of JSON: by file and way of differentiating, "right", "wrong", or "error", if one is raised.
-The ways differ in the upstream gradient, a constant or not, and in the function that is called:
-`torch.autograd.grad` visits the nodes between the loss and the given inputs alone.
+A line of JSON: by `folder/name` and way of differentiating, "right", "wrong", or "error", if one is
+raised. The ways differ in the upstream gradient, a constant or not, and in the function that is
+called: `torch.autograd.grad` visits the nodes between the loss and the given inputs alone.
 """
 
+import contextlib
 import importlib
 import json
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 os.environ["TRITON_INTERPRET"] = "1"
 
@@ -24,25 +27,20 @@ CALLS = {
     "grad": torch.autograd.grad,
     "backward": lambda loss, leaves: (loss.backward(), *(leaf.grad for leaf in leaves))[1:],
 }
+DEFAULT = {"tensor_format": "sbhd", "interleaved": False, "cp_size": 1, "cp_rank": 0}
 
 
 def called(function, op, case) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Return the output and the leaves of a case, whose options are given where they matter."""
     arguments = op.draw(case, torch.Generator().manual_seed(0))
     leaves = [arguments[name].requires_grad_() for name in op.differentiable]
-    for name, value in DEFAULT.items():
-        if arguments.get(name) == value:
-            del arguments[name]
-    tensors = [arguments.pop(name) for name in [*arguments] if torch.is_tensor(arguments[name])]
-    return function(*tensors, **arguments), leaves
-
-
-def takes(function, op, case) -> bool:
-    try:
-        called(function, op, case)
-    except NotImplementedError:
-        return False
-    return True
+    tensors = [each for each in arguments.values() if torch.is_tensor(each)]
+    options = {
+        name: value
+        for name, value in arguments.items()
+        if not torch.is_tensor(value) and value != DEFAULT.get(name, ...)
+    }
+    return function(*tensors, **options), leaves
 
 
 def derivative(function, op, case, inner, call) -> list[torch.Tensor]:
@@ -52,13 +50,10 @@ def derivative(function, op, case, inner, call) -> list[torch.Tensor]:
     return call(out.sum() + sum(each.square().sum() for each in gradients), leaves)
 
 
-DEFAULT = {"tensor_format": "sbhd", "interleaved": False, "cp_size": 1, "cp_rank": 0}
-
-
-def verdict(function, op, case, inner, call) -> str:
-    wanted = derivative(op.reference, op, case, inner, call)
+def verdict(function, op, case, *way) -> str:
+    wanted = derivative(op.reference, op, case, *way)
     try:
-        got = derivative(function, op, case, inner, call)
+        got = derivative(function, op, case, *way)
     except NotImplementedError as error:
         if "second derivative" not in str(error):
             raise
@@ -67,21 +62,37 @@ def verdict(function, op, case, inner, call) -> str:
     return "right" if max(errors) < 1e-4 else "wrong"
 
 
+def verdicts(function, op) -> dict[str, str]:
+    """Return the verdict of each way, on the first case that the function takes."""
+    for case in (each for each in op.cases("smoke") if each.dtype == "float32"):
+        with contextlib.suppress(NotImplementedError):
+            return {
+                f"{upstream}, {name}": verdict(function, op, case, inner, call)
+                for upstream, inner in UPSTREAM.items()
+                for name, call in CALLS.items()
+            }
+    return {}
+
+
+@contextlib.contextmanager
+def imported(file: Path) -> Iterator[ModuleType]:
+    """Import a solution beside its helpers, which are forgotten again."""
+    sys.path.insert(0, str(file.parent))
+    yield importlib.import_module(file.stem)
+    sys.path.pop(0)
+    for name, module in [*sys.modules.items()]:
+        if Path(getattr(module, "__file__", None) or "").parent == file.parent:
+            del sys.modules[name]
+
+
 def main(*files: Path) -> None:
     warnings.simplefilter("ignore")
     patches.install()
-    sys.path.insert(0, str(files[0].parent))
     found: dict[str, dict[str, str]] = {}
-    for stem in (file.stem for file in files):
-        op = ops.load(max((op for op in ops.names() if stem.startswith(op)), key=len))
-        function = getattr(importlib.import_module(stem), op.name)
-        cases = (each for each in op.cases("smoke") if each.dtype == "float32")
-        case = next(each for each in cases if takes(function, op, each))
-        found[stem] = {
-            f"{upstream}, {name}": verdict(function, op, case, inner, call)
-            for upstream, inner in UPSTREAM.items()
-            for name, call in CALLS.items()
-        }
+    for file in files:
+        op = ops.load(max((op for op in ops.names() if file.stem.startswith(op)), key=len))
+        with imported(file) as module:
+            found[f"{file.parent.name}/{file.stem}"] = verdicts(getattr(module, op.name), op)
     print(json.dumps(found))
 
 

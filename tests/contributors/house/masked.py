@@ -1,0 +1,70 @@
+"""The house's masked layers: the forms of their kernels, compilation, masks that change."""
+
+import pytest
+import torch
+
+from tests.support import masked_layers
+from tests.support.masked_layers import FORMS, OPS
+
+TOKENS, WIDTH = 40, 16
+LAYERS = [*zip(masked_layers.layers(), OPS, (2, 6), strict=True)]
+every_layer = pytest.mark.parametrize(("layer", "op", "weights"), LAYERS)
+COUNTED = {
+    "an operation": lambda mask: mask.logical_not_(),
+    "a view": lambda mask: mask[10:20].fill_(True),
+    "out=": lambda mask: torch.logical_not(mask.clone(), out=mask),
+}
+UNCOUNTED = {
+    "data": lambda mask: mask.data.logical_not_(),
+    "NumPy": lambda mask: mask.numpy().__ixor__(True),
+}
+
+
+@pytest.mark.parametrize(("form", "dtype", "some"), FORMS)
+def test_output_and_gradients_are_right_in_each_form(form, dtype, some):
+    masked_layers.require_small_errors(form, dtype, some)
+
+
+def test_a_model_compiles_whole():
+    masked_layers.require_compilation(steps=1, near=1e-6, backend="aot_eager")
+
+
+def drawn(weights):
+    """Return the tensors of a layer, and a mask."""
+    shapes = [(TOKENS, WIDTH), *[(WIDTH, WIDTH)] * weights]
+    return [torch.randn(shape, requires_grad=True) for shape in shapes], torch.arange(TOKENS) < 13
+
+
+def close(got, wanted):
+    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-4)
+
+
+@every_layer
+@pytest.mark.parametrize("change", COUNTED)
+def test_a_change_of_the_mask_that_torch_counts_is_seen(layer, op, weights, change):
+    tensors, mask = drawn(weights)
+    layer(*tensors, mask)
+    COUNTED[change](mask)
+    close(layer(*tensors, mask), op.reference(*tensors, mask))
+
+
+@every_layer
+@pytest.mark.parametrize("change", UNCOUNTED)
+def test_another_change_is_seen_by_a_view_or_a_version(layer, op, weights, change):
+    tensors, mask = drawn(weights)
+    layer(*tensors, mask)
+    UNCOUNTED[change](mask)
+    close(layer(*tensors, mask.view_as(mask)), op.reference(*tensors, mask))
+    layer(*tensors, mask)
+    UNCOUNTED[change](mask)
+    torch.autograd.graph.increment_version(mask)
+    close(layer(*tensors, mask), op.reference(*tensors, mask))
+
+
+@every_layer
+def test_backward_takes_the_mask_as_forward_had_it(layer, op, weights):
+    tensors, mask = drawn(weights)
+    wanted = torch.autograd.grad(op.reference(*tensors, mask.clone()).square().sum(), tensors)
+    out = layer(*tensors, mask)
+    mask.logical_not_()
+    close(torch.autograd.grad(out.square().sum(), tensors), wanted)
