@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-
 import pytest
 
 from common import ops, solutions
 from common.paths import CONTRIBUTORS, ROOT
+from tests.support import interpreting
 
 pytestmark = pytest.mark.slow
 
@@ -25,8 +22,7 @@ FILES = {
 def found():
     """Return by `folder/name` and way what becomes of a second derivative, in a new process."""
     files = [*FILES.values(), *(HONEST / name / "rotate_half.py" for name in TOLD_APART)]
-    command = [sys.executable, "-m", "tests.support.kernels.second_derivatives", *map(str, files)]
-    return json.loads(subprocess.check_output(command, cwd=ROOT))
+    return interpreting.run("second_derivatives.py", *files)
 
 
 @pytest.mark.parametrize("name", FILES)

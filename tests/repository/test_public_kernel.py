@@ -10,7 +10,7 @@ from common import ops
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.solutions import Solution
-from tests.support.second_derivatives import second_derivatives
+from tests.support import interpreting
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def example(tmp_path):
 
 
 def test_the_example_has_a_second_derivative(example):
-    (by_way,) = second_derivatives([example]).values()
+    (by_way,) = interpreting.run("second_derivatives.py", example).values()
     assert set(by_way.values()) == {"right"}
 
 

@@ -15,7 +15,7 @@ KERNELS = Path(__file__).parent / "kernels"
 ROOT = KERNELS.parents[2]
 
 
-def run(script: str, *arguments: str) -> Any:
+def run(script: str, *arguments: str | Path) -> Any:
     """Return what the script prints, which is JSON."""
     done = subprocess.run(
         [sys.executable, KERNELS / script, *arguments],
