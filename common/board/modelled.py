@@ -30,15 +30,9 @@ class ModelledRow:
 
     row: Record
     measured: float
-    time: Summary
-    """The modelled time, with the interval that the counted work leaves."""
+    modelled: float
     kernels: bool
     """Whether the call launches a Triton kernel."""
-
-    @property
-    def modelled(self) -> float:
-        """Return the modelled time."""
-        return self.time.median
 
     @property
     def ratio(self) -> float:
@@ -51,50 +45,11 @@ def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
     return {line.key: line for results in boards for line in results.counted}
 
 
-def time_of(counted: Counted, gpu: Gpu) -> Summary:
+def time_of(counted: Counted, gpu: Gpu) -> float:
     """Return the modelled microseconds, by the clock that ranks the case."""
     if counted.ranked_by == "host":
-        return _exact(model.host_time(counted.steps, counted.direction == "backward"))
-    return gpu_time(counted, gpu)
-
-
-def gpu_time(counted: Counted, gpu: Gpu) -> Summary:
-    """Return the modelled GPU microseconds, with the interval that the counted work leaves."""
-    time, low, high = (model.gpu_time(bound(counted, sign).steps, gpu) for sign in (0, -1, 1))
-    return Summary(time, low, high)
-
-
-def _exact(time: float) -> Summary:
-    return Summary(time, time, time)
-
-
-AMOUNTS = ("loaded", "stored", "requested", "sent", "fetched", "read", "written", "rounds")
-"""The amounts of a launch that a sample of its programs estimates, apart from the FLOPs."""
-
-
-def bound(counted: Counted, sign: int) -> Counted:
-    """Return the counts at the lower (-1) or the upper (1) bound of each launch's interval."""
-
-    def scaled(step: Launch) -> Launch:
-        factor = max(0.0, 1 + sign * step.uncertain)
-        amounts = {name: getattr(step, name) * factor for name in AMOUNTS}
-        flops = {dtype: number * factor for dtype, number in step.flops.items()}
-        return msgspec.structs.replace(step, **amounts, flops=flops)
-
-    steps = [
-        scaled(step) if isinstance(step, Launch) and step.uncertain else step
-        for step in counted.steps
-    ]
-    return msgspec.structs.replace(counted, steps=steps)
-
-
-def _microseconds(time: Summary) -> str:
-    """Return a time as text, or its interval if that has a width."""
-    return _between(*(f"{each:.1f}" for each in (time.low, time.median, time.high)))
-
-
-def _between(low: str, value: str, high: str) -> str:
-    return value if low == high else f"{low}–{high}"
+        return model.host_time(counted.steps, counted.direction == "backward")
+    return model.gpu_time(counted.steps, gpu)
 
 
 # --- next to measured times -----------------------------------------------------------------------
@@ -169,7 +124,7 @@ def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
         (
             named(pair.row),
             pair.row.case + " (host)" * (pair.row.ranked_by == "host"),
-            _microseconds(pair.time),
+            f"{pair.modelled:.1f}",
             f"{pair.measured:.1f}",
             f"{pair.ratio:.2f}",
         )
@@ -233,20 +188,24 @@ def _rows(results: Results, gpu: Gpu) -> list[Record]:
 
 
 def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu) -> Record:
-    """Return the row with modelled times, in the intervals that the counted work leaves."""
+    """Return the row with modelled times."""
     if row.verdict != "PASSED":
         return row
     if not (counted and counted.steps and eager):  # a call without a step would take no time
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
-    times = {name: gpu_time(each, gpu) for name, each in both.items()}
-    copy = model.copy_time(counted.bytes, gpu)
-    times["copy"] = _exact(copy)
+    times = {name: model.gpu_time(each.steps, gpu) for name, each in both.items()}
+    times["copy"] = model.copy_time(counted.bytes, gpu)
     dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
-    if dense > copy:
-        times["dense"] = _exact(dense)
-    host = {name: _exact(model.host_time(each.steps, backward)) for name, each in both.items()}
-    return msgspec.structs.replace(row, gpu=times, host=host)
+    if dense > times["copy"]:
+        times["dense"] = dense
+    host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
+    return msgspec.structs.replace(row, gpu=_exact(times), host=_exact(host))
+
+
+def _exact(times: Mapping[str, float]) -> dict[str, Summary]:
+    """Return times without an interval."""
+    return {name: Summary(time, time, time) for name, time in times.items()}
 
 
 # --- counted work over the minimum of any solution ------------------------------------------------
@@ -254,8 +213,7 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
     "bytes are those that reach memory; read again is what programs fetch over what the launch"
-    " reads; FLOPs are of products alone; kernels and operators are of the case with the most;"
-    " 0.80–1.02 is the interval of an uncertain count"
+    " reads; FLOPs are of products alone; kernels and operators are of the case with the most"
 )
 
 
@@ -290,18 +248,13 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     )
 
 
-Amount = Callable[[Counted], float]
-
-
-def _times(cases: Iterable[Counted], amount: Amount, minimum: Amount) -> str:
+def _times(
+    cases: Iterable[Counted], amount: Callable[[Counted], float], least: Callable[[Counted], float]
+) -> str:
     """Return the geometric mean of `amount` over `least`, or a dash if all amounts are 0."""
-
-    def mean(sign: int) -> str:
-        bounds = [(amount(bound(case, sign)), minimum(bound(case, sign))) for case in cases]
-        ratios = [most / least for most, least in bounds if most and least]
-        return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
-
-    return _between(*map(mean, (-1, 0, 1)))
+    amounts = [(amount(case), least(case)) for case in cases]
+    ratios = [most / fewest for most, fewest in amounts if most and fewest]
+    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
 
 
 def moved(case: Counted) -> float:

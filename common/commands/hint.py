@@ -272,7 +272,7 @@ def _fetched(work: Counted, elements: int) -> float:
 
 
 def _flops(work: Counted, elements: int) -> float:
-    return modelled.multiplied(modelled.bound(work, -1)) / max(work.flops, 1)
+    return modelled.multiplied(work) / max(work.flops, 1)
 
 
 MEASURES: dict[str, tuple[str, Callable[[Counted, int], float]]] = {

@@ -241,37 +241,18 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     kernel: str
     grid: tuple[int, int, int]
     """Programs along each axis."""
-    constants: dict[str, Any]
-    warps: int
-    """Warps of a program."""
-    stages: int
     sampled: int
     """The number of programs in the sample."""
-    uncertain: float = 0.0
-    """The half-width of the 95 % interval of the amounts below, as a share; 0 if it is narrow."""
-    loaded: int
-    """Bytes that lanes load, counted once per lane."""
-    stored: int
-    requested: int
-    """Bytes of the sectors of 32 bytes that each load touches."""
-    sent: int
-    """Bytes of the sectors that each store touches."""
     fetched: int
-    """Bytes of the sectors that programs read, counted once per program."""
+    """Bytes of the sectors of 32 bytes that programs read, counted once per program."""
     read: int
     """Bytes of the sectors that the launch reads, counted once per launch."""
     written: int
     """Bytes of the sectors that the launch writes, counted once per launch."""
     flops: dict[str, int]
     """FLOPs of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
-    tile: tuple[int, int, int]
-    """m, n and k of the largest `tl.dot`; zeros without one."""
     rounds: float
     """Consecutive waits for memory of the average program."""
-    longest: float
-    """The work of the heaviest program over the work of the average program."""
-    longest_rounds: float
-    """Consecutive waits for memory of the heaviest program."""
 
     @property
     def programs(self) -> int:

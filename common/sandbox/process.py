@@ -116,9 +116,9 @@ def become_worker(
     torch.set_num_threads(1)
     requests = REQUESTS
     if backend.COUNTED:  # few processes need these modules
-        from common.sandbox.counted import call
+        from common.sandbox import counted
 
-        requests = MappingProxyType({**REQUESTS, **answering(call.at_full_shape)})
+        requests = MappingProxyType({**REQUESTS, **answering(counted.at_full_shape)})
     if stack is not None:
         faulthandler.register(wire.STACK, stack)
     serve(connection, requests)

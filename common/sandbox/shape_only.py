@@ -50,10 +50,16 @@ PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
 class ShapeOnlyMode(Mode):
     """A mode that returns untouched memory instead of large floating-point results."""
 
-    def __init__(self, small: int = SMALL) -> None:
-        """Compute with tensors of at most `small` elements."""
+    def __init__(self, small: int = SMALL, ran: Callable[..., None] = lambda *call: None) -> None:
+        """Compute with tensors of at most `small` elements.
+
+        Args:
+            small: The number of elements.
+            ran: Is called with each operator that moves data or computes, its arguments, its
+                keyword arguments, the tensors among these, and its result.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
-        self._small = small
+        self._small, self._ran = small, ran
 
     def __torch_dispatch__(  # noqa: D105
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -66,16 +72,11 @@ class ShapeOnlyMode(Mode):
             return result
         inputs = list(tensors_of((args, kwargs)))
         result = _result(func, args, kwargs, inputs, self._small)
-        self.ran(func, args, kwargs, inputs, result)
+        self._ran(func, args, kwargs, inputs, result)
         return result
 
     def _is_large(self, tensor: torch.Tensor) -> bool:
         return tensor.is_floating_point() and tensor.numel() > self._small
-
-    def ran(
-        self, func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], result: Any
-    ) -> None:
-        """Record an operator that moves data or computes; subclasses override this method."""
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:

@@ -98,24 +98,6 @@ def test_the_board_without_a_gpu_is_ranked_and_labelled():
     assert alice.split()[:2] == ["1", "alice/rope"] and "±" not in text
 
 
-def test_an_uncertain_count_is_an_interval_wherever_it_is_shown():
-    uncertain = counted("alice/rope", launch(uncertain=0.25, read=1 << 26))
-    results = replace_results(UNTIMED, counted=[uncertain, COUNTS[1]])
-    alice, _, eager = modelled.with_modelled_times(results)[0].latest()
-    time = alice.gpu["solution"]
-    assert time.low < 0.9 * time.median < 1.1 * time.median < time.high
-    assert time.median == model.gpu_time(uncertain.steps, H200)
-    assert eager.gpu["solution"].low == eager.gpu["solution"].high
-    line = next(line for line in shown(results).splitlines() if "alice/rope" in line)
-    assert "±" in line
-    (table,) = modelled.work_tables([uncertain], ABOUT)
-    assert table.rows[0][1] == "0.56–0.94", "0.75 of the least is no fact"
-    made = row("alice/rope")
-    (found,) = modelled.pairs([made], {made.key: uncertain}, H200)
-    (table,) = modelled.tables([found], H200)
-    assert table.rows[0][2] == f"{time.low:.1f}–{time.high:.1f}"
-
-
 def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
     assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
     rows = [row("alice/rope"), row("eager/rope")]

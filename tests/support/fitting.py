@@ -1,6 +1,6 @@
 """The fit of the model's constants to the times that one GPU measured.
 
-    python -m tests.support.fitting            # each constant, and what is found from START
+    python -m tests.support.fitting            # each constant as committed, and as found
 
 The error of some times is the mean of |log(modelled / measured)|. Constants are made larger or
 smaller by a factor, one after the other, as long as that lessens the error; the factors become ever
@@ -13,41 +13,32 @@ import functools
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from common import paths, solutions
 from common.board import model, modelled
-from common.board.model import GPUS, Gpu
+from common.board.model import GPUS
 from common.board.modelled import Key, ModelledRow
 from common.engines import benching
 from common.measure.machine import harness_digest
 from common.records import runs
-from common.records.lines import Counted, Record
+from common.records.lines import Counted
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"
 """The last record that the constants are fitted to; a later one decides no constant."""
 DEVICES = {FITTED: GPUS["NVIDIA H200"], HELD_OUT: GPUS["NVIDIA H100 80GB HBM3"]}
 """The GPUs by the folders of their committed records."""
-START = {
-    "COPY": 1.0, "FROM_L2": 64.0, "PROGRAMS": 1.0, "WAIT": 1e-6, "PRODUCTS": 1.0,
-    "ELEMENTS": 1.0, "STEP": 1e-6, "RAMP": 1.0, "SHARPNESS": 2.0,
-    "HOST_OPERATOR": 10.0, "HOST_LAUNCH": 10.0, "HOST_BACKWARD": 100.0,
-}  # fmt: skip
-"""The fitted constants, each with its order of magnitude."""
-WITHOUT: dict[str, float | str] = {
-    "COPY": 1.0, "FROM_L2": math.inf, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0,
-    "ELEMENTS": math.inf, "STEP": 0.0, "RAMP": 0.0, "SHARPNESS": math.inf,
-    "HOST_OPERATOR": "HOST_LAUNCH", "HOST_LAUNCH": "HOST_OPERATOR", "HOST_BACKWARD": 0.0,
-}  # fmt: skip
-"""The value at which a constant changes nothing, or the other one that would serve for both."""
+WITHOUT = {"COPY": 1.0, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0, "ELEMENTS": math.inf,
+           "STEP": 0.0, "HOST_OPERATOR": 0.0, "HOST_LAUNCH": 0.0, "HOST_BACKWARD": 0.0}  # fmt: skip
+"""The fitted constants, each with the value at which it changes nothing."""
 FACTORS = 1.3, 1.1, 1.03, 1.01
 HOST, OTHER = "the host's times", "kernels in another form than counted"
 OTHER_FORMS = ("house/masked_linear", "house/masked_ffn")
 """The solutions whose kernels are timed in another form than they were counted in: with descriptors
-they take more than twice the shared memory on the fitted GPU. The fit leaves them out."""
+they have other tiles on the fitted GPU. The fit leaves them out."""
 
 
 class Time(NamedTuple):
@@ -89,22 +80,15 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     for pair in pairs(device, lines, LAST if device == FITTED else ""):
         row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
-
-            def modelled_time(line: Counted = line) -> float:
-                return modelled.time_of(line, gpu).median
-
+            modelled_time = functools.partial(modelled.time_of, line, gpu)
             times[row.key] = Time(_kind(pair), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
-            times |= {(*row.key[:3], limit.of): limit for limit in _limits(row, line, gpu)}
+            copy = functools.partial(model.copy_time, line.bytes, gpu)
+            times[(*row.key[:3], "copy")] = Time("copies", row.gpu["copy"].median, copy)
+            if dense := row.gpu.get("dense"):
+                product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
+                times[(*row.key[:3], "dense")] = Time("dense products", dense.median, product)
     return list(times.values())
-
-
-def _limits(row: Record, line: Counted, gpu: Gpu) -> Iterator[Time]:
-    copy = functools.partial(model.copy_time, line.bytes, gpu)
-    yield Time("copies", row.gpu["copy"].median, copy)
-    if dense := row.gpu.get("dense"):
-        product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
-        yield Time("dense products", dense.median, product)
 
 
 def _kind(pair: ModelledRow) -> str:
@@ -118,62 +102,39 @@ def _kind(pair: ModelledRow) -> str:
 def together(constant: str, found: Iterable[Time]) -> tuple[list[str], list[Time]]:
     """Return the constants that are fitted together with this one, and the times of their fit."""
     host = constant.startswith("HOST_")
-    names = [name for name in START if name.startswith("HOST_") == host]
+    names = [name for name in WITHOUT if name.startswith("HOST_") == host]
     return names, [time for time in found if time.of != OTHER and (time.of == HOST) == host]
 
 
 def error(found: Iterable[Time]) -> float:
     """Return how far off the times are: 0.1 for a tenth of them."""
-    return statistics.fmean(map(_distance, found))
+    return statistics.fmean(abs(math.log(time.modelled() / time.measured)) for time in found)
 
 
-def _distance(time: Time) -> float:
-    modelled_time = time.modelled()
-    return abs(math.log(modelled_time / time.measured)) if modelled_time else math.inf
-
-
-def without(constant: str, found: Sequence[Time], names: Sequence[str]) -> float:
-    """Return the error that is left once the others are fitted, as if the model had no constant."""
-    value = WITHOUT[constant]
-    alike = {value: constant} if isinstance(value, str) else {}
-    setattr(model, constant, getattr(model, value) if isinstance(value, str) else value)
-    return fit([name for name in names if name != constant], found, alike)
-
-
-def fit(names: Sequence[str], found: Sequence[Time], alike: Mapping[str, str] = {}) -> float:
-    """Move these constants to where the times are least off; return the error that is left.
-
-    `alike` names the constant that moves with one of them.
-    """
+def fit(names: Sequence[str], found: Sequence[Time]) -> float:
+    """Move these constants to where the times are least off; return the error that is left."""
     left = error(found)
     for factor in FACTORS:
         before = math.inf
         while left < 0.9999 * before:  # a constant may drift on for ever by less
             before = left
             for name, by in itertools.product(names, (factor, 1 / factor)):
-                left = _move([name, *filter(None, [alike.get(name)])], by, found, left)
-    return left
-
-
-def _move(names: Sequence[str], by: float, found: Sequence[Time], left: float) -> float:
-    """Multiply constants if that lessens the error that is left; return the error then."""
-    before = {name: getattr(model, name) for name in names}
-    vars(model).update({name: value * by for name, value in before.items()})
-    moved = error(found)
-    if moved < left:
-        return moved
-    vars(model).update(before)
+                value = getattr(model, name)
+                setattr(model, name, value * by)
+                if (moved := error(found)) < left:
+                    left = moved
+                else:
+                    setattr(model, name, value)
     return left
 
 
 def main() -> None:
-    """Fit from START and print each constant as it is and as it is found."""
+    """Fit, and print each constant as committed and as found."""
     found = times(FITTED, counted())
     for constant in ("COPY", "HOST_OPERATOR"):
         names, of = together(constant, found)
         committed, off = {name: getattr(model, name) for name in names}, error(of)
-        vars(model).update({name: START[name] for name in names})
-        print(f"{fit(names, of):.4f} off, and {off:.4f} with the model's own constants:")
+        print(f"{fit(names, of):.4f} off, and {off:.4f} with the committed constants:")
         for name in names:
             print(f"{name:14} {getattr(model, name):10.3g} {committed[name]:10.3g}")
 

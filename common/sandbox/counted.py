@@ -1,0 +1,264 @@
+"""Count the work of one board case at its true shape, in a solution's process.
+
+PyTorch operators are counted from the shapes of the tensors that they read and write, and are not
+computed. Of each kernel launch, a sample of programs runs and stands for all its programs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from triton.runtime import interpreter
+from triton.runtime.interpreter import InterpreterBuilder
+
+from common import wire
+from common.sandbox.compiled.target import Grid
+from common.sandbox.failures import judge
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.wrap import wrapped
+from common.sandbox.session import Session
+from common.sandbox.shape_only import (
+    PRODUCTS,
+    ShapeOnlyMode,
+    board_case,
+    full_shape_call,
+    tensors_of,
+    written_by,
+)
+from common.sandbox.traffic import Program, Traffic, WritesIntegers, drawn, total
+from common.spec import Case, Direction
+from common.wire import Reply
+
+
+def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
+    """Count the work of a board case, or run the last programs of the op's large case."""
+    assert session.op is not None
+    if session.op.large and session.op.large.name == request.case:
+        return _last_programs(session, session.op.large)
+    return _counted(session, board_case(session, request.case))
+
+
+def _counted(session: Session, board: Case) -> Reply:
+    """Count forward and backward of a board case, at its true shape.
+
+    Returns:
+        The steps (operators and launches, in order) of each direction; those of `backward` begin
+        with forward's. If the solution fails or does not support the case, also a verdict and its
+        reason.
+    """
+    counted, steps = Reply(), list[Reply]()
+    try:
+        call = full_shape_call(session, board, zlib.crc32(board.name.encode()))
+        operators = ShapeOnlyMode(call.small, lambda *ran: steps.append(operator(*ran)))
+        with Launches(steps.append).counting(), operators:
+            output = call.forward()
+            counted["forward"] = list(steps)
+            if output.requires_grad and "backward" in board.directions:
+                call.backward(output)
+                counted["backward"] = steps
+    except Exception as error:
+        counted |= judge(error)
+    return counted
+
+
+def _last_programs(session: Session, large: Case) -> Reply:
+    """Run the last programs of each launch of the op's large case; see `Op.large`.
+
+    Returns:
+        The reason of each address that is out of bounds because its offset wrapped, by direction.
+        Any other failure is ignored, since the tensors have no data.
+    """
+    launches = Launches(lambda step: None, last=True)
+    wraps: Reply = {}
+
+    def ran(direction: Direction) -> None:
+        if launches.wraps:
+            wraps[direction] = launches.wraps.pop(0)
+
+    with contextlib.suppress(Exception):
+        call = full_shape_call(session, large, 0)
+        with launches.counting(), ShapeOnlyMode(call.small):
+            try:
+                output = call.forward()
+            finally:
+                ran("forward")
+            try:
+                call.backward(output)
+            finally:
+                ran("backward")
+    return wraps
+
+
+# --- PyTorch operators ----------------------------------------------------------------------------
+
+aten = torch.ops.aten
+GATHERS = {
+    aten.index, aten.index_select, aten.gather, aten.embedding, aten.take, aten.masked_select,
+    aten._index_put_impl_, aten._unsafe_index, aten.take_along_dim,
+}  # fmt: skip
+"""Operators that read as many elements of their first argument as they return."""
+SCATTERS = {
+    aten.index_put_, aten.index_put, aten.index_add_, aten.index_copy_, aten.scatter_,
+    aten.scatter_add_, aten.scatter_add, aten.index_add, aten.index_copy, aten.scatter,
+}  # fmt: skip
+"""Operators that write as many elements of their first argument as their source has."""
+OVERWRITING = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
+"""Operators that overwrite their first argument without reading it."""
+
+
+def operator(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], result: Any) -> Reply:
+    """Return the work of an operator as JSON."""
+    packet, outputs = func._overloadpacket, list(tensors_of(result))
+    written = sum({_memory_key(output): _bytes(output) for output in outputs}.values())
+    mutated = {*map(id, written_by(func, args, kwargs))} if packet in OVERWRITING else ()
+    read = {_memory_key(each): _bytes(each) for each in inputs if id(each) not in mutated}
+    if packet in GATHERS:
+        read[_memory_key(inputs[0])] = min(written, _bytes(inputs[0]))
+    if packet in SCATTERS:
+        read.pop(_memory_key(inputs[0]), None)
+        source = max((_bytes(each) for each in inputs[1:] if each.is_floating_point()), default=0)
+        written = min(written, source or written)
+    count_flops = PRODUCTS.get(packet)
+    floating = next((each for each in [*outputs, *inputs] if each.is_floating_point()), None)
+    return {
+        "step": "operator",
+        "operator": str(packet).removeprefix("aten."),
+        "read": sum(read.values()),
+        "written": written,
+        "flops": int(count_flops(*args, **kwargs, out_val=result)) if count_flops else 0,
+        "dtype": str(floating.dtype if floating is not None else "").removeprefix("torch."),
+        "plain": _is_plain([*inputs, *outputs]),
+    }
+
+
+def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.shape, tensor.stride()
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    """Return a tensor's bytes in memory; elements that a stride of 0 repeats count once."""
+    elements = 1
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        elements *= size if stride or not size else 1
+    return elements * tensor.element_size()
+
+
+def _is_plain(tensors: list[torch.Tensor]) -> bool:
+    """Return whether all tensors have the same shape and strides and are dense in memory."""
+    blocks = [tensor for tensor in tensors if tensor.dim()]
+    first = blocks[0] if blocks else None
+    return all(
+        tensor.shape == first.shape  # type: ignore[union-attr]
+        and tensor.stride() == first.stride()  # type: ignore[union-attr]
+        and torch.ops.aten.is_non_overlapping_and_dense(tensor)
+        for tensor in blocks
+    )
+
+
+# --- launches -------------------------------------------------------------------------------------
+
+PROGRAMS, MORE_PROGRAMS, ALIKE = 8, 64, 1.05
+"""The number of programs that stand for a launch, more if the first and the last aside one has this
+many times the work of another."""
+MAX_FULL_LAUNCH = 4096
+"""The most programs of a launch that stores integers, for which all programs have to run."""
+LAST = 4
+"""The number of last programs that run of a launch on tensors of more than 2^31 elements."""
+
+
+class Launches:
+    """Counts the launches of one call, in order."""
+
+    def __init__(self, add: Callable[[Reply], None], last: bool = False) -> None:
+        """Start with no launches.
+
+        Args:
+            add: Receives each launch's work as JSON.
+            last: Whether the last programs run instead of a sample, and nothing is added.
+        """
+        self._add, self._last = add, last
+        self.wraps: list[str] = []
+        """The accesses that are out of bounds because their offset wrapped."""
+        self._traffic = Traffic(integers=last)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count launches instead of running them."""
+        launches = wrapped(interpreter.GridExecutor, "__call__", self._launch)
+        products = wrapped(InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot)
+        WATCH.observer = self._traffic
+        try:
+            with launches, products, self._traffic.sampled():
+                yield
+        finally:
+            WATCH.observer = None
+
+    def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
+        with bounds.launched(executor, args, kwargs) as (launch, sizes):
+            programs = math.prod(sizes)
+            try:
+                if self._last:
+                    self._run_last(launch, sizes)
+                elif programs:
+                    sample = self._sample(launch, sizes)
+                    work = total(sample, self._traffic.extents)
+                    named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
+                    self._add(named | work)
+            except Exception as error:
+                fault = _root(error)
+                if getattr(fault, "wrapped", False):
+                    self.wraps.append(str(fault))
+                raise fault from (None if fault is not error else error.__cause__)
+
+    def _sample(self, launch: Launch, sizes: Grid) -> list[tuple[float, Program]]:
+        """Run a sample of the programs, or all of them if they store integers."""
+        programs = math.prod(sizes)
+        try:
+            sample = self._drawn(launch, sizes, PROGRAMS)
+            works = [program.work for _, program in sample[1:-1]]
+            alike = len(sample) == programs or max(works) <= ALIKE * min(works)
+            return sample if alike else self._drawn(launch, sizes, MORE_PROGRAMS)
+        except WritesIntegers:
+            if programs > MAX_FULL_LAUNCH:
+                raise NotImplementedError(f"{programs} programs store integers") from None
+        self._traffic.whole = True
+        try:
+            return [(1.0, self._program(launch, sizes, index)) for index in range(programs)]
+        finally:
+            self._traffic.whole = False
+
+    def _drawn(self, launch: Launch, sizes: Grid, count: int) -> list[tuple[float, Program]]:
+        picked = drawn(math.prod(sizes), count)
+        return [(weight, self._program(launch, sizes, index)) for index, weight in picked]
+
+    def _run_last(self, launch: Launch, sizes: Grid) -> None:
+        """Run the programs at the corners of the grid, and those before the last."""
+        corners = itertools.product(*({0, size - 1} for size in sizes if size))
+        ends = {int(np.ravel_multi_index(corner, sizes, order="F")) for corner in corners}
+        programs = math.prod(sizes)
+        for index in sorted({*ends, *range(max(programs - LAST, 0), programs)}, reverse=True):
+            self._program(launch, sizes, index)
+
+    def _program(self, launch: Launch, sizes: Grid, index: int) -> Program:
+        """Run the program at an index of the launch order, in which x changes fastest."""
+        x, rest = index % sizes[0], index // sizes[0]
+        interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
+        work = self._traffic.begin_program()
+        launch.program()
+        self._traffic.end_program()
+        return work
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return the error that a device function raised, without the interpreter's wrappers."""
+    while isinstance(error, interpreter.InterpreterError) and error.__context__ is not None:
+        error = error.__context__
+    return error
