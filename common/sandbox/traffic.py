@@ -26,7 +26,6 @@ from triton.runtime.interpreter import TensorHandle
 from common.sandbox.interpreter.conflicts import READS, WRITES
 from common.sandbox.interpreter.language import COUNTED, counted_range
 from common.sandbox.interpreter.spans import Span, active
-from common.sandbox.interpreter.together import first_of
 from common.sandbox.interpreter.wrap import wrapped
 from common.wire import Reply
 
@@ -158,7 +157,7 @@ class Traffic:
         self, dot: Any, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
     ) -> Any:
         """Count a product of blocks; compute it only if its result is an integer."""
-        (*batch, m, k), n = first_of(a).data.shape, first_of(b).data.shape[-1]
+        (*batch, m, k), n = a.data.shape, b.data.shape[-1]
         dtype = a.dtype.scalar.name
         if dtype == "fp32":
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,31 +67,21 @@ class TooLarge(Differs):
 class Rows(TensorHandle):  # type: ignore[misc]
     """A value of all programs of a group."""
 
-    def __init__(
-        self, group: Group, dtype: Any, compute: Callable[[], np.ndarray], first: Any = None
-    ) -> None:
-        """Take a function that returns the values of all programs: [programs, *shape].
-
-        Args:
-            group: The programs.
-            dtype: The type of an element.
-            compute: Is called once, when the values are needed.
-            first: The value of the first program, if known without the others.
-        """
+    def __init__(self, group: Group, dtype: Any, array: np.ndarray | None) -> None:
+        """Take the values of all programs: [programs, *shape]; None if they are unknown."""
         self.dtype, self.attr = dtype, dict[str, Any]()
-        self._group, self._compute, self._first = group, compute, first
-
-    @functools.cached_property
-    def array(self) -> np.ndarray:
-        """The values of all programs: [programs, *shape]."""
-        array = self._compute()
-        del self._compute
-        return array
+        self._group, self._array = group, array
 
     @property
-    def first(self) -> TensorHandle:
-        """The value of the first program."""
-        return TensorHandle(self.array[0], self.dtype) if self._first is None else self._first
+    def array(self) -> np.ndarray:
+        """The values of all programs: [programs, *shape].
+
+        Raises:
+            Dependent: The values are unknown.
+        """
+        if self._array is None:
+            raise Dependent
+        return self._array
 
     @property
     def data(self) -> Any:
@@ -107,38 +96,31 @@ class Rows(TensorHandle):  # type: ignore[misc]
 class Group:
     """Programs that run at once, as a mode of the launch."""
 
-    def __init__(
-        self, programs: np.ndarray, numbers: np.ndarray, touched: Touched, lazy: bool = False
-    ) -> None:
+    def __init__(self, programs: np.ndarray, numbers: np.ndarray, touched: Touched) -> None:
         """Take the programs.
 
         Args:
             programs: The place of each in the grid: `[programs, 3]`.
             numbers: Their numbers, from 1 on, in the order of the launch.
             touched: What the launch's programs touch.
-            lazy: Whether only the path is asked. Then a value is computed when Python reads it, and
-                nothing is stored.
         """
         self.busy = False
         self.failed = False
         """Whether an exception was raised, which a kernel may have caught."""
-        self.path: tuple[bytes, ...] = ()
-        """The values that Python has read."""
         self.writes: list[Callable[[], Any]] = []
         """The stores, which wait."""
         self.updates: list[tuple[int, Callable[[], Any]]] = []
         """The atomic updates, which wait, each with the number of its program."""
         self._programs, self._numbers = programs, numbers
-        self._touched, self._lazy = touched, lazy
+        self._touched = touched
         self._all: Any = numbers[0] if len(numbers) == 1 else SEVERAL
         self._accessing = self._all
         """The numbers of the programs that make an access; broadcast to its lanes."""
 
     def read(self, rows: Rows) -> Any:
-        """Return the value that all programs have, and add it to the path."""
+        """Return the value that all programs have."""
         array = np.ascontiguousarray(rows.array).reshape(len(self._programs), -1).view(np.uint8)
         if (array == array[0]).all():
-            self.path += (array[0].tobytes(),)
             return rows.array[0]
         self.failed = True
         values, kinds = np.unique(array, axis=0, return_inverse=True)
@@ -156,9 +138,7 @@ class Group:
         if name == "create_get_program_id":
             place = self._programs[:, [args[1]]].astype(np.int32)
             several = len(place) > 1
-            return (
-                Rows(self, tl.int32, lambda: place) if several else TensorHandle(place[0], tl.int32)
-            )
+            return Rows(self, tl.int32, place) if several else TensorHandle(place[0], tl.int32)
         varies = any(type(arg) is Rows for arg in args) or any(
             type(handle) is Rows for handle in handles(args)
         )
@@ -168,39 +148,20 @@ class Group:
             return self._change(name, operation, args, varies)
         if not varies:
             return operation(*args)
-        return self._result(name, operation, args)
+        computed = self._computed(name, operation, args)
+        return mapped(lambda each: Rows(self, each.dtype, each.data), computed)
 
     def _change(self, name: str, operation: Operation, args: tuple[Any, ...], varies: bool) -> Rows:
         """Let a store or an atomic update wait; its result is unknown."""
-        if not self._lazy:
-            if name in ACCESSES and varies:
-                self._wide_access(name, operation, args)
-            elif varies:
-                self._by_row(operation, args)
-            elif len(self._programs) > 1:
-                raise Dependent  # each program changes the same elements
-            else:
-                operation(*args)
-        return Rows(self, tl.void, _unknown)
-
-    def _result(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
-        """Return the result with the values of all programs in place of each value."""
-        if not self._lazy:
-            wide = self._computed(name, operation, args)
-            return mapped(lambda each: Rows(self, each.dtype, lambda: each.data), wide)
-        self._accessing = self._numbers[0]
-        first = operation(*mapped(first_of, args))
-        self._accessing = self._all
-        arrays = functools.cache(
-            lambda: [each.data for each in handles(self._computed(name, operation, args))]
-        )
-        places = itertools.count()
-
-        def rows(handle: TensorHandle) -> Rows:
-            place = next(places)
-            return Rows(self, handle.dtype, lambda: arrays()[place], handle)
-
-        return mapped(rows, first)
+        if name in ACCESSES and varies:
+            self._wide_access(name, operation, args)
+        elif varies:
+            self._by_row(operation, args)
+        elif len(self._programs) > 1:
+            raise Dependent  # each program changes the same elements
+        else:
+            operation(*args)
+        return Rows(self, tl.void, None)
 
     def _computed(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result with an array of all programs' values in each handle.
@@ -248,13 +209,13 @@ class Group:
     def _wide_access(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Load or store the elements of all programs."""
         last = ACCESSES[name]
-        shape = (len(self._programs), *first_of(args[1]).data.shape)
+        shape = (len(self._programs), *_shape(args[1]))
         self._check_size(math.prod(shape))
         aligned = _aligned(args)
         for at in range(1, last + 1):
             if args[at] is None:
                 continue
-            if first_of(args[at]).data.shape != shape[1:]:
+            if _shape(args[at]) != shape[1:]:
                 raise Dependent
             wide = np.broadcast_to(aligned[at].data, shape)
             aligned[at] = TensorHandle(np.require(wide, requirements=["C", "W"]), aligned[at].dtype)
@@ -272,9 +233,6 @@ class Group:
             Dependent: See `Touched.add`.
         """
         addresses, width = selected(pointers.data, mask), width_of(pointers)
-        if self._lazy:
-            self._touched.check(addresses, width)
-            return act()
         programs = np.broadcast_to(self._accessing, pointers.data.shape)
         self._touched.add(verb, addresses, width, selected(programs, mask))
         if verb == READS:
@@ -291,18 +249,16 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
     return bool(pattern.search(name))
 
 
-def first_of(handle: Any) -> Any:
-    """Return the first program's value in place of the values of all programs."""
-    return handle.first if isinstance(handle, Rows) else handle
+def _shape(handle: TensorHandle) -> tuple[int, ...]:
+    """Return the shape of one program's value."""
+    array = handle.array[0] if isinstance(handle, Rows) else handle.data
+    shape: tuple[int, ...] = array.shape
+    return shape
 
 
 def _row_of(row: int, handle: TensorHandle) -> TensorHandle:
     """Return one program's value."""
     return TensorHandle(handle.array[row], handle.dtype) if isinstance(handle, Rows) else handle
-
-
-def _unknown() -> np.ndarray:
-    raise Dependent
 
 
 def _aligned(args: tuple[Any, ...]) -> list[Any]:
@@ -311,7 +267,7 @@ def _aligned(args: tuple[Any, ...]) -> list[Any]:
     For example, next to blocks `[16, 8]`, the scalars of 100 programs `[100, 1]` become
     `[100, 1, 1]`.
     """
-    rank = max(first_of(arg).data.ndim for arg in args if isinstance(arg, TensorHandle))
+    rank = max(len(_shape(arg)) for arg in args if isinstance(arg, TensorHandle))
 
     def wide(arg: Any) -> Any:
         if not isinstance(arg, Rows):
@@ -393,32 +349,3 @@ def play(run: Run, programs: np.ndarray, spans: Sequence[Span]) -> bool:
     for _, update in sorted(updates, key=lambda update: update[0]):
         update()
     return True
-
-
-def paths(
-    run: Run, programs: np.ndarray, spans: Sequence[Span], most: int
-) -> Iterator[tuple[tuple[bytes, ...], np.ndarray]]:
-    """Yield each path that programs take through the kernel's branches, and their indices.
-
-    Args:
-        run: Runs a group.
-        programs: The place of each program in the grid: `[programs, 3]`.
-        spans: The memory that the launch may touch.
-        most: The most paths.
-
-    Raises:
-        NotImplementedError: There are more paths, or a branch cannot be followed.
-    """
-    waiting = [np.arange(len(programs))]
-    while waiting:
-        if len(waiting) > most:
-            raise NotImplementedError("the programs take too many paths")
-        indices = waiting.pop()
-        group = Group(programs[indices], indices + 1, Touched(spans), lazy=True)
-        try:
-            run(group)
-            yield group.path, indices
-        except (Dependent, TooLarge):
-            raise NotImplementedError("a branch cannot be followed") from None
-        except Differs as differs:
-            waiting += [indices[part] for part in differs.parts]

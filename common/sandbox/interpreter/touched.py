@@ -49,11 +49,6 @@ class Touched:
             else:
                 region.write(elements, others)
 
-    def check(self, addresses: np.ndarray, width: int) -> None:
-        """Raise Dependent if an address leaves the launch's memory."""
-        for _ in self._by_region(addresses, width):
-            pass
-
     def _by_region(
         self, addresses: np.ndarray, width: int
     ) -> Iterator[tuple[_Region, np.ndarray | slice]]:
