@@ -2,8 +2,8 @@
 
 A new column is one more entry of `COLUMNS`:
 
-    Column("launches", text=lambda s: str(s.entry.launches), order=lambda s: s.entry.launches,
-           data={"launches": lambda s: s.entry.launches}, style="number")
+    Column("launches", text=lambda track, entry: str(entry.launches),
+           data={"launches": lambda track, entry: entry.launches}, style="number")
 """
 
 from __future__ import annotations
@@ -16,55 +16,34 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.board.devices import Device
-from common.board.ranking import Entry, Track, limit, ranked_times, share, sustained_share
+from common.board.ranking import (
+    Entry,
+    Track,
+    limit,
+    op_order,
+    ranked_times,
+    share,
+    sustained_share,
+)
 from common.board.table import (
+    STALE,
     UNRANKED,
-    About,
     Table,
     cut,
     footnotes,
     marked,
-    percent,
+    named,
+    percentage,
     size,
     speed,
-    stale,
+    stale_note,
     where,
 )
 from common.records.lines import Summary
 from common.solutions import is_among
 
-
-@dataclass(frozen=True)
-class Standing:
-    """A solution in one track of a device: the data of a board's row."""
-
-    track: Track
-    entry: Entry
-    about: Mapping[str, About]
-    timed: bool
-    """Whether the entries are ranked."""
-    device: str = ""
-
-    @property
-    def note(self) -> str:
-        """The solution's note; empty if the solution is not in this tree."""
-        known = self.about.get(self.entry.solution)
-        return known.note if known else ""
-
-    @property
-    def stale(self) -> bool:
-        """Whether the source has changed since the measurement."""
-        return stale(self.entry, self.about)
-
-    @property
-    def time(self) -> Summary | None:
-        """The time of the track's first case, by the clock that ranks the case."""
-        row = self.track.row(self.entry, self.track.cells[0])
-        return ranked_times(row)["solution"] if row and row.gpu else None
-
-
-Value = Callable[[Standing], Any]
-Text = Callable[[Standing], str]
+Value = Callable[[Track, Entry], Any]
+Text = Callable[[Track, Entry], str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,8 +59,8 @@ class Column:
     short: Text | None = None
     data: Mapping[str, Value] = field(default_factory=dict)
     """The fields of JSON and CSV; None for an unknown value."""
-    order: Value = lambda standing: standing.entry.rank
-    """The page's sort key, a number or a name."""
+    order: Value | None = None
+    """The page's sort key; the first field by default."""
     style: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
     """The page's style of the cells; the page omits a column without a style."""
     label: str = ""
@@ -97,68 +76,68 @@ class Column:
     spare: int = 0
     """A narrow terminal omits the column with the greatest number first, and never omits 0."""
 
-    def cell(self, standing: Standing, short: bool = False) -> str:
+    def cell(self, track: Track, entry: Entry, short: bool = False) -> str:
         """Return the text of a cell."""
         write = (self.short if short else None) or self.text
-        return write(standing) if write else ""
+        return write(track, entry) if write else ""
 
     def heading(self, single: bool) -> str:
         """Return the page's heading for a single case or for several cases."""
-        return self.label or self.name if single else self.several or self.label or self.name
+        return (not single and self.several) or self.label or self.name
 
-    def key(self, standing: Standing) -> str:
-        """Return the text by which the page sorts the cell."""
-        value = self.order(standing)
-        return f"{value:.5g}" if isinstance(value, float) else str(value)
-
-
-def _score(name: Literal["value", "low", "high"]) -> Value:
-    return lambda s: s.entry.score and getattr(s.entry.score, name)
+    def key(self, track: Track, entry: Entry) -> str:
+        """Return the text by which the page sorts the cell; -1 for an unknown value."""
+        value = (self.order or next(iter(self.data.values())))(track, entry)
+        return f"{value:.5g}" if isinstance(value, float) else str(-1 if value is None else value)
 
 
-def _share(standing: Standing) -> str:
+def time(track: Track, entry: Entry) -> Summary | None:
+    """Return the time of the track's first case, by the clock that ranks the case."""
+    row = track.row(entry, track.cells[0])
+    return ranked_times(row)["solution"] if row and row.gpu else None
+
+
+def _of_limit(entry: Entry) -> str:
+    row = entry.worst_share
+    return f"{percentage(share(row))} of {limit(row)[1]}" if row else UNRANKED
+
+
+def _share(track: Track, entry: Entry) -> str:
     """Return the share of the limit, the limit, the sustained share if known, and the case."""
-    row = standing.entry.worst_share
-    if row is None:
-        return UNRANKED
-    steady = sustained_share(row)
-    return (
-        _of_limit(standing) + (f", sustained {steady:.0%}" if steady else "") + f" ({where(row)})"
-    )
-
-
-def _of_limit(standing: Standing) -> str:
-    row = standing.entry.worst_share
-    return f"{percent(standing.entry)} of {limit(row)[1]}" if row else UNRANKED
+    row = entry.worst_share
+    steady = sustained_share(row) if row else None
+    sustained = f", sustained {steady:.0%}" if steady else ""
+    return _of_limit(entry) + (f"{sustained} ({where(row)})" if row else "")
 
 
 PLACE = Column(
-    text=lambda s: str(s.entry.rank or UNRANKED) if s.timed else "",
-    data={"place": lambda s: s.entry.rank},
-    order=lambda s: s.entry.rank or 9999,
+    text=lambda t, e: str(e.rank or UNRANKED) if t.timed else "",
+    data={"place": lambda _, e: e.rank},
+    order=lambda _, e: e.rank or 9999,
     style="place",
     label="place",
 )
 SOLUTION = Column(
     "solution",
-    text=lambda s: marked([s.entry], s.about, s.timed),
-    data={"solution": lambda s: s.entry.solution, "peer": lambda s: s.entry.peer},
-    order=lambda s: s.entry.solution,
+    text=lambda t, e: marked(e, t.timed),
+    data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
     style="name",
 )
 SPEED = Column(
     "× eager",
-    text=lambda s: speed(s.entry),
-    data={"times_eager": _score("value"), "low": _score("low"), "high": _score("high")},
-    order=lambda s: s.entry.score.value if s.entry.score else -1,
+    text=lambda _, e: speed(e),
+    data={
+        "times_eager": lambda _, e: e.score and e.score.value,
+        "low": lambda _, e: e.score and e.score.low,
+        "high": lambda _, e: e.score and e.score.high,
+    },
     style="speed",
     timed=True,
 )
 LOOP = Column(
     "in a loop",
-    text=lambda s: UNRANKED if s.entry.in_loop is None else f"{s.entry.in_loop:.2f}",
-    data={"loop_times_eager": lambda s: s.entry.in_loop},
-    order=lambda s: s.entry.in_loop or -1,
+    text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
+    data={"loop_times_eager": lambda _, e: e.in_loop},
     style="number",
     known=lambda track: any(entry.in_loop for entry in track.entries),
     timed=True,
@@ -166,7 +145,7 @@ LOOP = Column(
 )
 TIME = Column(
     "median µs",
-    order=lambda s: s.time.median if s.time else 10**12,
+    order=lambda t, e: of_first.median if (of_first := time(t, e)) else 10**12,
     style="time",
     cases="one",
     timed=True,
@@ -174,13 +153,12 @@ TIME = Column(
 LIMIT = Column(
     "worst share of limit",
     text=_share,
-    short=_of_limit,
+    short=lambda _, e: _of_limit(e),
     data={
-        "share_of_limit": lambda s: s.entry.worst_share and share(s.entry.worst_share),
-        "limited_case": lambda s: s.entry.worst_share and s.entry.worst_share.case,
-        "limited_direction": lambda s: s.entry.worst_share and s.entry.worst_share.direction,
+        "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
+        "limited_case": lambda _, e: e.worst_share and e.worst_share.case,
+        "limited_direction": lambda _, e: e.worst_share and e.worst_share.direction,
     },
-    order=lambda s: share(s.entry.worst_share) if s.entry.worst_share else -1,
     style="share",
     label="of limit",
     several="of limit, at worst",
@@ -189,49 +167,39 @@ LIMIT = Column(
 )
 MEMORY = Column(
     "peak memory",
-    text=lambda s: size(s.entry.peak_memory),
-    data={"peak_memory": lambda s: s.entry.peak_memory},
-    order=lambda s: -1 if s.entry.peak_memory is None else s.entry.peak_memory,
+    text=lambda _, e: size(e.peak_memory),
+    data={"peak_memory": lambda _, e: e.peak_memory},
     style="number",
     known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
     spare=5,
 )
 COVERS = Column(
     "covers",
-    text=lambda s: f"{s.entry.covered}/{len(s.track.cells)}",
-    data={"covered": lambda s: s.entry.covered, "cells": lambda s: len(s.track.cells)},
-    order=lambda s: s.entry.covered,
+    text=lambda t, e: f"{e.covered}/{len(t.cells)}",
+    data={"covered": lambda _, e: e.covered, "cells": lambda t, _: len(t.cells)},
     style="number",
     cases="several",
     spare=1,
 )
 ERROR = Column(
     "error / eager's",
-    text=lambda s: "" if s.entry.error is None else f"{s.entry.error:.2f}",
-    data={"error": lambda s: s.entry.error},
-    order=lambda s: -1 if s.entry.error is None else s.entry.error,
+    text=lambda _, e: "" if e.error is None else f"{e.error:.2f}",
+    data={"error": lambda _, e: e.error},
     style="number",
     spare=6,
 )
 NOTE = Column(
     "note",
-    text=lambda s: s.entry.lacks or s.note,
-    short=lambda s: s.entry.lacks or cut(s.note),
-    data={"note": lambda s: s.note, "lacks": lambda s: s.entry.lacks},
-    order=lambda s: s.note,
+    text=lambda _, e: e.lacks or e.about.note,
+    short=lambda _, e: e.lacks or cut(e.about.note),
+    data={"note": lambda _, e: e.about.note, "lacks": lambda _, e: e.lacks},
     style="note",
     spare=3,
 )
 COLUMNS = (
-    Column(
-        data={
-            "device": lambda s: s.device,
-            "op": lambda s: s.track.op,
-            "track": lambda s: s.track.name,
-        }
-    ),
+    Column(data={"op": lambda t, _: t.op, "track": lambda t, _: t.name}),
     PLACE, SOLUTION, SPEED, LOOP, TIME, LIMIT, MEMORY, COVERS, ERROR,
-    Column(data={"stale": lambda s: s.stale, "disturbed": lambda s: bool(s.entry.disturbed)}),
+    Column(data={"stale": lambda _, e: e.stale, "disturbed": lambda _, e: bool(e.disturbed)}),
     NOTE,
 )  # fmt: skip
 """The columns from left to right."""
@@ -240,56 +208,99 @@ COLUMNS = (
 # --- for a terminal and Markdown ------------------------------------------------------------------
 
 
-def ranking(
-    track: Track, about: Mapping[str, About], timed: bool, short: Container[Column] = ()
-) -> Table:
+def ranking(track: Track, short: Container[Column] = ()) -> Table:
     """Return a row for each solution of a track.
 
     Args:
         track: The track.
-        about: The facts of the solutions; a missing solution has no note.
-        timed: Whether the entries are ranked.
         short: The columns with a terminal's `short` texts.
     """
     columns = [
         column
         for column in COLUMNS
-        if column.text and column.known(track) and (timed or not column.timed)
+        if column.text and column.known(track) and (track.timed or not column.timed)
     ]
-    standings = [Standing(track, entry, about, timed) for entry in track.entries]
-    rows = tuple(tuple(c.cell(standing, c in short) for c in columns) for standing in standings)
-    notes = footnotes([track], about, timed)
+    rows = tuple(tuple(c.cell(track, e, c in short) for c in columns) for e in track.entries)
     header = tuple(column.name for column in columns)
-    return Table(f"{track.op}: {track.name}", header, rows, notes, track.entries)
+    return Table(track.title, header, rows, footnotes([track], track.timed), track.entries)
 
 
 PLACES = ("first", "second", "third")
 """The headings of an op's solutions in the README."""
 
 
-def summary(mains: Sequence[Track], about: Mapping[str, About]) -> Table:
-    """Return the README's table: for each op the fastest solutions of its main track.
-
-    Args:
-        mains: The main track of each op.
-        about: The facts of the solutions, which show stale entries.
-    """
+def summary(mains: Sequence[Track]) -> Table:
+    """Return the README's table: for each op the fastest solutions of its main track."""
     shown = [replace(track, entries=track.entries[: len(PLACES)]) for track in mains]
     rows = []
     for track in shown:
         cells = [
-            f"{marked([entry], about, timed=True)} "
-            + (f"{entry.score.value:.2f}" if entry.score else UNRANKED)
+            f"{marked(entry)} {f'{entry.score.value:.2f}' if entry.score else UNRANKED}"
             for entry in track.entries
         ]
         rows.append((track.op, track.name, *cells, *[""] * (len(PLACES) - len(cells))))
-    notes = footnotes(shown, about, timed=True)
-    return Table(SPEED.name, ("op", "track", *PLACES), tuple(rows), notes)
+    return Table(SPEED.name, ("op", "track", *PLACES), tuple(rows), footnotes(shown))
+
+
+# --- devices side by side -------------------------------------------------------------------------
+
+
+def side_by_side(devices: Sequence[Device]) -> list[Table]:
+    """Return a table for each op and track: every solution's speed on each device.
+
+    The rows are in the first device's order, followed by solutions that only later devices rank. A
+    dash means that the device does not rank the solution.
+    """
+    keys = dict.fromkeys(key for device in devices for key in device.tracks)
+    return [
+        beside({device.name: device.tracks.get(key) for device in devices})
+        for key in sorted(keys, key=lambda key: op_order(key[0]))
+    ]
+
+
+def beside(by_device: Mapping[str, Track | None]) -> Table:
+    """Return the table of one op and track; None for a device that does not have it."""
+    tracks = {device: track for device, track in by_device.items() if track}
+    ranked = [
+        {entry.solution: entry for entry in (track.entries if track else ()) if entry.score}
+        for track in by_device.values()
+    ]
+    entries = [entry for by_name in ranked for entry in by_name.values()]
+    owners = {entry.solution: entry for entry in entries}
+
+    def speed(entry: Entry | None) -> str:
+        if entry is None or entry.score is None:
+            return UNRANKED
+        # the mark stands before the number, so that the digits stay aligned
+        return STALE * entry.stale + f"{entry.score.value:.2f}"
+
+    return Table(
+        title=f"{next(iter(tracks.values())).title}, {SPEED.name}",
+        header=("solution", *by_device),
+        rows=tuple(
+            (named(owner), *(speed(by_name.get(name)) for by_name in ranked))
+            for name, owner in owners.items()
+        ),
+        footnotes=(*stale_note(entries), *_differences(tracks)),
+        owners=tuple(owners.values()),
+    )
+
+
+def _differences(tracks: Mapping[str, Track]) -> Iterator[str]:
+    """Yield a footnote for each device without another's cases, and for different clocks."""
+    all_cases = dict.fromkeys(case for track in tracks.values() for case, _ in track.cells)
+    for device, track in tracks.items():
+        if missing := [case for case in all_cases if case not in dict(track.cells)]:
+            yield f"missing cases: {', '.join(missing)} on {device}"
+    clocks = {device: track.clock for device, track in tracks.items() if track.clock}
+    if len(set(clocks.values())) > 1:
+        versions = ", ".join(f"{device} by {clock}" for device, clock in clocks.items())
+        yield f"different versions of the clock measured the devices: {versions}"
 
 
 # --- for scripts ----------------------------------------------------------------------------------
 
-FIELDS = [name for column in COLUMNS for name in column.data]
+FIELDS = ["device", *(name for column in COLUMNS for name in column.data)]
 """The names of a row's fields.
 
 `low` and `high` are the 95 % interval of `times_eager`. Memory is in bytes, and `error` in units of
@@ -297,78 +308,14 @@ eager's own error. An unknown value is None.
 """
 
 
-def rows(
-    devices: Iterable[Device], about: Mapping[str, About], only: str = ""
-) -> Iterator[dict[str, Any]]:
+def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
     """Yield a row for each device, track and solution that `only` selects; all by default."""
     for device in devices:
         for track in device.tracks.values():
             for entry in track.entries:
                 if not only or is_among(entry.solution, only):
-                    standing = Standing(track, entry, about, device.results.timed, device.name)
-                    yield {
-                        name: value(standing)
-                        for column in COLUMNS
-                        for name, value in column.data.items()
-                    }
-
-
-TIMES: Mapping[str, Sequence[str]] = {
-    "gpu": ("solution", "backward", "graph", "eager", "copy", "dense"),
-    "host": ("solution", "no_grad", "eager"),
-    "loop": ("solution", "eager", "dense"),
-}
-"""The times of a row by clock; `loop` is `Record.sustained`."""
-CASE_FIELDS = [
-    "device",
-    "op",
-    "track",
-    "case",
-    "direction",
-    "solution",
-    "peer",
-    "verdict",
-    "ranked_by",
-    "peak_memory",
-    *(f"{clock}_{name}" for clock, names in TIMES.items() for name in names),
-]
-"""The names of the fields of a case: medians in microseconds, memory in bytes."""
-
-
-def cases(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a row for each device, track, solution, case and direction that `only` selects.
-
-    As on every board, rows that an earlier version of the clock measured are left out.
-    """
-    for device in devices:
-        for track in device.tracks.values():
-            for entry in track.entries:
-                if only and not is_among(entry.solution, only):
-                    continue
-                for cell in track.cells:
-                    if row := track.row(entry, cell):
-                        facts = (
-                            device.name,
-                            row.op,
-                            row.track,
-                            *cell,
-                            row.solution,
-                            row.peer,
-                            row.verdict,
-                            row.ranked_by,
-                            row.peak_memory,
-                        )
-                        times = (_medians(row.gpu), _medians(row.host), row.sustained)
-                        medians = (
-                            of_clock.get(name)
-                            for of_clock, names in zip(times, TIMES.values(), strict=True)
-                            for name in names
-                        )
-                        yield dict(zip(CASE_FIELDS, (*facts, *medians), strict=True))
-
-
-def _medians(times: Mapping[str, Summary]) -> dict[str, float]:
-    return {name: summary.median for name, summary in times.items()}
+                    fields = [field for column in COLUMNS for field in column.data.items()]
+                    yield {"device": device.name} | {n: value(track, entry) for n, value in fields}
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
-from common.board.ranking import Entry, Track, rank, ratio
-from common.board.table import EDITED, UNRANKED, Table, named, speed, where
+from common.board.ranking import Track, median, op_order, rank
+from common.board.table import UNRANKED, Table, named, speed, where
 from common.records.lines import Record, Run
 from common.records.runs import Results
 
+EDITED = "*"
 HEADER = ("solution", "earlier", "later", "ratio", "furthest ratio", "of its cases")
 Rows = Mapping[tuple[str, ...], Record]
 
@@ -22,16 +23,13 @@ Rows = Mapping[tuple[str, ...], Record]
 class Comparison:
     """Both runs of one op."""
 
-    op: str
-    earlier: Run
-    later: Run
-    changed: tuple[str, ...]
-    """The changes between the runs other than changes of solutions."""
-    tables: tuple[Table, ...]
+    runs: str
+    """A line with the runs, and what changed between them other than solutions."""
+    tables: Sequence[Table]
     """A table of ratios for each track."""
 
 
-def compare(results: Results, known: Container[str]) -> list[Comparison]:
+def compare(results: Results, known: Container[str]) -> dict[str, Comparison]:
     """Return a comparison of the known solutions for each op that two finished runs measured.
 
     The runs are the latest run, and the last earlier run that shares a cell with the latest run.
@@ -41,25 +39,38 @@ def compare(results: Results, known: Container[str]) -> list[Comparison]:
         if row.tier == "board" and row.run in results.finished and row.solution in known:
             key = (*row.key, row.track, row.ranked_by)  # the same in two compared rows
             measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
-    found = []
-    for op, by_run in sorted(measured.items()):
+    found = {}
+    for op in sorted(measured, key=op_order):
+        by_run = measured[op]
         later, *before = [run for run in results.runs if run.run in by_run][::-1]
-        shares = (run for run in before if by_run[run.run].keys() & by_run[later.run].keys())
-        if earlier := next(shares, None):
-            found.append(_compared(op, earlier, later, by_run[earlier.run], by_run[later.run]))
+        new = by_run[later.run]
+        if earlier := next((run for run in before if by_run[run.run].keys() & new.keys()), None):
+            old = by_run[earlier.run]
+            shared = [(old[key], row) for key, row in new.items() if key in old]
+            found[op] = _compared(op, earlier, later, shared)
     return found
 
 
-def _compared(op: str, earlier: Run, later: Run, old: Rows, new: Rows) -> Comparison:
-    shared = [(old[key], row) for key, row in new.items() if key in old]
-    before, after = rank(row for row, _ in shared), rank(row for _, row in shared)
-    versions = [(name, was, later.versions[name]) for name, was in earlier.versions.items()
-                if name in later.versions]  # fmt: skip
-    changed = [f"{name} from {was} to {now}" for name, was, now in versions if was != now]
-    for field, words in (("clock", "the version of the clock"), ("harness", "the harness")):
-        if any(getattr(row, field) != getattr(newer, field) for row, newer in shared):
-            changed.insert(0, words)
-    return Comparison(op, earlier, later, tuple(changed), tuple(map(_table, before, after)))
+def _compared(
+    op: str, earlier: Run, later: Run, shared: Sequence[tuple[Record, Record]]
+) -> Comparison:
+    changed = [
+        words
+        for field, words in (("harness", "the harness"), ("clock", "the version of the clock"))
+        if any(getattr(old, field) != getattr(new, field) for old, new in shared)
+    ]
+    versions = earlier.versions.items()
+    changed += [
+        f"{name} from {was} to {now}"
+        for name, was in versions
+        if (now := later.versions.get(name, was)) != was
+    ]
+    runs = f"{op}: run {earlier.run}, then {later.run}"
+    before, after = (rank(rows) for rows in zip(*shared, strict=True))
+    return Comparison(
+        runs + f"; between them changed {', '.join(changed)}" * bool(changed),
+        list(map(_table, before, after)),
+    )
 
 
 def _table(before: Track, after: Track) -> Table:
@@ -67,26 +78,28 @@ def _table(before: Track, after: Track) -> Table:
 
     The furthest ratio is that of the case whose speed changed the most.
     """
-    earlier = {entry.solution: entry for entry in before.entries}
-    lines, entries, notes, edited = [], [], list[str](), False
+    lines, owners, notes = [], [], []
     for entry in after.entries:
-        old = earlier[entry.solution]
+        old = before.entry(entry.solution)
+        assert old
         pairs = [(old.cells[cell], row) for cell, row in entry.cells.items()]
         notes += [f"{row.solution} {row.case} {row.direction}: {was.verdict}, then {row.verdict}"
                   for was, row in pairs if was.verdict != row.verdict]  # fmt: skip
-        if timed := [(ratio(row) / ratio(was), row) for was, row in pairs if was.gpu and row.gpu]:
-            new = any(row.sources != was.sources for was, row in pairs)
-            lines.append(_line(old, entry, timed, named(entry) + EDITED * new))
-            entries.append(entry)
-            edited |= new
-    if edited:
+        timed = [(_speed(row) / _speed(was), row) for was, row in pairs if was.gpu and row.gpu]
+        if timed:
+            furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
+            scores = entry.score and old.score and entry.score.value / old.score.value
+            edited = any(row.sources != was.sources for was, row in pairs)
+            lines.append((
+                named(entry) + EDITED * edited, speed(old), speed(entry),
+                f"{scores:.3f}" if scores else UNRANKED, f"{furthest:.3f}", where(row),
+            ))  # fmt: skip
+            owners.append(entry)
+    if any(name.endswith(EDITED) for name, *_ in lines):
         notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
-    return Table(f"{after.op}: {after.name}", HEADER, tuple(lines), tuple(notes), tuple(entries))
+    return Table(after.title, HEADER, tuple(lines), tuple(notes), tuple(owners))
 
 
-def _line(
-    old: Entry, entry: Entry, timed: Sequence[tuple[float, Record]], name: str
-) -> tuple[str, ...]:
-    change = f"{entry.score.value / old.score.value:.3f}" if entry.score and old.score else UNRANKED
-    furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
-    return name, speed(old), speed(entry), change, f"{furthest:.3f}", where(row)
+def _speed(row: Record) -> float:
+    """Return eager's median over the solution's median: 2.0 is twice as fast."""
+    return median(row, "eager") / median(row)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from common import files, interfaces
 from common.board import table
-from common.board.columns import SPEED, ranking, summary
-from common.board.devices import (
-    Device,
-    date,
-    devices,
-    lines_of,
-    ordered,
-    side_by_side,
-)
+from common.board.columns import SPEED, beside, ranking, summary
+from common.board.devices import Device, lines_of
 from common.board.plots import overview, sweeps
-from common.board.table import UNRANKED, About, Table, named, size
+from common.board.table import UNRANKED, Table, named, size
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
-from common.records.runs import Results
 
 MEMORY: dict[Literal["budget", "harness", "device"], str] = {
     "budget": "a budget of",
@@ -53,25 +45,24 @@ Every case's times and memory, and the parts of a call, are on the page that `no
 writes (`nox -s leaderboard -- --serve`); `--times` prints them for scripts."""
 
 
-def leaderboard(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+def leaderboard(devices: Sequence[Device]) -> str:
     """Return LEADERBOARD.md: contents, and every timed device's rankings and plots.
 
     The first device with a track shows the track's ranking; later devices add a column to it.
     """
-    ordered_devices = devices(boards, about)
     contents, texts, shown = [], [], set[str]()
-    for i, device in enumerate(ordered_devices):
-        speeds = {speed.title: speed for speed in side_by_side(ordered_devices[i:], about)}
-        drawn_here = dict(_rankings(device, speeds, about, shown))
+    for i, device in enumerate(devices):
+        drawn_here = dict(_rankings(device, devices[i:], shown))
         shown |= drawn_here.keys()
-        if plots := _plots(device.results, about):
+        if plots := _plots(device):
             drawn_here[f"Plots of {device.name}"] = plots
         links = ", ".join(map(_link, drawn_here))
         contents.append(f"- {_link(device.name)}" + f": {links}" * bool(links))
-        texts += _device(device)
+        texts += _facts(device)
         for title, paragraphs in drawn_here.items():
             texts += [f"### {escaped(title)}", *paragraphs]
-        texts += _absent(device.results)
+        if absent := device.results.absent:
+            texts += ["Absent:", "\n".join(f"- {peer}: {why}" for peer, why in absent.items())]
     head = ["# Leaderboard", "Written by `nox -s leaderboard` from `results/`."]
     return "\n\n".join([*head, "\n".join(contents), EXPLANATION, *texts]) + "\n"
 
@@ -98,96 +89,69 @@ def _link(title: str) -> str:
     return f"[{escaped(title)}](#{anchor(title)})"
 
 
-def _device(device: Device) -> list[str]:
-    results = device.results
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    peak = _peak(results.runs[-1].peak)
-    return [f"## {escaped(device.name)}", f"{versions}.", *peak, *_memory(results)]
+def _facts(device: Device) -> list[str]:
+    """Return the device's name, versions, peak rates, and the latest known use of its memory."""
+    lines = [f"## {escaped(device.name)}", f"{device.versions}."]
+    runs, memory = device.results.runs, device.results.memory
+    peak = runs[-1].peak
+    if peak and "bytes_per_second" not in peak:
+        unknown = "unknown; the copy and the products measured beside each solution bound it"
+        lines.append(f"Peak: {unknown}.")
+    elif peak:
+        flops = peak["flops_per_second"].items()
+        rates = ", ".join(f"{each / 1e12:g} in {dtype}" for dtype, each in flops)
+        moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"
+        lines.append(f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']}).")
+    if known := [memory[run.run] for run in runs if run.run in memory]:
+        latest = known[-1]
+        amounts = [f"{MEMORY[name]} {size(latest[name])}" for name in MEMORY if name in latest]
+        lines.append(f"GPU memory of the latest run: {', '.join(amounts)}.")
+    return lines
 
 
 def _rankings(
-    device: Device, speeds: Mapping[str, Table], about: Mapping[str, About], shown: set[str]
+    device: Device, devices: Sequence[Device], shown: Container[str]
 ) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each track that no earlier device has shown."""
-    for section in device.sections:
-        for track in section.tracks:
-            ranked = ranking(track, about, timed=True)
-            if ranked.title not in shown:
-                joined = _joined(ranked, speeds[f"{ranked.title}, {SPEED.name}"])
-                yield ranked.title, drawn(joined)[1:]
-        if section.left_out:
-            title = f"{section.op}: left out on {device.name}"
-            yield title, list(map(escaped, section.left_out))
+    for op, tracks in device.ops.items():
+        for track in tracks:
+            if track.title not in shown:
+                speeds = beside({d.name: d.tracks.get((op, track.name)) for d in devices})
+                yield track.title, drawn(_joined(ranking(track), speeds))[1:]
+        if lines := device.left_out(op):
+            yield f"{op}: left out on {device.name}", list(map(escaped, lines))
 
 
-def _joined(ranked: Table, speed_table: Table) -> Table:
+def _joined(ranked: Table, speeds: Table) -> Table:
     """Return a device's ranking with columns for the speeds on later devices.
 
     Solutions that only a later device ranks come last.
     """
-    after_speed = ranked.header.index(SPEED.name) + 1
-    speeds = {
-        owner.solution: cells
-        for owner, (_, _, *cells) in zip(speed_table.owners, speed_table.rows, strict=True)
-    }
-    here = {owner.solution for owner in ranked.owners}
-    later = [owner for owner in speed_table.owners if owner.solution not in here]
-    empty = ("",) * (len(ranked.header) - 2)
-    rows = [*ranked.rows, *((UNRANKED, named(owner), *empty) for owner in later)]
-    names = [owner.solution for owner in (*ranked.owners, *later)]
-    others = [
-        (
-            f"on {device}",
-            [speeds[name][i] if name in speeds else UNRANKED for name in names],
-        )
-        for i, device in enumerate(speed_table.header[2:])
-        if any(cells[i] != UNRANKED for cells in speeds.values())
+    at = ranked.header.index(SPEED.name) + 1
+    own = {of.solution: row for of, row in zip(ranked.owners, ranked.rows, strict=True)}
+    later = {of.solution: row[2:] for of, row in zip(speeds.owners, speeds.rows, strict=True)}
+    for of in speeds.owners:
+        own.setdefault(of.solution, (UNRANKED, named(of), *[""] * (len(ranked.header) - 2)))
+    ranking_any = [
+        i for i, column in enumerate(zip(*later.values(), strict=True)) if {*column} != {UNRANKED}
     ]
+
+    def joined(row: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+        return (*row[:at], *(others[i] for i in ranking_any), *row[at:])
+
+    dashes = [UNRANKED] * len(speeds.header)
     return Table(
         ranked.title,
-        (
-            *ranked.header[:after_speed],
-            *(heading for heading, _ in others),
-            *ranked.header[after_speed:],
-        ),
-        tuple(
-            (*cells[:after_speed], *(column[line] for _, column in others), *cells[after_speed:])
-            for line, cells in enumerate(rows)
-        ),
-        tuple(dict.fromkeys((*ranked.footnotes, *speed_table.footnotes))),
+        joined(ranked.header, [f"on {device}" for device in speeds.header[2:]]),
+        tuple(joined(row, later.get(name, dashes)) for name, row in own.items()),
+        tuple(dict.fromkeys((*ranked.footnotes, *speeds.footnotes))),
     )
 
 
-def _plots(results: Results, about: Mapping[str, About]) -> list[str]:
-    files = sweeps.files(results, sweeps.plots(sweeps.rows_of(results, about)))
+def _plots(device: Device) -> list[str]:
+    files = sweeps.files(device)
     pictures = [f"![{title}]({path})" for path, title in files.items()]
-    return [*pictures, *map(escaped, lines_of(results.left_out("plot")))]
-
-
-def _absent(results: Results) -> list[str]:
-    absent = [f"- {peer}: {reason}" for peer, reason in results.absent.items()]
-    return ["Absent:", "\n".join(absent)] if absent else []
-
-
-def _peak(peak: Mapping[str, Any]) -> list[str]:
-    if not peak:
-        return []
-    if "bytes_per_second" not in peak:
-        return ["Peak: unknown; the copy and the products measured beside each solution bound it."]
-    rates = ", ".join(f"{flops / 1e12:g} in {dtype}"
-                      for dtype, flops in peak["flops_per_second"].items())  # fmt: skip
-    moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"
-    return [f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']})."]
-
-
-def _memory(results: Results) -> list[str]:
-    """Return a line on the GPU memory of the latest run that recorded its memory."""
-    known = [results.memory[run.run] for run in results.runs if run.run in results.memory]
-    if not known:
-        return []
-    latest = known[-1]
-    amounts = [f"{MEMORY[name]} {size(latest[name])}" for name in MEMORY if name in latest]
-    return [f"GPU memory of the latest run: {', '.join(amounts)}."]
+    return [*pictures, *map(escaped, lines_of(device.results.left_out("plot")))]
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -197,28 +161,33 @@ def _line(cells: Sequence[str]) -> str:
 # --- the README: the first device, and a line for each other device -------------------------------
 
 
-def board(boards: Iterable[Results], about: Mapping[str, About]) -> str:
+def board(devices: Sequence[Device]) -> str:
     """Return the first device's fastest solutions of each op, and a line for each other device."""
-    first, *others = devices(boards, about)
-    mains = [section.tracks[0] for section in first.sections if section.tracks]
-    _, rows, *notes = drawn(summary(mains, about))
-    left_out = [
-        f"**{section.op}** {escaped(line)}"
-        for section in first.sections
-        for line in section.left_out
-    ]
-    return "\n\n".join([f"### {escaped(first.name)}", rows, *notes, *left_out, *_others(others)])
+    first, *others = devices
+    _, rows, *notes = drawn(summary(first.mains))
+    left_out = [f"**{op}** {escaped(line)}" for op in first.ops for line in first.left_out(op)]
+    if others:
+        words = "The fastest solution of each op, with its × eager."
+        left_out += ["### Other devices", words, "\n".join(map(_other, others))]
+    return "\n\n".join([f"### {escaped(first.name)}", rows, *notes, *left_out])
 
 
-def picture(boards: Iterable[Results], about: Mapping[str, About]) -> str:
-    """Return the picture of the first device as Markdown; empty if the device has no picture."""
-    (first,) = devices(ordered(boards)[:1], about)
-    mains = [section.tracks[0] for section in first.sections if section.tracks]
-    if not overview.panels(mains):
+def _other(device: Device) -> str:
+    """Return the line of another device: its link, its date and the fastest of each op."""
+    link = f"[{escaped(device.name)}](LEADERBOARD.md#{anchor(device.name)})"
+    leaders = [track.entries[0] for track in device.mains]
+    speeds = [f"{named(entry)} {entry.score.value:.2f}" for entry in leaders if entry.score]
+    head = ", ".join(filter(None, [link, device.date]))
+    return f"- {head}: {escaped(', '.join(speeds)) or 'no solution is ranked'}"
+
+
+def picture(device: Device) -> str:
+    """Return the device's picture as Markdown; empty if no solution is ranked."""
+    if not overview.panels(device.mains):
         return ""
     words = "Bars for each op: how many times as fast as plain torch the fastest solutions are"
-    path = PLOTS.relative_to(ROOT) / first.results.path.name / overview.FILE
-    return f"![{words}, on {escaped(first.name)}]({path})"
+    path = PLOTS.relative_to(ROOT) / device.slug / overview.FILE
+    return f"![{words}, on {escaped(device.name)}]({path})"
 
 
 def ops(head: tuple[str, str]) -> str:
@@ -244,22 +213,3 @@ def insert(readme: Path, text: str, name: str = BOARD) -> None:
         raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
     if new != old:
         files.replace(readme, new.encode())
-
-
-def _others(others: Sequence[Device]) -> list[str]:
-    """Return a line for each other device: its link, its date and the fastest of each op."""
-    if not others:
-        return []
-    words = "The fastest solution of each op, with its × eager."
-    return ["### Other devices", words, "\n".join(map(_other, others))]
-
-
-def _other(device: Device) -> str:
-    link = f"[{escaped(device.name)}](LEADERBOARD.md#{anchor(device.name)})"
-    head = ", ".join(filter(None, [link, date(device.results)]))
-    leaders = [
-        f"{named(section.tracks[0].entries[0])} {score.value:.2f}"
-        for section in device.sections
-        if section.tracks and (score := section.tracks[0].entries[0].score)
-    ]
-    return f"- {head}: {escaped(', '.join(leaders)) or 'no solution is ranked'}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -13,8 +13,8 @@ import msgspec
 from common import stats
 from common.board import model
 from common.board.model import DEFAULT, GPUS, Gpu
-from common.board.ranking import ranked_times
-from common.board.table import DIRECTION, About, Table, named, op_order
+from common.board.ranking import op_order, ranked_times
+from common.board.table import DIRECTION, Table, named
 from common.records.lines import Counted, Launch, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
@@ -130,9 +130,7 @@ def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
         )
         for pair in ordered
     )
-    return Table(
-        title.replace(" (backward alone)", ""), HEADER, lines, (note,) if note else (), owners
-    )
+    return Table(title, HEADER, lines, (note,) if note else (), owners)
 
 
 # --- in the place of measured times ---------------------------------------------------------------
@@ -217,7 +215,7 @@ WORK_NOTE = (
 )
 
 
-def work_tables(counts: Iterable[Counted], known: Mapping[str, About]) -> list[Table]:
+def work_tables(counts: Iterable[Counted], known: Container[str]) -> list[Table]:
     """Return a table for each op: every known solution's work, as means over its cases."""
     ops: dict[str, dict[str, list[Counted]]] = {}
     for count in counts:

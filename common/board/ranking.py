@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -27,11 +28,18 @@ FEW = 3
 """The fewest rows of a case that can show a deviating row."""
 EAGER_APART = "eager's time apart from the run's other rows"
 TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
-"""The tracks of each op in the order of the op's file; other tracks follow by name."""
+"""The tracks of each op, both in the order of boards; others follow by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
-TimePair = tuple[Summary, Summary]
-"""The solution's time and eager's time."""
+
+
+@dataclass(frozen=True)
+class About:
+    """The facts of a solution that come from its source, which is read as text and not run."""
+
+    note: str = ""
+    digest: str = ""
+    """Empty for a solution without a source in this tree."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,11 @@ class Estimate:
         """Return the amount divided by this time."""
         return Estimate(amount / self.value, amount / self.high, amount / self.low)
 
+    @property
+    def half_interval(self) -> float:
+        """Return the wider half of the interval, which may be asymmetric."""
+        return max(self.high - self.value, self.value - self.low)
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -58,15 +71,27 @@ class Entry:
 
     solution: str
     peer: bool
-    cells: dict[Cell, Record]
+    about: About
+    cells: Mapping[Cell, Record]
     missing: tuple[Cell, ...]
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
     score: Estimate | None = None
     rank: int | None = None
     apart: frozenset[Cell] = frozenset()
-    """The cells whose eager time deviates from the run's other rows; see `eager_apart`."""
+    """The cells whose eager time deviates from the run's other rows; see `_eager_apart`."""
     silent: bool = False
     """Whether the solution answers no case of the op in any track."""
+
+    @property
+    def handle(self) -> str:
+        """Return the name of the solution's folder."""
+        return self.solution.partition("/")[0]
+
+    @property
+    def stale(self) -> bool:
+        """Return whether a row was measured before the solution's source last changed."""
+        digest = self.about.digest
+        return bool(digest) and any(row.sources != digest for row in self.cells.values())
 
     @cached_property
     def disturbed(self) -> dict[Cell, Influences]:
@@ -89,14 +114,14 @@ class Entry:
     @property
     def error(self) -> float | None:
         """Return the largest error of any cell, in units of eager's own error."""
-        errors = [row.error for row in self.cells.values() if row.error is not None]
+        errors = (row.error for row in self.cells.values() if row.error is not None)
         return max(errors, default=None)
 
     @property
     def peak_memory(self) -> int | None:
         """Return the largest peak memory of any cell in bytes; None if no row has a peak."""
-        known = [row.peak_memory for row in self.cells.values() if row.peak_memory is not None]
-        return max(known, default=None)
+        peaks = (row.peak_memory for row in self.cells.values() if row.peak_memory is not None)
+        return max(peaks, default=None)
 
     @property
     def in_loop(self) -> float | None:
@@ -121,14 +146,10 @@ class Entry:
         return min(timed, key=share, default=None)
 
     @property
-    def failures(self) -> list[Record]:
-        """Return the rows whose verdict is a failure."""
-        return [r for r in self.cells.values() if not r.fine]
-
-    @property
     def lacks(self) -> str:
         """Return why the entry is not ranked: its first failure or its first missing cell."""
-        rows = self.failures or [self.cells[c] for c in self.missing if c in self.cells]
+        failures = [row for row in self.cells.values() if not row.fine]
+        rows = failures or [self.cells[cell] for cell in self.missing if cell in self.cells]
         if not rows:
             untimed = [row.reason for row in self.cells.values() if row.reason]
             return "not measured yet" if self.missing else (untimed or [""])[0]
@@ -160,9 +181,17 @@ class Track:
     op: str
     name: str
     cells: tuple[Cell, ...]
-    entries: tuple[Entry, ...] = field(default_factory=tuple)
-    clock: int = 0
+    entries: tuple[Entry, ...]
+    """The ranked entries, followed by those that do not cover the track."""
+    clock: int
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
+    timed: bool = True
+    """Whether the device ranks entries, by measured or by modelled times."""
+
+    @property
+    def title(self) -> str:
+        """Return the op and the name: `rope: core`."""
+        return f"{self.op}: {self.name}"
 
     @property
     def directions(self) -> list[str]:
@@ -174,28 +203,92 @@ class Track:
         """The greatest speed of any interval; 0 without a speed."""
         return max((entry.score.high for entry in self.entries if entry.score), default=0.0)
 
+    def entry(self, solution: str) -> Entry | None:
+        """Return the solution's entry, if it has one."""
+        return next((entry for entry in self.entries if entry.solution == solution), None)
+
     def row(self, entry: Entry, cell: Cell) -> Record | None:
         """Return the entry's row; None without a row or where another clock measured the row."""
         row = entry.cells.get(cell)
         return row if row and (row.clock == self.clock or not row.gpu) else None
 
 
-def rank(records: Iterable[Record]) -> list[Track]:
-    """Return every track of every op, from the latest rows.
+def op_order(op: str) -> tuple[int, str]:
+    """Return a sort key that puts ops in the order of boards; an op without a file comes last."""
+    return ([*TRACKS].index(op) if op in TRACKS else len(TRACKS), op)
 
-    Ranked entries come first, followed by entries that do not cover the track. A track's cells have
-    the order of the rows.
+
+def rank(
+    rows: Iterable[Record], about: Mapping[str, About] | None = None, timed: bool = True
+) -> list[Track]:
+    """Return every track of every op in the order of boards, from the latest rows.
+
+    A track's cells have the order of the rows.
+
+    Args:
+        rows: The latest rows.
+        about: The facts of the solutions, which show stale entries; by default they are unknown.
+        timed: Whether the device ranks entries.
     """
-    rows = list(records)
-    apart = eager_apart(rows)
-    tracks: dict[tuple[str, str], list[Record]] = defaultdict(list)
-    for row in rows:
-        tracks[row.op, row.track].append(row)
+    rows = list(rows)
+    apart = _eager_apart(rows)
     answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
-    return [
-        _track(op, name, of_track, apart, {solution for of, solution in answering if of == op})
-        for (op, name), of_track in sorted(tracks.items(), key=_place)
+    by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for row in rows:
+        by_track[row.op, row.track].append(row)
+    tracks = []
+    for (op, name), of_track in sorted(by_track.items(), key=lambda item: _place(*item[0])):
+        cells = tuple(dict.fromkeys((row.case, row.direction) for row in of_track))
+        clock = max((row.clock for row in of_track if row.gpu), default=0)
+        solutions: dict[str, dict[Cell, Record]] = defaultdict(dict)
+        for row in of_track:
+            solutions[row.solution][row.case, row.direction] = row
+        entries = [
+            _entry(
+                own, cells, clock, (about or {}).get(solution, About()),
+                apart=frozenset(cell for cell, row in own.items() if row.id in apart),
+                silent=(op, solution) not in answering,
+            )
+            for solution, own in solutions.items()
+        ]  # fmt: skip
+        tracks.append(Track(op, name, cells, _ordered(entries), clock, timed))
+    return tracks
+
+
+def _place(op: str, track: str) -> tuple[tuple[int, str], int, str]:
+    stated = TRACKS.get(op, ())
+    return op_order(op), stated.index(track) if track in stated else len(stated), track
+
+
+def _entry(
+    rows: Mapping[Cell, Record], cells: Iterable[Cell], clock: int, about: About, **fields: Any
+) -> Entry:
+    """Return an entry without a rank; rows of an earlier clock do not count."""
+
+    def counts(row: Record | None) -> bool:
+        return bool(row and row.verdict == "PASSED" and (row.clock == clock or not row.gpu))
+
+    first = next(iter(rows.values()))
+    missing = tuple(cell for cell in cells if not counts(rows.get(cell)))
+    ranked = not missing and all(row.gpu for row in rows.values())
+    score = combined([ranked_times(rows[cell]) for cell in cells]) if ranked else None
+    return Entry(first.solution, first.peer, about, rows, missing, score, **fields)
+
+
+def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+    """Return the entries with a score by their places, then the others."""
+    scores = [(entry, entry.score) for entry in entries if entry.score]
+    scores.sort(key=lambda pair: -pair[1].value)
+    # an entry whose interval overlaps a leader's interval shares the leader's place
+    leaders = stats.leaders([score for _, score in scores])
+    ranked = [
+        replace(entry, rank=leader + 1) for (entry, _), leader in zip(scores, leaders, strict=True)
     ]
+    others = sorted(
+        (entry for entry in entries if not entry.score),
+        key=lambda entry: (-entry.covered, entry.peer, entry.solution),
+    )
+    return (*ranked, *others)
 
 
 def unranked(tracks: Iterable[Track]) -> Iterator[str]:
@@ -210,13 +303,7 @@ def unranked(tracks: Iterable[Track]) -> Iterator[str]:
         yield f"{solution} has no place in {', '.join(names)}: {reasons}"
 
 
-def _place(track: tuple[tuple[str, str], object]) -> tuple[str, int, str]:
-    (op, name), _ = track
-    stated = TRACKS.get(op, ())
-    return op, stated.index(name) if name in stated else len(stated), name
-
-
-def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
+def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     """Return the ids of the rows whose eager time deviates from the run's other rows.
 
     Eager's time of a case depends only on the machine, so that a deviating row was disturbed.
@@ -234,70 +321,18 @@ def eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     return ids
 
 
-def _track(
-    op: str,
-    name: str,
-    rows: Sequence[Record],
-    apart: Collection[tuple[str, ...]],
-    answering: Collection[str],
-) -> Track:
-    solutions: dict[str, dict[Cell, Record]] = defaultdict(dict)
-    for row in rows:
-        solutions[row.solution][row.case, row.direction] = row
-    cells = tuple(dict.fromkeys((row.case, row.direction) for row in rows))
-    clock = max((row.clock for row in rows if row.gpu), default=0)
-    entries = [
-        _entry(solution, of_solution, cells, clock, apart, silent=solution not in answering)
-        for solution, of_solution in solutions.items()
-    ]
-    scores = {
-        entry.solution: combined([pair(entry.cells[cell]) for cell in cells])
-        for entry in entries
-        if not entry.missing and all(row.gpu for row in entry.cells.values())
-    }
-    best = sorted(scores, key=lambda name: -scores[name].value)
-    # an entry whose interval overlaps a leader's interval shares the leader's place
-    places = dict(zip(best, stats.leaders([scores[name] for name in best]), strict=True))
-    by_name = {entry.solution: entry for entry in entries}
-    ranked = [replace(by_name[name], score=scores[name], rank=i + 1) for name, i in places.items()]
-    others = sorted(
-        (entry for entry in entries if entry.solution not in scores),
-        key=lambda entry: (-entry.covered, entry.peer, entry.solution),
-    )
-    return Track(op, name, cells, (*ranked, *others), clock)
-
-
-def _entry(
-    solution: str,
-    rows: dict[Cell, Record],
-    cells: Sequence[Cell],
-    clock: int,
-    apart: Collection[tuple[str, ...]],
-    silent: bool,
-) -> Entry:
-    """Return an entry without score and rank; rows of an earlier clock do not count."""
-
-    def counts(cell: Cell) -> bool:
-        row = rows.get(cell)
-        return row is not None and row.verdict == "PASSED" and (row.clock == clock or not row.gpu)
-
-    missing = tuple(cell for cell in cells if not counts(cell))
-    peer = next(iter(rows.values())).peer
-    disturbed = frozenset(cell for cell, row in rows.items() if row.id in apart)
-    return Entry(solution, peer, rows, missing, apart=disturbed, silent=silent)
-
-
-def combined(times: Sequence[TimePair]) -> Estimate:
-    """Return the score of these times.
+def combined(times: Sequence[Mapping[str, Summary]]) -> Estimate:
+    """Return the score of the times of the `solution` and of `eager` in each cell.
 
     The times are independent, so that the variances of the logarithms add. A median's interval may
     be asymmetric, so that the lower and the upper sides are combined separately.
     """
     numbers = [
-        (solution.median, solution.low, solution.high, eager.median, eager.low, eager.high)
-        for solution, eager in times
+        (each.median, each.low, each.high)
+        for of_cell in times
+        for each in (of_cell["solution"], of_cell["eager"])
     ]
-    solution, low, high, eager, eager_low, eager_high = np.log(np.array(numbers)).T
+    solution, low, high, eager, eager_low, eager_high = np.log(np.reshape(numbers, (-1, 6))).T
     ratio = (eager - solution).mean()
     above = np.sqrt(((eager_high - eager) ** 2 + (solution - low) ** 2).sum()) / len(times)
     below = np.sqrt(((eager - eager_low) ** 2 + (high - solution) ** 2).sum()) / len(times)
@@ -305,12 +340,6 @@ def combined(times: Sequence[TimePair]) -> Estimate:
 
 
 # --- of one row -----------------------------------------------------------------------------------
-
-
-def pair(row: Record) -> TimePair:
-    """Return the solution's and eager's times that rank a timed row."""
-    times = ranked_times(row)
-    return times["solution"], times["eager"]
 
 
 def ranked_times(row: Record) -> Mapping[str, Summary]:
@@ -323,19 +352,13 @@ def median(row: Record, name: str = "solution") -> float:
     return ranked_times(row)[name].median
 
 
-def ratio(row: Record) -> float:
-    """Return eager's median over the solution's median: 2.0 is twice as fast."""
-    return median(row, "eager") / median(row)
-
-
 def limit(row: Record) -> tuple[float, str]:
     """Return the median microseconds and the name of the slower limit.
 
     The limits are a copy of the same bytes and, in some rows, dense products of the same shapes. A
     call can hardly take less time than the slower limit.
     """
-    measured = [(row.gpu[name].median, name) for name in LIMITS if name in row.gpu]
-    return max(measured)
+    return max((row.gpu[name].median, name) for name in LIMITS if name in row.gpu)
 
 
 def share(row: Record) -> float:

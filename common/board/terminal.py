@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from rich import box
@@ -15,9 +15,9 @@ from rich.text import Text
 from common.board import modelled, table
 from common.board.columns import COLUMNS, LIMIT, NOTE, ranking
 from common.board.comparison import Comparison
-from common.board.devices import sections
-from common.board.ranking import Track
-from common.board.table import About, Table
+from common.board.devices import Device
+from common.board.ranking import Track, op_order
+from common.board.table import Table
 from common.printable import printable
 from common.records.runs import Results
 from common.solutions import is_among
@@ -43,6 +43,10 @@ def console() -> Console:
     return console if console.is_terminal else Console(width=PIPE_WIDTH)
 
 
+UNTIMED = (
+    "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in Triton's"
+    " interpreter, which says which solutions are right and what they cover, not which are fast."
+)
 PLACED = (
     "What is called modelled was not timed on that GPU: its place among measured ones is by the"
     " time that a model gives from its counted work; docs/model.md says how far to trust it."
@@ -53,93 +57,71 @@ MODELLED = (
 )
 
 
-def show(results: Results, about: Mapping[str, About], console: Console, only: str = "") -> None:
+def show(device: Device, console: Console, only: str = "") -> None:
     """Print the device and the versions, then a table for each track.
 
     Without measured times, the tables rank by modelled times. With `only`, a handle or a solution,
     the tables have its rows and their neighbours. Print nothing if there is no row to show.
     """
-    run = results.runs[-1]
-    latest = results.latest()
-    names = {row.solution for row in latest}
-    shown = [name for name in names if (is_among(name, only) if only else name in about)]
-    if not shown and (only or not results.left_out()):
+    rows = [row for row in device.rows if not only or is_among(row.solution, only)]
+    if not rows and (only or not device.results.left_out()):
         return
-    versions = ", ".join(f"{name} {version}" for name, version in results.versions.items())
-    console.print(Text.assemble((f"\n{run.device_name}", "bold"), (f"  {versions}", "dim")))
-    if not results.timed:
-        console.print(
-            "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in"
-            " Triton's interpreter, which says which solutions are right and what they cover, not"
-            " which are fast."
-        )
-    results, gpu = modelled.with_modelled_times(results)
-    label = f", modelled for {gpu}" if gpu else ""
-    if gpu:
-        console.print(MODELLED.format(gpu))
-    for section in sections(results, about):
-        if only and not any(is_among(row.solution, only) for row in section.rows):
+    console.print(Text.assemble((f"\n{device.name}", "bold"), (f"  {device.versions}", "dim")))
+    if not device.results.timed:
+        console.print(UNTIMED)
+    if device.modelled:
+        console.print(MODELLED.format(device.modelled))
+    label = f", modelled for {device.modelled}" if device.modelled else ""
+    for op, tracks in device.ops.items():
+        if only and not any(row.op == op for row in rows):
             continue
-        for track in section.tracks:
+        for track in tracks:
             near = _near(track, only) if only else track
-            if not near.entries:
-                continue
-            show_track(near, about, results.timed or bool(gpu), console, only, label)
-        for line in section.left_out:
-            console.print(Text(f"{section.op}: {line}", style="dim"))
-    if gpu:
-        every = modelled.latest([results]).values()
+            if near.entries:
+                show_track(near, console, only, label)
+        for line in device.left_out(op):
+            console.print(Text(f"{op}: {line}", style="dim"))
+    if device.modelled:
+        every = modelled.latest([device.results]).values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]
-        show_tables(modelled.work_tables(counts, about), console, only)
-    if only:
-        if any(row.modelled for row in latest):
-            console.print(PLACED)
-        return
-    for peer, reason in results.absent.items():
-        console.print(Text(f"absent: {peer}, {reason}", style="dim"))
+        show_tables(modelled.work_tables(counts, device.about), console, only)
+    if any(row.modelled for row in rows):
+        console.print(PLACED)
+    if not only:
+        for peer, reason in device.results.absent.items():
+            console.print(Text(f"absent: {peer}, {reason}", style="dim"))
 
 
 def _near(track: Track, only: str) -> Track:
     """Return the track with the entries that `only` selects and their neighbours."""
     selected = [i for i, entry in enumerate(track.entries) if is_among(entry.solution, only)]
     near = {i + offset for i in selected for offset in (-1, 0, 1)}
-    kept = tuple(entry for i, entry in enumerate(track.entries) if i in near)
-    return replace(track, entries=kept)
+    return replace(track, entries=tuple(e for i, e in enumerate(track.entries) if i in near))
 
 
-def show_track(
-    track: Track,
-    about: Mapping[str, About],
-    timed: bool,
-    console: Console,
-    only: str = "",
-    label: str = "",
-) -> None:
+def show_track(track: Track, console: Console, only: str = "", label: str = "") -> None:
     """Print the track's ranking with the rows that `only` selects highlighted.
 
     `label` follows the title.
     """
     full_notes = console.width >= FULL_NOTES_WIDTH
-    drawn = ranking(track, about, timed, short={LIMIT} if full_notes else {LIMIT, NOTE})
+    drawn = ranking(track, short={LIMIT} if full_notes else {LIMIT, NOTE})
     show_tables([replace(drawn, title=drawn.title + label)], console, only)
 
 
 def show_comparisons(
-    results: Results, comparisons: Sequence[Comparison], console: Console, only: str = ""
+    results: Results, comparisons: Mapping[str, Comparison], console: Console, only: str = ""
 ) -> None:
     """Print the changes between the two runs of each op, then a table for each track.
 
     The last line names the ops that only one finished run has measured.
     """
     console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
-    for of_op in sorted(comparisons, key=lambda of_op: table.op_order(of_op.op)):
-        runs = f"{of_op.op}: run {of_op.earlier.run}, then {of_op.later.run}"
-        changed = f"; between them changed {', '.join(of_op.changed)}"
-        console.print(Text(runs + changed * bool(of_op.changed), style="dim"))
-        show_tables(of_op.tables, console, only)
-    once = {row.op for row in results.latest()} - {of_op.op for of_op in comparisons}
-    if once:
-        names = ", ".join(sorted(once, key=table.op_order))
+    for comparison in comparisons.values():
+        console.print(Text(comparison.runs, style="dim"))
+        show_tables(comparison.tables, console, only)
+    if once := {row.op for row in results.latest()} - comparisons.keys():
+        names = ", ".join(sorted(once, key=op_order))
         console.print(f"not in two finished runs: {names}", style="dim")
 
 
@@ -160,13 +142,22 @@ def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> No
 
 
 def fitted(complete: Table, width: int) -> Table:
-    """Return the table without the optional columns that exceed the width."""
-    left_out = [name for name in OPTIONAL_COLUMNS if name in complete.header]
-    for name in tuple(left_out):
-        left_out.remove(name)
-        if _width(_without(complete, left_out)) > width:
-            left_out.append(name)
-    return _without(complete, left_out)
+    """Return the table without the optional columns that exceed the width.
+
+    No number and no name of the other columns is cut.
+    """
+    header = complete.header
+    widths = [
+        MIN_NOTE_WIDTH if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
+        for name, *cells in zip(header, *complete.rows, strict=True)
+    ]
+    kept = [i for i, name in enumerate(header) if name not in OPTIONAL_COLUMNS]
+    for name in filter(header.__contains__, OPTIONAL_COLUMNS):
+        more = sorted([*kept, header.index(name)])
+        if sum(widths[i] + GAP for i in more) - GAP <= width:
+            kept = more
+    header, *rows = (tuple(row[i] for i in kept) for row in (header, *complete.rows))
+    return replace(complete, header=header, rows=tuple(rows))
 
 
 def draw(drawn: Table, only: str = "", full_notes: bool = False) -> Drawing:
@@ -215,18 +206,3 @@ def _heading(name: str, cells: Sequence[str]) -> str:
 
 def _widest(cells: Sequence[str]) -> int:
     return max(map(cell_len, cells), default=0)
-
-
-def _width(drawn: Table) -> int:
-    """Return the smallest width at which no number and no name is cut."""
-    widths = [
-        MIN_NOTE_WIDTH if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
-        for name, *cells in zip(drawn.header, *drawn.rows, strict=True)
-    ]
-    return sum(widths) + GAP * (len(widths) - 1)
-
-
-def _without(drawn: Table, names: Container[str]) -> Table:
-    kept = [i for i, name in enumerate(drawn.header) if name not in names]
-    header, *rows = (tuple(row[i] for i in kept) for row in (drawn.header, *drawn.rows))
-    return replace(drawn, header=header, rows=tuple(rows))

@@ -13,7 +13,7 @@ from common.printable import printable, wrapped
 from common.solutions import Solution, imports_of_ours
 
 if TYPE_CHECKING:
-    from common.board.table import About
+    from common.board.ranking import About
     from common.records.lines import Record
     from common.records.runs import Results
 
@@ -146,6 +146,6 @@ def _show_places(
     latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
     tracks = {(row.op, row.track) for row in rows}
     handle = rows[0].solution.partition("/")[0]
-    for track in rank(latest.values()):
+    for track in rank(latest.values(), about, timed=device != "cpu"):
         if (track.op, track.name) in tracks:
-            terminal.show_track(track, about, device != "cpu", terminal.console(), handle)
+            terminal.show_track(track, terminal.console(), handle)

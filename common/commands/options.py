@@ -19,7 +19,7 @@ from common.processes import VISIBLE
 from common.solutions import Solution
 
 if TYPE_CHECKING:
-    from common.board.table import About
+    from common.board.ranking import About
 
 TIMED = {"forward": "forward", "backward": "with backward"}
 """The description of a time of each direction."""
@@ -251,7 +251,7 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
     Args:
         names: The solutions' names; None for all.
     """
-    from common.board.table import About
+    from common.board.ranking import About
 
     all_solutions = solutions.everyone(installed=False)
     return {

@@ -5,20 +5,17 @@ from msgspec.structs import replace
 
 from common.board import terminal
 from common.board.comparison import compare
-from common.records.lines import SCHEMA, Run
 from common.records.runs import Results
+from tests.support import boards
 from tests.support.boards import failed, printed, row, summary
 
-FIRST = Run(
-    schema=SCHEMA, run="r1", device="cuda", device_name="A GPU",
-    versions={"torch": "2", "numpy": "1", "fla": "1"}, absent={},
-)  # fmt: skip
+FIRST = replace(boards.RUN, versions={"torch": "2", "numpy": "1", "fla": "1"})
 SECOND = replace(FIRST, run="r2")
 RUNS = (FIRST, SECOND, replace(FIRST, run="r3"))
 KNOWN = {"alice/rope", "bob/rope", "carol/rope", "eager/rope", "alice/rotate_half"}
 
 
-def timed(run, us, eager=200.0, solution="alice/rope", **fields):
+def timed(run, us=10.0, eager=200.0, solution="alice/rope", **fields):
     return row(solution, us=us, eager=eager, run=run, **fields)
 
 
@@ -29,68 +26,78 @@ def results(*rows, runs=(FIRST, SECOND), finished=None):
 
 def shown(*rows):
     """The one track's table."""
-    (comparison,) = compare(results(*rows), KNOWN)
-    (table,) = comparison.tables
+    (table,) = compare(results(*rows), KNOWN)["rope"].tables
     return table
-
-
-def cells(*rows):
-    """The ratio, the furthest ratio and its case of each solution."""
-    return [line[3:] for line in shown(*rows).rows]
 
 
 # --- which runs -----------------------------------------------------------------------------------
 
-
-def runs_of(*rows, **where):
-    found = compare(results(*rows, **where), KNOWN)
-    return {each.op: (each.earlier.run, each.later.run) for each in found}
-
-
-ROPE = [timed(run, 10.0) for run in ("r1", "r2", "r3")]
-GONE = [timed(run, 10.0, solution="gone/rope") for run in ("r1", "r2")]
-
-
-def test_the_latest_two_runs_of_each_op_are_compared():
-    half = [timed(run, 10.0, solution="alice/rotate_half", op="rotate_half")
-            for run in ("r1", "r2")]  # fmt: skip
-    expected = {"rope": ("r2", "r3"), "rotate_half": ("r1", "r2")}
-    assert runs_of(*ROPE, *half, runs=RUNS) == expected
-    assert runs_of(*reversed(ROPE), *half, runs=RUNS) == expected, "by the runs, not by the rows"
+ROPE = [timed(run) for run in ("r1", "r2", "r3")]
+HALF = [timed(run, solution="alice/rotate_half", op="rotate_half") for run in ("r1", "r2")]
+LAST = {"rope": "rope: run r2, then r3"}
+OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ranked_by": "host"})
 
 
 @pytest.mark.parametrize(
     ("rows", "finished", "expected"),
     [
-        (ROPE, {"r1", "r2"}, {"rope": ("r1", "r2")}),
+        ([*ROPE, *HALF], None, LAST | {"rotate_half": "rotate_half: run r1, then r2"}),
+        (ROPE[::-1], None, LAST),
+        (ROPE, {"r1", "r2"}, {"rope": "rope: run r1, then r2"}),
         (ROPE, {"r3"}, {}),
         ([ROPE[0], replace(ROPE[1], tier="plot")], None, {}),
-        (GONE, None, {}),
-        *((rows, None, expected)
-          for other in ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"},
-                        {"ranked_by": "host"})
-          for between in [replace(ROPE[1], **other)]
-          for rows, expected in (([ROPE[0], between, ROPE[2]], {"rope": ("r1", "r3")}),
-                                 ([ROPE[0], between], {}))),
+        ([timed(run, solution="gone/rope") for run in ("r1", "r2")], None, {}),
+        *(([ROPE[0], replace(ROPE[1], **other), ROPE[2]], None, {"rope": "rope: run r1, then r3"})
+          for other in OTHERS),
+        *(([ROPE[0], replace(ROPE[1], **other)], None, {}) for other in OTHERS),
     ],
 )  # fmt: skip
-def test_only_finished_runs_that_share_a_row_of_the_board_are_compared(rows, finished, expected):
-    assert runs_of(*rows, runs=RUNS, finished=finished) == expected
+def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finished, expected):
+    found = compare(results(*rows, runs=RUNS, finished=finished), KNOWN)
+    assert {op: comparison.runs for op, comparison in found.items()} == expected
 
 
-def test_what_else_changed_is_said():
-    newer = replace(SECOND, versions={"torch": "3", "numpy": "1", "quack": "7"})
-    for fields, runs, changed in (
-        ({}, (FIRST, SECOND), ()),
-        ({"harness": "h2"}, (FIRST, newer), ("the harness", "torch from 2 to 3")),
-        ({"clock": 2}, (FIRST, SECOND), ("the version of the clock",)),
-    ):
-        rows = [timed("r1", 10.0), timed("r2", 10.0, **fields)]
-        (comparison,) = compare(results(*rows, runs=runs), KNOWN)
-        assert comparison.changed == changed
+@pytest.mark.parametrize(
+    ("fields", "run", "changed"),
+    [
+        ({}, SECOND, ""),
+        ({"clock": 2}, SECOND, "; between them changed the version of the clock"),
+        ({"harness": "h2"}, replace(SECOND, versions={"torch": "3", "numpy": "1", "quack": "7"}),
+         "; between them changed the harness, torch from 2 to 3"),
+    ],
+)  # fmt: skip
+def test_what_else_changed_is_said(fields, run, changed):
+    rows = [timed("r1"), timed("r2", **fields)]
+    found = compare(results(*rows, runs=(FIRST, run)), KNOWN)
+    assert found["rope"].runs == f"rope: run r1, then r2{changed}"
 
 
 # --- the ratios -----------------------------------------------------------------------------------
+
+HOST = [{"solution": summary(us), "eager": summary(60.0)} for us in (40.0, 30.0)]
+ONE, NO_SCORE = ("1.000", "1.000", "c1"), ("–", "1.000", "c2")
+
+
+@pytest.mark.parametrize(
+    ("rows", "ratios"),
+    [
+        pytest.param([timed(run, 100.0, ranked_by="host", host=host)
+                      for run, host in zip(("r1", "r2"), HOST, strict=True)],
+                     ("1.333", "1.333", "c1"), id="by the clock that ranks"),
+        pytest.param([timed("r1", 100.0), timed("r1", 1.0, case="gone"),
+                      timed("r2", 100.0), timed("r2", 100.0, 800.0, case="new")], ONE,
+                     id="over the cases of both alone"),
+        pytest.param([timed("r1"), failed("alice/rope", run="r2"),
+                      timed("r1", case="c2"), timed("r2", case="c2"),
+                      failed("carol/rope", run="r1"), failed("carol/rope", run="r2")], NO_SCORE,
+                     id="none of an untimed solution"),
+    ],
+)  # fmt: skip
+def test_ratios_are_of_what_both_runs_timed(rows, ratios):
+    drawn = shown(*rows)
+    assert [line[3:] for line in drawn.rows] == [ratios]
+    verdicts = ("alice/rope c1 forward: PASSED, then TIMEOUT",)
+    assert drawn.footnotes == verdicts * (ratios == NO_SCORE)
 
 
 def test_a_ratio_is_of_the_scores_and_the_furthest_of_one_case():
@@ -105,31 +112,8 @@ def test_a_ratio_is_of_the_scores_and_the_furthest_of_one_case():
     assert eager == ("(eager/rope)", "–", "–", "–", "1.000", "c1"), "it lacks c2"
 
 
-def test_a_ratio_is_by_the_clock_that_ranks():
-    hosts = [{"solution": summary(us), "eager": summary(60.0)} for us in (40.0, 30.0)]
-    rows = [timed(run, 100.0, ranked_by="host", host=host)
-            for run, host in zip(("r1", "r2"), hosts, strict=True)]  # fmt: skip
-    assert cells(*rows) == [("1.333", "1.333", "c1")]
-
-
-def test_scores_are_over_the_cases_of_both_runs_alone():
-    rows = [timed("r1", 100.0), timed("r1", 1.0, case="gone"),
-            timed("r2", 100.0), timed("r2", 100.0, 800.0, case="new")]  # fmt: skip
-    assert cells(*rows) == [("1.000", "1.000", "c1")]
-
-
-def test_a_changed_verdict_is_a_line_and_an_untimed_solution_has_no_row():
-    drawn = shown(
-        timed("r1", 100.0), failed("alice/rope", run="r2"),
-        timed("r1", 100.0, case="c2"), timed("r2", 100.0, case="c2"),
-        failed("carol/rope", run="r1"), failed("carol/rope", run="r2"),
-    )  # fmt: skip
-    assert [line[3:] for line in drawn.rows] == [("–", "1.000", "c2")]
-    assert drawn.footnotes == ("alice/rope c1 forward: PASSED, then TIMEOUT",)
-
-
 def test_a_solution_whose_source_changed_is_marked():
-    rows = [timed(run, 100.0, solution=solution) for run in ("r1", "r2")
+    rows = [timed(run, solution=solution) for run in ("r1", "r2")
             for solution in ("alice/rope", "bob/rope")]  # fmt: skip
     assert not shown(*rows).footnotes
     drawn = shown(*rows[:-1], replace(rows[-1], sources="s2"))
@@ -138,8 +122,7 @@ def test_a_solution_whose_source_changed_is_marked():
 
 
 def test_the_terminal_shows_the_runs_what_changed_and_who_stands_out():
-    rows = [timed("r1", 100.0, sources="s0"), timed("r2", 100.0, harness="h2"),
-            timed("r2", 9.0, solution="alice/rotate_half", op="rotate_half")]  # fmt: skip
+    rows = [timed("r1", sources="s0"), timed("r2", harness="h2"), HALF[1]]
     given = results(*rows)
     text = printed(160, terminal.show_comparisons, given, compare(given, KNOWN),
                    only="alice/rope", force_terminal=True)  # fmt: skip

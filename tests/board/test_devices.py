@@ -4,20 +4,17 @@ import pytest
 from msgspec.structs import replace
 
 from common import paths
-from common.board import markdown
-from common.board.devices import date, devices, ordered, side_by_side
-from common.board.table import About
+from common.board import markdown, terminal
+from common.board.columns import side_by_side
+from common.board.devices import Device, ordered
+from common.board.ranking import About
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
-from tests.support.boards import RUN, failed, row
-from tests.support.markdown import anchors
+from tests.support import boards
+from tests.support.boards import RUN, anchors, failed, printed, row
 
 BOTH = ("rope", "rotate_half")
-NAMES = ("alice", "bob", "eager")
-
-
-def about(*digests):
-    return {f"{name}/{op}": About("", "s1") for name in NAMES for op in BOTH} | dict(digests)
+ABOUT = {f"{name}/{op}": About("", "s1") for name in ("alice", "bob", "eager") for op in BOTH}
 
 
 def measured(name, *runs, device="cuda"):
@@ -37,11 +34,28 @@ def measured(name, *runs, device="cuda"):
     return results
 
 
-def first(*boards):
-    return [results.path.name for results in ordered(boards)]
+def left_out(run, op, case="c9", **fields):
+    return LeftOut(schema=SCHEMA, run=run, op=op, case=case, reason="needs 9 GiB, 8 GiB free",
+                   **fields)  # fmt: skip
+
+
+def of(name, *rows, day=1, lacks=()):
+    """The records of a device with one finished run."""
+    results = measured(name, (day, []))
+    results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
+    results.left_out_lines.extend(lacks)
+    return results
+
+
+def devices(*results):
+    return boards.devices(*results, about=ABOUT)
 
 
 # --- the order ------------------------------------------------------------------------------------
+
+
+def first(*results):
+    return [each.path.name for each in ordered(results)]
 
 
 WHOLE = (1, BOTH)
@@ -70,54 +84,32 @@ def test_an_op_that_is_left_out_is_measured_and_a_device_without_times_stands_la
 
 
 def test_the_date_is_that_of_the_latest_run_on_the_board():
-    assert date(measured("gpu", (7, BOTH), (8, ["rope"]), (9, BOTH, "plot"))) == "2026-11-08"
-    assert date(Results(None, [RUN], [row()])) == ""
+    known = measured("gpu", (7, BOTH), (8, ["rope"]), (9, BOTH, "plot"))
+    assert [Device(each, {}).date for each in (known, Results(None, [RUN], [row()]))] == [
+        "2026-11-08", "",
+    ]  # fmt: skip
 
 
 # --- side by side ---------------------------------------------------------------------------------
 
 
-def left_out(run, op, case="c9"):
-    return LeftOut(schema=SCHEMA, run=run, op=op, case=case, reason="needs 9 GiB, 7.8 GiB free")
-
-
-def of(name, *rows, day=1):
-    """The records of a device with one finished run."""
-    results = measured(name, (day, []))
-    results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
-    return results
-
-
-def tables(*boards):
-    return side_by_side(devices(boards, about()), about())
+def tables(*results):
+    return side_by_side(devices(*results))
 
 
 def test_speeds_stand_side_by_side_in_the_order_of_the_first_device():
-    large = of(
-        "Large", row(us=10.0), row("bob/rope", us=5.0), row("eager/rope", us=20.0, peer=True)
-    )
+    half = row("alice/rotate_half", op="rotate_half")
+    large = of("Large", row(us=10.0), row("bob/rope", us=5.0), half, day=2)
     small = of("Small", row(us=5.0), failed("bob/rope"), row("eager/rope", us=20.0, peer=True))
-    large.rows.append(row("alice/rotate_half", op="rotate_half", run="Large-0"))
     rope, rotate_half = tables(large, small)
-    assert rope.title == "rope: core, × eager"
+    assert (rope.title, rope.footnotes) == ("rope: core, × eager", ())
     assert rope.header == ("solution", "Large", "Small")
     assert rope.rows == (
         ("bob/rope", "4.00", "–"),
         ("alice/rope", "2.00", "4.00"),
-        ("(eager/rope)", "1.00", "1.00"),
+        ("(eager/rope)", "–", "1.00"),
     )
     assert rotate_half.rows == (("alice/rotate_half", "2.00", "–"),)
-    assert not rope.footnotes
-
-
-def test_who_only_the_second_device_ranks_stands_last():
-    first = of("A", row(us=10.0), failed("bob/rope"), day=2)
-    drawn, *_ = tables(first, of("B", row("bob/rope", us=1.0)))
-    assert drawn.rows == (("alice/rope", "2.00", "–"), ("bob/rope", "–", "20.00"))
-
-
-SMALL = of("B", row())
-SMALL.left_out_lines.append(left_out("B-0", "rope", "c2"))
 
 
 @pytest.mark.parametrize(
@@ -125,7 +117,8 @@ SMALL.left_out_lines.append(left_out("B-0", "rope", "c2"))
     [
         (of("A", row(), day=2), of("B", row(sources="old")), ("2.00", "†2.00"),
          "† measured before its source last changed"),
-        (of("A", row(), row(case="c2"), day=2), SMALL, ("2.00", "2.00"),
+        (of("A", row(), row(case="c2"), day=2),
+         of("B", row(), lacks=[left_out("B-0", "rope", "c2")]), ("2.00", "2.00"),
          "missing cases: c2 on B"),
         (of("A", row(clock=1), day=2), of("B", row(clock=2)), ("2.00", "2.00"),
          "different versions of the clock measured the devices: A by 1, B by 2"),
@@ -145,43 +138,60 @@ SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 
 
 def test_the_readme_shows_one_device_and_a_line_for_each_other():
-    board = markdown.board([SLOW, FAST], about())
+    board = markdown.board(devices(SLOW, FAST))
     assert "### GPU (fast) 2" in board and "### A GPU" not in board
     assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 2.00" in board.splitlines()
-    assert "Other devices" not in markdown.board([SLOW], about())
+    assert "Other devices" not in markdown.board(devices(SLOW))
+    shown = markdown.picture(devices(SLOW, FAST)[0])
+    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
 
 
 def test_a_device_without_a_ranked_solution_has_a_line_and_no_picture():
     nobody = of("A GPU", failed("bob/rope"))
-    assert "2026-11-01: no solution is ranked" in markdown.board([FAST, nobody], about())
-    assert markdown.picture([nobody], about()) == ""
-    shown = markdown.picture([SLOW, FAST], about())
-    assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
+    assert "2026-11-01: no solution is ranked" in markdown.board(devices(FAST, nobody))
+    assert markdown.picture(devices(nobody)[0]) == ""
 
 
-def test_the_readmes_links_lead_to_sections_of_the_leaderboard():
-    board = markdown.board([FAST, SLOW, of("Third", row())], about())
-    linked = {part.split(")")[0] for part in board.split("LEADERBOARD.md#")[1:]}
+def test_links_lead_to_the_sections_of_the_leaderboard():
+    three = devices(FAST, SLOW, of("Third", row()))
+    leaderboard = markdown.leaderboard(three)
+    linked = {part.split(")")[0] for part in markdown.board(three).split("LEADERBOARD.md#")[1:]}
     assert linked == {"a-gpu", "third"}
-    assert linked < anchors(markdown.leaderboard([FAST, SLOW, of("Third", row())], about()))
-    turned = markdown.board([measured("z", (30, ["rope"])), FAST], about())
-    assert "(LEADERBOARD.md#gpu-fast-2)" in turned
+    contents = leaderboard.partition("*× eager*")[0]
+    linked |= {part.split(")")[0] for part in contents.split("](#")[1:]}
+    assert linked == anchors(leaderboard) - {"leaderboard"}
+    assert {"gpu-fast-2", "rope-core", "a-gpu"} <= linked
 
 
 def test_a_later_device_has_a_column_of_its_speeds_in_the_leaderboards_rankings():
     later = of("A GPU", row(us=10.0), row("bob/rope", us=4.0), row(case="c2", track="extended"))
-    board = markdown.leaderboard([later, FAST], about())
+    board = markdown.leaderboard(devices(later, FAST))
     assert "|  | solution | × eager | on A GPU | worst share of limit |" in board
-    assert "| 1 | alice/rope | 4.00 ± 0.00 | 2.00 |" in board.replace("4.00 |", "4.00 ± 0.00 |")
+    assert "| 1 | alice/rope | 4.00 | 2.00 |" in board
     assert "| – | bob/rope |  | 5.00 |" in board, "the later device alone ranks it"
     assert board.index("### rope: core") < board.index("## A GPU") < board.index("### rope: ext")
     assert board.count("### rope: core") == 1
-    assert "| on " not in markdown.leaderboard([later], about())
+    assert "| on " not in markdown.leaderboard(devices(later))
 
 
-def test_the_contents_link_every_heading_of_the_leaderboard():
-    board = markdown.leaderboard([SLOW, FAST], about())
-    contents = board.partition("*× eager*")[0]
-    linked = {part.split(")")[0] for part in contents.split("](#")[1:]}
-    assert linked == anchors(board) - {"leaderboard"}
-    assert {"gpu-fast-2", "rope-core", "a-gpu"} <= linked
+# --- cases that do not fit ------------------------------------------------------------------------
+
+
+def texts(line):
+    """LEADERBOARD.md, the README's board and the terminal's, with a row of c1."""
+    shown = devices(of("A GPU", row(), lacks=[line]))
+    return (markdown.leaderboard(shown), markdown.board(shown),
+            printed(120, terminal.show, *shown))  # fmt: skip
+
+
+LINE = "Left out on this device: c2 (needs 9 GiB, 8 GiB free)."
+
+
+def test_every_board_names_a_case_that_is_left_out_and_no_solution_lacks_it():
+    for text in texts(left_out("A GPU-0", "rope", "c2")):
+        assert text.count(LINE) == 1
+        assert "2.00" in text and "not measured" not in text
+    for text in texts(left_out("A GPU-0", "masked_ffn", "c2")):
+        assert text.index("alice/rope") < text.rindex("masked_ffn") < text.index(" c2 (needs")
+    whole, *others = texts(left_out("A GPU-0", "rope", "c2", tier="plot"))
+    assert LINE in whole and not any("Left out" in text for text in others)

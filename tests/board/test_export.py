@@ -11,28 +11,32 @@ import urllib.request
 
 import pytest
 
-from common.board import columns
-from common.board.devices import devices
-from tests.support.boards import ABOUT, TIMED, row
+from common.board import cases, columns
+from tests.support.boards import TIMED, devices, row
 from tests.support.study import environment
 from tests.support.waiting import LONGEST
 
 
 def exported(only=""):
-    return list(columns.rows(devices([TIMED], ABOUT), ABOUT, only))
+    return list(columns.rows(devices(TIMED), only))
 
 
-def test_a_row_has_what_the_board_has():
-    alice, eager, bob = exported()
-    assert [each["solution"] for each in (alice, eager, bob)] == [
-        "alice/rope", "eager/rope", "bob/rope",
-    ]  # fmt: skip
+def test_a_row_has_what_the_board_has_in_both_formats():
+    rows = exported()
+    alice, eager, bob = rows
+    assert [each["solution"] for each in rows] == ["alice/rope", "eager/rope", "bob/rope"]
+    assert (alice["device"], alice["op"], alice["track"]) == ("A GPU", "rope", "core")
     assert alice["place"] == 1 and [alice["times_eager"], alice["low"]] == pytest.approx([2.0, 2.0])
     assert alice["share_of_limit"] == 0.5 and alice["limited_case"] == "c1"
     assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
-    assert alice["note"] == "tiles | pipes" and not alice["stale"] and not alice["peer"]
+    assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
     assert bob["place"] is None and bob["times_eager"] is None
     assert bob["lacks"].startswith("TIMEOUT") and bob["stale"]
+    assert json.loads(columns.as_json(rows)) == rows
+    read = list(csv.DictReader(io.StringIO(columns.as_csv(rows))))
+    texts = [{name: "" if each is None else str(each) for name, each in row.items()}
+             for row in rows]  # fmt: skip
+    assert read == texts
 
 
 @pytest.mark.parametrize(
@@ -44,25 +48,16 @@ def test_only_a_handle_or_a_solution_is_exported(only, expected):
     assert [each["solution"] for each in exported(only)] == expected
 
 
-def test_both_formats_say_the_same():
-    rows = exported()
-    assert json.loads(columns.as_json(rows)) == rows
-    read = list(csv.DictReader(io.StringIO(columns.as_csv(rows))))
-    texts = [{name: "" if each is None else str(each) for name, each in row.items()}
-             for row in rows]  # fmt: skip
-    assert read == texts
-
-
 def test_a_case_has_its_medians_by_clock_and_its_memory():
-    rows = [row(peak_memory=9), row("bob/rope", case="c2")]
-    results = dataclasses.replace(TIMED, rows=rows)
-    alice, bob = columns.cases(devices([results], ABOUT))
-    assert (alice["case"], alice["direction"], alice["peak_memory"]) == ("c1", "forward", 9)
+    known = row(peak_memory=9, sustained={"solution": 3.0}, device="GPU-1")
+    results = dataclasses.replace(TIMED, rows=[known, row("bob/rope", case="c2")])
+    alice, bob = cases.rows(devices(results))
+    assert list(alice) == cases.FIELDS
+    assert (alice["device"], alice["case"], alice["direction"]) == ("A GPU", "c1", "forward")
     assert (alice["gpu_solution"], alice["gpu_eager"], alice["gpu_copy"]) == (10.0, 20.0, 5.0)
+    assert (alice["loop_solution"], alice["host_solution"], alice["peak_memory"]) == (3.0, 1.0, 9)
     assert alice["gpu_graph"] is alice["host_no_grad"] is None
-    assert [bob["solution"]] == [
-        r["solution"] for r in columns.cases(devices([results], ABOUT), "bob")
-    ]
+    assert [bob] == list(cases.rows(devices(results), "bob"))
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv", "--times"])

@@ -12,7 +12,7 @@ import pytest
 
 from common import paths
 from common.board import model, modelled
-from common.board.table import op_order
+from common.board.ranking import op_order
 from common.records.lines import Operator
 from tests.support import corpora as corpus
 from tests.support import fitting

@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from common.board import model, modelled, terminal
+from common.board.devices import ranked
 from common.board.model import GPUS
-from common.board.table import About
+from common.board.ranking import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
 from common.records.runs import Results
 from common.records.writer import RunWriter
@@ -78,17 +79,17 @@ def test_one_contributor_sees_the_neighbours_and_where_the_model_places_what_no_
     board = Results(path=None, runs=[gpu], rows=[*timed, other], counted=[])
     about = {name: About(name, "s1") for name in ("alice/rope", "bob/rotate_half", *speeds)}
     results = modelled.placed(board, [board, UNTIMED], "alice")
-    text = printed(160, terminal.show, results, about, only="alice")
+    text = printed(160, terminal.show, ranked(results, about), only="alice")
     names = [line.split()[1] for line in text.splitlines() if "/rope" in line]
     at = names.index("alice/rope")
     assert len(names) == 3 and at == 1 and "alice/rope modelled" in text
     assert "What is called modelled was not timed" in text and "rotate_half" not in text
     assert modelled.placed(board, [UNTIMED], "bob").rows == board.rows, "it is timed"
-    assert printed(160, terminal.show, board, about, only="alice") == ""
+    assert printed(160, terminal.show, ranked(board, about), only="alice") == ""
 
 
 def shown(results):
-    return printed(160, terminal.show, results, ABOUT)
+    return printed(160, terminal.show, ranked(results, ABOUT))
 
 
 def test_the_board_without_a_gpu_is_ranked_and_labelled():

@@ -10,11 +10,12 @@ import msgspec
 import pytest
 
 from common import paths
+from common.board.devices import ranked
+from common.board.page import rendering
 from common.board.page import site as pages
-from common.board.page import sources
 from common.board.page.rendering import TEMPLATES, packed
 from common.board.page.site import Site
-from common.board.ranking import rank
+from common.board.ranking import About, rank
 from common.board.table import speed
 from common.records.runs import Results
 from common.solutions import Solution
@@ -44,9 +45,14 @@ def alice(tmp_path):
     return Solution(folder / "rope.py", "rope")
 
 
+def site(results, solutions):
+    about = {each.name: About(each.note, each.digest) for each in solutions}
+    return Site([ranked(each, about) for each in results], solutions)
+
+
 def drawn(tmp_path, results, *solutions):
     """The page's text, and its data."""
-    text = Site([results], solutions).write(tmp_path / "site").read_text()
+    text = site([results], solutions).write(tmp_path / "site").read_text()
     return text, unpacked(PACKED.search(text)[1])
 
 
@@ -122,9 +128,12 @@ MANY = [
 
 def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
     everyone = [solution(tmp_path, name) for name in ("alice/rope", "bob/rope")]
-    board, _ = Site([of(tmp_path, MANY)], everyone).boards
+    board, _ = site([of(tmp_path, MANY)], everyone).boards
     alice, bob = "alice/rope", "bob/rope"
-    assert {choice: list(standings) for choice, standings in board.choices.items()} == {
+    assert {
+        choice: [entry.solution for entry in track.entries]
+        for choice, track in board.choices.items()
+    } == {
         ("", ""): [alice, bob],
         ("", "c1"): [bob, alice],
         ("", "c2"): [alice, bob],
@@ -141,10 +150,10 @@ def test_a_tab_leads_to_what_is_nearest_to_the_board(tmp_path):
             row("alice/rotate_half", op="rotate_half")]  # fmt: skip
     devices = [Results(tmp_path / name, runs=[msgspec.structs.replace(RUN, device_name=name)],
                        rows=rows[:number]) for name, number in (("a", 3), ("b", 1))]  # fmt: skip
-    site = Site(devices, [solution(tmp_path, name) for name in names])
-    (last,) = (b for b in site.boards if b.device.slug == "a" and b.track.name == "extended")
+    group = site(devices, [solution(tmp_path, name) for name in names])
+    (last,) = (b for b in group.boards if b.device.slug == "a" and b.track.name == "extended")
     tabs = {kind: {label: board.address for label, board in tabs.items()}
-            for kind, tabs in last.tabs(site.boards).items()}  # fmt: skip
+            for kind, tabs in last.tabs(group.boards).items()}  # fmt: skip
     assert tabs == {
         "Op": {"rope": "board a rope extended", "rotate_half": "board a rotate_half core"},
         "Device": {"a": "board a rope extended", "b": "board b rope core"},
@@ -176,12 +185,12 @@ def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice, tm
         (inner / "signs.py").write_text("")
         (inner / "inner.py").write_text("import os, rope")
         names += ["parts/halves.py", "parts/signs.py", "parts/inner.py"]
-    assert sorted(sources.files(alice)) == sorted(names)
+    assert sorted(rendering.files(alice)) == sorted(names)
     _, data = drawn(tmp_path, of(tmp_path, [row()]), alice)
     shown = re.findall(r'<h3 translate="no">(.*?)</h3>.*?data-text="(\d+)"',
                        data["views"]["solution alice/rope"])  # fmt: skip
-    assert [name for name, _ in shown] == list(sources.files(alice))
-    assert data["texts"][int(shown[0][1])] == sources.lines(alice.path)
+    assert [name for name, _ in shown] == list(rendering.files(alice))
+    assert data["texts"][int(shown[0][1])] == rendering.lines(alice.path)
 
 
 def test_the_page_begins_with_two_contributors_to_compare(tmp_path):
@@ -192,7 +201,7 @@ def test_the_page_begins_with_two_contributors_to_compare(tmp_path):
 
 
 def test_the_lines_of_kernels_are_marked(alice):
-    text = sources.lines(alice.path.with_name("tiles.py"))
+    text = rendering.lines(alice.path.with_name("tiles.py"))
     lines = re.findall(r'<span class="line( kernel)?">(.*)', text)
     assert [bool(kernel) for kernel, _ in lines] == [False] * 3 + [True] * 3 + [False] * 2
 
@@ -200,8 +209,8 @@ def test_the_lines_of_kernels_are_marked(alice):
 @pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
 def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
     alice.path.write_text(text)
-    assert list(sources.files(alice)) == ["rope.py"]
-    assert sources.lines(alice.path).count('class="line') == 1
+    assert list(rendering.files(alice)) == ["rope.py"]
+    assert rendering.lines(alice.path).count('class="line') == 1
 
 
 def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
@@ -210,7 +219,7 @@ def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
         "# Alice\n<b onclick=x>bold</b> ![p](http://x/p.png) [own](rope.py) [out](https://x.org)"
         " [gone](../bob) [bad](javascript:x)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
     )
-    text = sources.readme(folder, ["alice/rope"])
+    text = rendering.readme(folder, ["alice/rope"])
     assert "<h3>Alice</h3>" in text and "<table>" in text
     assert "&lt;b onclick=x&gt;" in text
     assert "<img" not in text and "<b " not in text

@@ -4,8 +4,11 @@ from urllib.parse import urlencode
 
 import pytest
 
+from common.board.columns import time
+from common.board.devices import ranked
 from common.board.page.rendering import link
 from common.board.page.site import Site
+from common.board.ranking import About
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -34,7 +37,7 @@ SIZE, ELEMENTS = 3_000_000, 3000
 """The most bytes of the file, and the most elements of its first view."""
 
 
-def ranked(group, slug="gpu-b"):
+def rankings(group, slug="gpu-b"):
     """The ranking of rope's main track on a device, for each choice of direction and case."""
     boards = [board for board in group.site.boards if board.device.slug == slug]
     return next(board.choices for board in boards if board.track.op == "rope")
@@ -102,7 +105,7 @@ def test_a_direction_and_a_case_rank_anew(group, opened, direction, case):
         if value:
             settle(page, lambda name=name, value=value:
                    page.select_option(f"[name={name}]", value))  # fmt: skip
-    assert texts(page, NAMES) == list(ranked(group)[direction, case])
+    assert texts(page, NAMES) == [e.solution for e in rankings(group)[direction, case].entries]
     assert ("median µs" in "".join(texts(page, "#ranking th"))) == bool(direction and case)
     chosen = {"direction": direction, "case": case}
     address = page.evaluate("location.hash")
@@ -191,8 +194,8 @@ def test_two_solutions_times_stand_side_by_side(group, opened):
     case = "sbhd-64x2x32x128-bfloat16"
     shown = table.locator("tbody tr", has_text=case).first
     cells = shown.locator("th, td").all_inner_texts()
-    standings = ranked(group, group.site.devices[0].slug)["forward", case]
-    one, other = (standings[name].time.median for name in names)
+    track = rankings(group, group.site.devices[0].slug)["forward", case]
+    one, other = (time(track, track.entry(name)).median for name in names)
     assert cells[:3] == [case, "forward", f"{other / one:.2f}"]
     heads = table.locator("thead th").all_inner_texts()
     at = 3 + 2 * (heads.index("median µs") - 3)
@@ -366,8 +369,9 @@ def small(folder, rows, **notes):
         (folder / handle / "rope.py").write_text(f'"""{note}"""\n# {note.splitlines()[0]}\n')
         (folder / handle / "README.md").write_text(note)
     everyone = [Solution(folder / handle / "rope.py", "rope") for handle in notes]
-    results = Results(folder / "a-gpu", runs=[RUN], rows=rows)
-    return Site([results], everyone).write(folder / "site")
+    about = {each.name: About(each.note, each.digest) for each in everyone}
+    device = ranked(Results(folder / "a-gpu", runs=[RUN], rows=rows), about)
+    return Site([device], everyone).write(folder / "site")
 
 
 def test_texts_and_names_of_others_stay_texts(tmp_path, opened):

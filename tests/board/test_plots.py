@@ -2,15 +2,17 @@
 
 import dataclasses
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from common import ops
 from common.board import markdown
+from common.board.devices import Device
 from common.board.plots import figures, sweeps
 from common.board.plots.figures import looks
-from common.board.ranking import Estimate
-from common.board.table import About
+from common.board.ranking import About, Estimate
 from common.ops._skeleton import OP as SKELETON
 from common.records.runs import Results
 from common.spec import DIRECTIONS
@@ -79,11 +81,23 @@ def test_the_board_fills_in_what_was_not_measured_for_the_plots():
         row(bandwidth(128), us=4.0, tier="board"),
         row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
     ]
-    rows = sweeps.rows_of(Results("a-gpu", [RUN], [*drawn, *board]), {"alice/rope"})
-    assert {row.case: row.gpu["solution"].median for row in rows} == {
-        bandwidth(32).name: 1.0, bandwidth(64).name: 2.0, bandwidth(128).name: 4.0,
-    }  # fmt: skip
-    assert not sweeps.rows_of(Results("a-gpu", [RUN], board), {"alice/rope"})
+    (plot,) = sweeps.of_device(device([*drawn, *board, row(bandwidth(64), "gone/rope")]))
+    times = {x: 80.0 / each.value for x, each in plot.panels[0].lines.pop("alice/rope").items()}
+    assert times == {32: 1.0, 64: 2.0, 128: 4.0} and not plot.panels[0].lines
+    assert not sweeps.of_device(device(board))
+
+
+def lines(*rows):
+    """The solutions with a line on the one plot."""
+    (plot,) = sweeps.plots(rows)
+    return {name: set(line) for name, line in plot.panels[0].lines.items()}
+
+
+def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
+    old = [row(bandwidth(s), "bob/rope") for s in (32, 64)]
+    assert lines(*old, row(bandwidth(32), clock=2)) == {"alice/rope": {32}}
+    later = row(bandwidth(64), clock=2, tier="board")
+    assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
 
 
 # --- the numbers ----------------------------------------------------------------------------------
@@ -150,9 +164,14 @@ def text_of(path):
     return {e.text.strip() for e in tree.iter() if e.tag is ElementTree.Comment}
 
 
-def written(drawn, folder, device="A GPU"):
+def device(rows, name="A GPU", known=("alice/rope", "bob/masked_ffn")):
+    return Device(Results(Path("a-gpu"), [replace(RUN, device_name=name)], rows),
+                  dict.fromkeys(known, About()))  # fmt: skip
+
+
+def written(rows, folder, name="A GPU"):
     """Draw what is due, and return the files that were written."""
-    due = figures.due(drawn, device, folder)
+    due = figures.due(device(rows, name, [each.solution for each in rows]), folder)
     for each in due:
         each.write()
     return [each.path for each in due]
@@ -161,7 +180,7 @@ def written(drawn, folder, device="A GPU"):
 @pytest.mark.slow
 def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
     rows = [*everybody(), failed(bandwidth(32), "dave/rope")]
-    by_name = {path.stem: text_of(path) for path in written(sweeps.plots(rows), tmp_path)}
+    by_name = {path.stem: text_of(path) for path in written(rows, tmp_path)}
     assert {
         "rope: bandwidth over sequence length", "A GPU · GPU time, median with its 95 % interval",
         "alice/rope", "bob/rope_v2", "(eager/rope)", "copy of the same bytes", "GB/s", "64",
@@ -172,9 +191,9 @@ def test_a_file_says_what_was_measured_where_and_by_whom(tmp_path):
 
 @pytest.mark.slow
 def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkeypatch):
-    drawn = sweeps.plots(everybody())
+    drawn = everybody()
     paths = written(drawn, tmp_path)
-    assert paths == [tmp_path / f"{each.sweep.name}.svg" for each in drawn]
+    assert [path.name for path in paths] == ["rope-bandwidth.svg", "masked_ffn-tokens.svg"]
     first = [path.read_bytes() for path in paths]
     for change, due in (
         (lambda: None, 0),
@@ -188,10 +207,8 @@ def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkey
     assert written(drawn, tmp_path) == written(drawn, tmp_path, "Another GPU") == paths
 
 
-def test_the_leaderboard_shows_the_plots_that_are_drawn(tmp_path):
-    results = Results(tmp_path / "a-gpu", [RUN], everybody())
-    about = {"alice/rope": About("mine", "s1"), "bob/masked_ffn": About("his", "s1")}
+def test_the_leaderboard_shows_the_plots_that_are_drawn():
+    known = device(everybody())
     line = "![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)"
-    assert line in markdown.leaderboard([results], about).splitlines()
-    rows = sweeps.rows_of(results, about)
-    assert set(looks(sweeps.plots(rows))) == set(about), "who is gone is not drawn"
+    assert line in markdown.leaderboard([known]).splitlines()
+    assert set(looks(sweeps.of_device(known))) == set(known.about), "who is gone is not drawn"

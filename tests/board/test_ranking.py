@@ -6,13 +6,13 @@ import pytest
 from msgspec.structs import replace
 
 from common.board.columns import ranking
-from common.board.ranking import combined, limit, pair, rank, share, sustained_share
+from common.board.ranking import combined, limit, rank, ranked_times, share, sustained_share
 from common.records.lines import Summary
-from tests.support.boards import ABOUT, failed, row, summary
+from tests.support.boards import failed, row, summary
 
 
-def score(rows):
-    return combined(list(map(pair, rows)))
+def score(*rows):
+    return combined(list(map(ranked_times, rows)))
 
 
 def ranked(*rows):
@@ -30,14 +30,14 @@ def places(*rows):
 
 def test_score_is_the_geometric_mean_of_ratios_of_medians():
     quick = row(us=[1.0, 5.0, 100.0], eager=[40.0, 1.0, 80.0])  # 40 / 5
-    assert score([quick, row(us=10.0, eager=20.0)]).value == pytest.approx(4.0)
-    assert score([row(us=10.0, eager=20.0)] * 3).value == pytest.approx(2.0)
-    assert score([row(us=8.0, eager=2.0), row(us=2.0, eager=8.0)]).value == pytest.approx(1.0)
+    assert score(quick, row(us=10.0, eager=20.0)).value == pytest.approx(4.0)
+    assert score(*[row(us=10.0, eager=20.0)] * 3).value == pytest.approx(2.0)
+    assert score(row(us=8.0, eager=2.0), row(us=2.0, eager=8.0)).value == pytest.approx(1.0)
 
 
 def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
-    noisy = Summary(10.0, 9.0, 12.0), Summary(20.0, 19.0, 22.0)
-    sure = Summary(10.0, 10.0, 10.0), Summary(40.0, 40.0, 40.0)
+    noisy = {"solution": Summary(10.0, 9.0, 12.0), "eager": Summary(20.0, 19.0, 22.0)}
+    sure = {"solution": Summary(10.0, 10.0, 10.0), "eager": Summary(40.0, 40.0, 40.0)}
     above = math.hypot(math.log(22 / 20), math.log(10 / 9))
     below = math.hypot(math.log(20 / 19), math.log(12 / 10))
     one = combined([noisy, sure])
@@ -64,6 +64,17 @@ def test_share_of_the_slower_limit_is_by_gpu_time_and_the_worst_is_kept():
     assert share(dense) == 0.8
 
 
+def test_the_sustained_share_is_that_of_dense_products_that_run_on():
+    times = {"solution": 8.0, "eager": 30.0, "dense": 6.0}
+    (track,) = rank([row(dense=7.0, sustained=times)])
+    assert sustained_share(track.entries[0].worst_share) == pytest.approx(0.75)
+    (cells,) = ranking(track).rows
+    assert "70% of dense, sustained 75% (c1)" in cells
+    for sustained, loop in (({}, None), ({"solution": 8.0, "eager": 16.0}, 2.0)):
+        (entry,) = ranked(row(sustained=sustained))
+        assert (sustained_share(entry.worst_share), entry.in_loop) == (None, loop)
+
+
 # --- places ---------------------------------------------------------------------------------------
 
 
@@ -82,31 +93,29 @@ def test_who_reaches_a_leader_shares_the_place_and_the_next_is_skipped(times, ex
     assert found == [(f"{name}/rope", place) for name, place in expected.items()]
 
 
-def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks():
-    rows = [
-        row("quick/rope", us=1.0),
-        row("quick/rope", direction="backward", verdict="UNSUPPORTED", reason="no grad", gpu={}),
-        row("slow/rope", us=99.0),
-        row("slow/rope", us=99.0, direction="backward"),
-        row("new/rope", us=1.0),
-    ]
-    slow, new, quick = ranked(*rows)
-    assert (slow.rank, slow.covered, slow.missing, slow.lacks) == (1, 2, (), "")
-    assert (quick.rank, quick.score, quick.covered) == (None, None, 1)
-    assert quick.missing == (("c1", "backward"),)
-    assert quick.lacks == "UNSUPPORTED: no grad (c1 backward)"
-    assert (new.rank, new.covered, new.lacks) == (None, 1, "not measured yet")
+NO_GRAD = {"verdict": "UNSUPPORTED", "reason": "no grad"}
+FAILURE = failed("a/rope", case="c3", reason="no answer within 60 s")
 
 
-def test_a_failure_lowers_coverage_and_is_named_before_what_is_unsupported():
-    rows = [
-        row("bob/rope", us=9.0, error=0.7),
-        row("bob/rope", case="c2", verdict="UNSUPPORTED", gpu={}, error=None),
-        failed("bob/rope", case="c3", reason="no answer within 60 s"),
-    ]
-    (bob,) = ranked(*rows)
-    assert (bob.rank, bob.covered, len(bob.missing), bob.error) == (None, 1, 2, 0.7)
-    assert bob.lacks == "TIMEOUT: no answer within 60 s (c3 forward, and 1 more)"
+@pytest.mark.parametrize(
+    ("rows", "covered", "lacks"),
+    [
+        pytest.param([failed("a/rope", direction="backward", **NO_GRAD)], 1,
+                     "UNSUPPORTED: no grad (c1 backward)", id="unsupported"),
+        pytest.param([], 1, "not measured yet", id="not measured"),
+        pytest.param([failed("a/rope", direction="backward", **NO_GRAD), FAILURE], 1,
+                     "TIMEOUT: no answer within 60 s (c3 forward, and 1 more)",
+                     id="a failure before what is unsupported"),
+        pytest.param([row("a/rope", direction="backward", gpu={}, host={}, reason="not timed: x")],
+                     2, "not timed: x", id="not timed"),
+    ],
+)  # fmt: skip
+def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks(rows, covered, lacks):
+    others = [row("z/rope", us=99.0), row("z/rope", us=99.0, direction="backward")]
+    others += [row("z/rope", case="c3")] * (FAILURE in rows)
+    slow, quick = ranked(row("a/rope", us=1.0), *rows, *others)
+    assert (slow.rank, slow.missing, slow.lacks) == (1, (), "")
+    assert (quick.rank, quick.score, quick.covered, quick.lacks) == (None, None, covered, lacks)
 
 
 def test_who_answers_no_case_of_the_op_is_named_as_such():
@@ -119,10 +128,9 @@ def test_who_answers_no_case_of_the_op_is_named_as_such():
         row("carol/rope", case="c2", track="extended"),
     ]
     core, extended = rank(rows)
-    lacks = {entry.solution: entry.lacks for entry in core.entries}
-    assert lacks["bob/rope"] == "answers no case: bshd"
-    assert lacks["carol/rope"] == "UNSUPPORTED: bshd (c1 forward)"
-    assert [e.lacks for e in extended.entries if e.solution == "bob/rope"] == [lacks["bob/rope"]]
+    lacks = [core.entry("bob/rope").lacks, extended.entry("bob/rope").lacks]
+    assert lacks == ["answers no case: bshd"] * 2
+    assert core.entry("carol/rope").lacks == "UNSUPPORTED: bshd (c1 forward)"
 
 
 def test_without_a_gpu_nobody_is_ranked():
@@ -132,25 +140,23 @@ def test_without_a_gpu_nobody_is_ranked():
         assert (entry.covered, entry.error) == (1, 0.5)
 
 
-def test_a_track_is_ranked_by_its_own_cases_alone():
-    rows = [row("alice/rope"), row("bob/rope"), failed("alice/rope", case="c2", track="extended")]
-    rows += [row("bob/rope", case="c2", track="extended"), row("bob/rotate_half", op="rotate_half")]
-    tracks = {(t.op, t.name): [(e.solution, e.rank) for e in t.entries] for t in rank(rows)}
-    assert tracks == {
-        ("rope", "core"): [("alice/rope", 1), ("bob/rope", 1)],
-        ("rope", "extended"): [("bob/rope", 1), ("alice/rope", None)],
-        ("rotate_half", "core"): [("bob/rotate_half", 1)],
-    }
-
-
-def test_a_tracks_cells_have_the_order_of_the_rows_though_a_solution_lacks_one():
+def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
     rows = [row("alice/rope", case=case) for case in ("c3", "c1")]
     rows[1:1] = [row("bob/rope", case=case) for case in ("c3", "c2", "c1")]
-    (track,) = rank(rows)
-    assert [case for case, _ in track.cells] == ["c3", "c2", "c1"]
+    extended = {"case": "c9", "track": "extended"}
+    rows += [failed("alice/rope", **extended), row("bob/rope", **extended)]
+    rows += [row(f"bob/{op}", op=op) for op in ("another", "rotate_half")]
+    tracks = rank(rows)
+    assert [case for case, _ in tracks[0].cells] == ["c3", "c2", "c1"]
+    assert [(t.title, [(e.solution, e.rank) for e in t.entries]) for t in tracks] == [
+        ("rope: core", [("bob/rope", 1), ("alice/rope", None)]),
+        ("rope: extended", [("bob/rope", 1), ("alice/rope", None)]),
+        ("rotate_half: core", [("bob/rotate_half", 1)]),
+        ("another: core", [("bob/another", 1)]),
+    ]
 
 
-# --- what else a row says -------------------------------------------------------------------------
+# --- clocks and disturbances ----------------------------------------------------------------------
 
 
 def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
@@ -158,18 +164,10 @@ def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
     assert places(old, replace(new, clock=1)) == [("alice/rope", 1), ("bob/rope", 2)]
     assert places(old, new) == [("bob/rope", 1), ("alice/rope", None)]
     last = ranked(old, new)[-1]
-    assert last.lacks == "measured by an earlier version of the clock"
-    assert last.covered == 0
-    assert places(old) == [("alice/rope", 1)], "alone it is ranked by its own"
-
-
-def test_a_row_without_times_makes_no_clock_old():
-    """A solution that failed, and a row for which eager could not be timed."""
-    old = row("alice/rope")
-    assert places(old, failed("bob/rope", clock=2))[0] == ("alice/rope", 1)
+    assert (last.lacks, last.covered) == ("measured by an earlier version of the clock", 0)
     untimed = row("bob/rope", gpu={}, host={}, clock=2, reason="not timed: out of memory")
-    assert places(old, untimed) == [("alice/rope", 1), ("bob/rope", None)]
-    assert ranked(old, untimed)[-1].lacks == "not timed: out of memory"
+    for other in (failed("bob/rope", clock=2), untimed):
+        assert places(old, other) == [("alice/rope", 1), ("bob/rope", None)], "no time, no clock"
 
 
 APART = "eager's time apart from the run's other rows"
@@ -196,16 +194,3 @@ def test_a_row_whose_eager_is_apart_is_disturbed(clock, times, runs, found):
     disturbed = {entry.solution: list(entry.disturbed.values()) for entry in ranked(*rows)}
     assert disturbed.pop(rows[-1].solution) == [{clock: [APART]}] * found
     assert not any(disturbed.values())
-
-
-def test_the_sustained_share_is_that_of_dense_products_that_run_on():
-    times = {"solution": 8.0, "eager": 30.0, "dense": 6.0}
-    (entry,) = ranked(row(dense=7.0, sustained=times))
-    assert sustained_share(entry.worst_share) == pytest.approx(0.75)
-    (plain,) = ranked(row())
-    assert sustained_share(plain.worst_share) is None and plain.in_loop is None
-    (small,) = ranked(row(sustained={"solution": 8.0, "eager": 16.0}))
-    assert sustained_share(small.worst_share) is None and small.in_loop == pytest.approx(2.0)
-    (track,) = rank([row(dense=7.0, sustained=times)])
-    (cells,) = ranking(track, ABOUT, timed=True).rows
-    assert "70% of dense, sustained 75% (c1)" in cells

@@ -1,34 +1,25 @@
 """Tables in a terminal: as many columns as it is wide, and no number or name cut."""
 
 import pytest
+from msgspec.structs import replace
 
-from common.board import columns, terminal
-from common.board.ranking import rank
-from common.board.table import About, Table
-from common.board.terminal import draw
-from tests.support.boards import failed, printed, row
+from common.board import terminal
+from common.board.ranking import About, rank
+from common.board.table import Table
+from common.records.runs import Results
+from tests.support.boards import RUN, devices, failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [
     row("house/rope", us=[9.999, 10.0, 10.001], peak_memory=3 << 30),
     row(LONG, us=[19.99, 20.0, 20.01], peer=True, peak_memory=1 << 29),
 ]
-ABOUT = {"house/rope": About("One program a token.", "s1"), LONG: About("", "s1")}
 
 
-def board():
-    (track,) = rank(ROWS)
-    return columns.ranking(track, ABOUT, timed=True, short={columns.LIMIT, columns.NOTE})
-
-
-def fitted(width, drawn=None):
-    return printed(width, terminal.show_tables, [drawn or board()])
-
-
-def shown(width, about, rows=ROWS):
+def shown(width, note="One program a token.", rows=ROWS):
     """The track as the command shows it."""
-    (track,) = rank(rows)
-    return printed(width, terminal.show_track, track, about, True)
+    (track,) = rank(rows, {"house/rope": About(note, "s1")})
+    return printed(width, terminal.show_track, track)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +34,7 @@ def shown(width, about, rows=ROWS):
     ],
 )
 def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(width, left_out):
-    text = fitted(width)
+    text = shown(width)
     assert all(words in text for words in ("2.00 ± 0.00", f"({LONG})"))
     assert max(map(len, text.splitlines())) <= width
     assert [line.split()[0] for line in text.splitlines() if "± " in line] == ["1", "2"]
@@ -56,18 +47,18 @@ def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
     devices = Table(
         "rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),), owners=ROWS[:1]
     )
-    lines = fitted(80, devices).splitlines()
+    lines = printed(80, terminal.show_tables, [devices]).splitlines()
     assert any(line.strip() == "NVIDIA" for line in lines)
     assert max(map(len, lines)) < 30, "no wider than it needs"
-    assert draw(Table("rope", ("solution", "earlier", "of its cases"), ())).row_count == 0
+    empty = Table("rope", ("solution", "earlier", "of its cases"), ())
+    assert "earlier" in printed(80, terminal.show_tables, [empty])
 
 
 NOTE = "Every word of this note is needed, " * 5 + "to its very end"
 
 
 def test_eighty_columns_break_no_row_and_two_hundred_keep_notes_whole():
-    about = ABOUT | {"house/rope": About(NOTE, "s1")}
-    narrow, wide = (shown(width, about) for width in (80, 200))
+    narrow, wide = (shown(width, NOTE) for width in (80, 200))
     for text, width in ((narrow, 80), (wide, 200)):
         assert max(map(len, text.splitlines())) <= width
     rows = [line for line in narrow.splitlines() if "± " in line]
@@ -81,8 +72,12 @@ def test_eighty_columns_break_no_row_and_two_hundred_keep_notes_whole():
 @pytest.mark.parametrize("width", [80, 160, 200])
 def test_a_note_and_a_reason_command_no_terminal(width):
     bad = "\x1b[31mred \x1b]0;title\x07 \u202e back \x9b2J"
-    about = {"house/rope": About(bad, "s1"), LONG: About("", "s1")}
-    rows = [ROWS[0], failed(LONG, reason=bad)]
-    text = shown(width, about, rows)
+    text = shown(width, bad, [ROWS[0], failed(LONG, reason=bad)])
     assert not set(text) & set("\x1b\x07\x9b\u202e")
     assert width == 80 or "[31mred" in text
+
+
+def test_without_a_gpu_the_board_says_that_nothing_was_timed():
+    results = Results(None, [replace(RUN, device="cpu")], [failed("alice/rope", reason="[red]")])
+    text = printed(160, terminal.show, *devices(results))
+    assert "[red]" in text and "Nothing was timed" in text

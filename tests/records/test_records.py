@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from common.errors import UserError
 from common.records import runs
-from common.records.lines import SCHEMA, Selection, Summary
+from common.records.lines import SCHEMA, LeftOut, Selection, Summary
 from common.records.runs import Results
 from common.records.writer import RunWriter
 from common.spec import DIRECTIONS
@@ -204,3 +204,65 @@ def test_summaries_hold_the_median_its_interval_and_the_quartiles():
     assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0, (3.0, 3.0))
     read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Summary])
     assert read == [Summary(1.0, 0.9, 1.1), Summary(1.0, 0.9, 1.1, (0.8, 1.2))]
+
+
+# --- cases that do not fit ------------------------------------------------------------------------
+
+WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
+MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}
+
+
+@pytest.mark.parametrize(("memory", "peak"), [(MEMORY, 3 << 20), (None, None)])
+def test_cases_left_out_and_memory_are_read_as_written(tmp_path, memory, peak):
+    """Without a GPU no memory is written."""
+    file = RunWriter(tmp_path / NAME)
+    file.write(RUN)
+    file.rows([row(peak_memory=peak)])
+    file.write(WIDE)
+    file.end(RUN.run, memory)
+    file.close()
+    results = runs.read(tmp_path)
+    assert results.rows == [row(peak_memory=peak)]
+    assert results.left_out() == results.left_out_lines == [WIDE]
+    assert results.memory == ({"r1": memory} if memory else {})
+    assert ("memory" in (tmp_path / NAME).read_text()) == bool(memory)
+
+
+def run(number, only=None):
+    return replace(RUN, run=f"r{number}", selection=Selection(only=only))
+
+
+C1, C2 = row(case="c1"), row(case="c2")
+LATER, LATER2 = replace(C1, run="r2"), replace(C2, run="r2")
+AGAIN, PART = replace(WIDE, run="r2"), run(2, "bob")
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "of", "expected"),
+    [
+        pytest.param([C1], WIDE, [run(1)], (["c1"], ["c2"]), id="not on the board"),
+        pytest.param([C1], WIDE, [run(1, "bob")], (["c1"], ["c2"]), id="of some solutions"),
+        pytest.param([C1, LATER, LATER2], WIDE, [run(1), run(2)], (["c1", "c2"], []),
+                     id="a later run with more memory brings it back"),
+        pytest.param([C1, C2, LATER], AGAIN, [run(1), run(2)], (["c1"], ["c2"]),
+                     id="a run over everything takes its older rows away"),
+        pytest.param([C1, C2], AGAIN, [run(1), PART], (["c1", "c2"], []),
+                     id="a run over some takes none away: the case fits the device"),
+        pytest.param([C1, LATER], WIDE, [run(1), run(2)], (["c1"], []),
+                     id="a case that the op no longer has"),
+        pytest.param([C1, LATER], WIDE, [run(1), PART], (["c1"], ["c2"]),
+                     id="a case that a run over some did not ask"),
+        pytest.param([C1, C2], replace(WIDE, tier="plot"), [run(1)], (["c1", "c2"], []),
+                     id="the plots'"),
+    ],
+)  # fmt: skip
+def test_which_cases_are_left_out(rows, line, of, expected):
+    results = Results(None, of, rows, {each.run for each in of}, left_out_lines=[line])
+    found = results.latest(), results.left_out()
+    assert tuple([each.case for each in lines] for lines in found) == expected
+
+
+def test_an_interrupted_run_that_leaves_a_case_out_takes_no_rows_away():
+    """It may have been stopped because the GPU was busy."""
+    results = Results(None, [run(1), run(2)], [C1, C2], {"r1"}, left_out_lines=[AGAIN])
+    assert [each.case for each in results.latest()] == ["c1", "c2"]

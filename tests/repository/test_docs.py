@@ -5,7 +5,7 @@ import re
 import pytest
 
 from common.paths import ROOT
-from tests.support.markdown import anchors
+from tests.support.boards import anchors
 
 pytestmark = pytest.mark.slow
 

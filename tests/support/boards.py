@@ -1,11 +1,13 @@
 """Made-up rows of a board, and the records of one, with numbers to work out by hand."""
 
 import io
+import re
 
 from msgspec.structs import replace
 from rich.console import Console
 
-from common.board.table import About
+from common.board.devices import ordered, ranked
+from common.board.ranking import About
 from common.records.lines import SCHEMA, Record, Run, Summary
 from common.records.runs import Results
 
@@ -54,8 +56,30 @@ ROWS = [
 TIMED = Results(path=None, runs=[RUN], rows=ROWS)
 
 
+def everyone(rows, **notes):
+    """The facts of all solutions of these rows, with the notes of some by handle."""
+    names = {row.solution: row.solution.partition("/")[0] for row in rows}
+    return {name: About(notes.get(handle, "mine"), "s1") for name, handle in names.items()}
+
+
+def devices(*boards, about=ABOUT):
+    """The boards of these records, in their order."""
+    return [ranked(each, about) for each in ordered(boards)]
+
+
 def printed(width, show, *given, only="", **console):
     """The text that a function of `terminal` prints on so wide a terminal."""
     output = io.StringIO()
     show(*given, Console(file=output, width=width, **console), only=only)
     return output.getvalue()
+
+
+def anchors(text):
+    """The names that the headings of a page of Markdown can be linked by."""
+    titles = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def columns(line):
+    """The number of bars in a line of a Markdown table that part its columns."""
+    return line.replace(r"\|", "").count("|")

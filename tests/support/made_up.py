@@ -3,13 +3,15 @@
 import random
 from datetime import UTC, datetime, timedelta
 
+from common.board.devices import ranked
 from common.board.page.site import Site
-from common.board.table import OPS
+from common.board.ranking import TRACKS, About
 from common.paths import CONTRIBUTORS
 from common.records.lines import SCHEMA, Record, Run, Summary
 from common.records.runs import Results
 from common.solutions import Solution
 
+OPS = [*TRACKS]
 HANDLES = [f"member{number:02}" for number in range(25)]
 DEVICES = ("GPU A", "GPU B", "GPU C")
 RUNS = 4
@@ -84,5 +86,6 @@ def site(folder, seed=0):
     """The whole group's site."""
     draw = random.Random(seed)
     everyone = solutions(folder / "contributors")
+    about = {each.name: About(each.note, each.digest) for each in everyone}
     boards = [results(folder / "results", device, everyone, draw) for device in DEVICES]
-    return Site(boards, everyone)
+    return Site([ranked(board, about) for board in boards], everyone)

@@ -1,38 +1,34 @@
-"""The rankings on the page: each track of each device, and each choice of the track's cells."""
+"""The boards of the page: each track of each device, its choices of cells, and its charts."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
-from common.board import modelled
-from common.board.columns import COLUMNS, Column, Standing
-from common.board.devices import Device, Section, devices
+from common.board.columns import COLUMNS, Column
+from common.board.devices import Device
 from common.board.page.rendering import link
-from common.board.ranking import Track, rank
-from common.board.table import About
+from common.board.plots.sweeps import Panel, Plot
+from common.board.ranking import Entry, Estimate, Track, rank, ranked_times
 from common.records.lines import Record
-from common.records.runs import Results
 
 Choice = tuple[str, str]
 """A direction and a case; an empty text stands for all of them."""
 ALL: Choice = ("", "")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Board:
     """A track of a device."""
 
     device: Device
-    section: Section
     track: Track
-    about: Mapping[str, About]
 
     @cached_property
-    def choices(self) -> dict[Choice, dict[str, Standing]]:
-        """The standings of each choice that has a row, the best first, by the solution's name.
+    def choices(self) -> dict[Choice, Track]:
+        """The ranking of each choice that has a row.
 
         >>> list(board.choices)
         [('', ''), ('', 'c1'), ('forward', ''), ('forward', 'c1')]
@@ -42,16 +38,12 @@ class Board:
             for direction in ("", *self.track.directions)
             for case in ("", *dict(self.track.cells))
         }
-        for row in self.section.rows:
-            if row.track == self.track.name:
+        for row in self.device.rows:
+            if (row.op, row.track) == (self.track.op, self.track.name):
                 for choice in itertools.product(("", row.direction), ("", row.case)):
                     choices[choice].append(row)
         return {
-            choice: {
-                entry.solution: Standing(track, entry, self.about, self.device.timed)
-                for track in rank(rows)
-                for entry in track.entries
-            }
+            choice: rank(rows, self.device.about, self.device.timed)[0]
             for choice, rows in choices.items()
             if rows
         }
@@ -83,16 +75,13 @@ class Board:
 
     def tabs(self, boards: Sequence[Board]) -> dict[str, dict[str, Board]]:
         """Return the board behind each tab: the one with the most in common with this one."""
-
-        def nearest(label: str) -> Board:
-            return min(
-                (board for board in boards if label_of(board) == label),
-                key=lambda b: (b.device is not self.device, b.track.name != self.track.name),
-            )
-
         tabs = {}
         for kind, label_of in TABS.items():
-            tabs[kind] = {label: nearest(label) for label in dict.fromkeys(map(label_of, boards))}
+            nearest = sorted(
+                boards, key=lambda b: (b.device is not self.device, b.track.name != self.track.name)
+            )
+            behind = {label_of(board): board for board in reversed(nearest)}
+            tabs[kind] = {label: behind[label] for label in dict.fromkeys(map(label_of, boards))}
             boards = [board for board in boards if label_of(board) == label_of(self)]
         return tabs
 
@@ -105,11 +94,64 @@ TABS: Mapping[str, Callable[[Board], str]] = {
 """The label of a board's tab in each row of tabs."""
 
 
-def devices_of(recorded: Iterable[Results], about: Mapping[str, About]) -> list[Device]:
-    """Return the devices in the order of boards; modelled times take the place of missing ones."""
-    timed = [modelled.with_modelled_times(results) for results in recorded]
-    gpus = {results.path: gpu for results, gpu in timed}
-    return [
-        replace(device, modelled=gpus[device.results.path])
-        for device in devices([results for results, _ in timed], about)
+# --- charts, which the browser draws --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """One solution's medians with intervals, one for each x of the chart; None without a time."""
+
+    name: str
+    peer: bool
+    values: Sequence[Estimate | None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One pair of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[str] | Sequence[float]
+    series: Sequence[Series]
+    log_x: bool = False
+    log_y: bool = True
+
+
+def times(track: Track, direction: str) -> Chart:
+    """Return every solution's medians in the cases of a direction, by the clock that ranks."""
+    cells = [cell for cell in track.cells if cell[1] == direction]
+    series = []
+    for entry in track.entries:
+        rows = [track.row(entry, cell) for cell in cells]
+        times = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
+                 for row in rows]  # fmt: skip
+        if any(times):
+            series.append(Series(entry.solution, entry.peer, times))
+    return Chart("", "", "µs", [case for case, _ in cells], series)
+
+
+def against(track: Track, label: str, of: Callable[[Entry], float | None]) -> Chart:
+    """Return a point for each ranked entry: its speed over the value that `of` returns."""
+    ranked = [(x, entry) for entry in track.entries if entry.score and (x := of(entry)) is not None]
+    places = sorted({x for x, _ in ranked})
+    series = [
+        Series(entry.solution, entry.peer, [entry.score if at == x else None for at in places])
+        for x, entry in ranked
     ]
+    return Chart("", label, "× eager", places, series, log_y=False)
+
+
+def swept(plot: Plot, panel: Panel) -> Chart:
+    """Return the chart of a plot's panel."""
+    sweep, lines = plot.sweep, {**panel.lines, **panel.limits}
+    x = sorted({number for line in lines.values() for number in line})
+    series = [
+        Series(name, name in plot.peers or name in panel.limits, [line.get(value) for value in x])
+        for name, line in lines.items()
+    ]
+    return Chart(
+        f"{sweep.title}, {panel.title}", sweep.x_label, panel.y_label, x, series,
+        log_x=sweep.log2, log_y=not sweep.rates,
+    )  # fmt: skip

@@ -1,31 +1,33 @@
-"""Render the page's templates with every text escaped, and pack the data into a page."""
+"""The page's HTML: its templates, the files of solutions, and its packing; all text is escaped."""
 
 from __future__ import annotations
 
+import ast
 import base64
+import contextlib
 import functools
 import hashlib
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markdown_it import MarkdownIt
+from markupsafe import Markup
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
-from common.board import ranking, table
-from common.board.columns import Standing
+from common.board import columns, ranking, table
+from common.board.ranking import Entry, Track
 from common.printable import printable
+from common.solutions import UNREADABLE, Solution, imported, python_files, source
 
 TEMPLATES = Path(__file__).parent / "templates"
-DIRECTION_WORDS = {"forward": "forward", "backward": "forward + backward"}
-
-
-def draw(template: str, **context: Any) -> str:
-    """Return the template's HTML."""
-    return _environment().get_template(template).render(context)
 
 
 @functools.cache
@@ -47,17 +49,22 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         by_clock=table.by_clock,
-        direction_words=DIRECTION_WORDS,
-        half_interval=table.half_interval,
+        direction_words=table.DIRECTION,
         limit_name=lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         limits=set(ranking.LIMITS.values()),
         link=link,
         place=_place,
         share=ranking.share,
         text_columns=table.TEXT,
+        time=columns.time,
         where=table.where,
     )
     return environment
+
+
+def draw(template: str, **context: Any) -> str:
+    """Return the template's HTML."""
+    return _environment().get_template(template).render(context)
 
 
 @functools.cache
@@ -70,12 +77,11 @@ def link(**fields: str) -> str:
     return "#" + urlencode({name: value for name, value in fields.items() if value})
 
 
-def _place(standing: Standing) -> str:
+def _place(track: Track, entry: Entry) -> str:
     """Return the place, such as `2`, `2=` for a tie, or a dash."""
-    rank = standing.entry.rank
-    if not (rank and standing.timed):
+    if not (entry.rank and track.timed):
         return table.UNRANKED
-    return f"{rank}{'=' * ([entry.rank for entry in standing.track.entries].count(rank) > 1)}"
+    return f"{entry.rank}{'=' * (sum(each.rank == entry.rank for each in track.entries) > 1)}"
 
 
 def _key(cell: str) -> str:
@@ -86,6 +92,93 @@ def _key(cell: str) -> str:
     """
     match = re.match(r"[\d,]+(\.\d+)?", cell)
     return match[0].replace(",", "") if match else "-1"
+
+
+# --- a solution's files and README ----------------------------------------------------------------
+
+
+def files(solution: Solution) -> dict[str, Path]:
+    """Return the solution's file, then its direct and indirect helpers, by name.
+
+    >>> list(files(Solution(Path("contributors/wkshin89/rope.py"), "rope")))
+    ['rope.py', 'kernels.py']
+    """
+    folder = solution.path.parent
+    found, others = [solution.path], sorted(python_files(folder))
+    for path in found:  # which grows meanwhile
+        names = set[str]()
+        with contextlib.suppress(*UNREADABLE):  # the folder is on Python's path
+            names = {part for name in imported(_read(path)) for part in name.split(".")}
+        found += [other for other in others if other not in found and other.stem in names]
+    return {path.relative_to(folder).as_posix(): path for path in found}
+
+
+@functools.cache  # several solutions may share a helper
+def lines(path: Path) -> Markup:
+    """Return a highlighted Python file: an element for each line, marked within kernels."""
+    kernels = set(_kernel_lines(_read(path)))
+    drawn = highlight(_shown(path), PythonLexer(stripnl=False), HtmlFormatter(nowrap=True))
+    return Markup("").join(
+        Markup('<span class="line{}">{}\n</span>').format(
+            " kernel" if number in kernels else "", Markup(line)
+        )
+        for number, line in enumerate(drawn.removesuffix("\n").split("\n"), start=1)
+    )
+
+
+def readme(folder: Path, names: Container[str]) -> Markup:
+    """Return the folder's README as HTML, without the README's own HTML, pictures and scripts.
+
+    A link to a solution's file leads to the solution's view. Other relative links are no links.
+
+    Args:
+        folder: The contributor's folder.
+        names: Every solution, as `handle/file`.
+    """
+
+    def target(address: str) -> str:
+        name = f"{folder.name}/{address.removeprefix('./').removesuffix('.py')}"
+        if name in names:
+            return link(view="solution", name=name)
+        return address if address.startswith(("https://", "http://")) else ""
+
+    path = folder / "README.md"
+    if not path.is_file():
+        return Markup("")
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table").disable("image")
+    parser.normalizeLink = target  # type: ignore[method-assign, assignment]
+    parser.validateLink = bool  # type: ignore[method-assign, assignment]
+    tokens = parser.parse(_shown(path))
+    for token in tokens:
+        if token.tag in ("h1", "h2", "h3", "h4"):
+            token.tag = f"h{int(token.tag[1]) + 2}"  # below the headings of the view
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else source(path)
+
+
+def _shown(path: Path) -> str:
+    """Return the text without invisible characters, since some reverse the order of the text."""
+    return "\n".join(printable(line.expandtabs(4)) for line in _read(path).split("\n"))
+
+
+def _kernel_lines(text: str) -> Iterator[int]:
+    """Yield the line numbers of functions with `triton.jit`, their decorators included."""
+    with contextlib.suppress(*UNREADABLE):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
+                first = min(decorator.lineno for decorator in node.decorator_list)
+                yield from range(first, (node.end_lineno or first) + 1)
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    name = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return ast.unparse(name).rpartition(".")[2] == "jit"
+
+
+# --- the file -------------------------------------------------------------------------------------
 
 
 def packed(data: Mapping[str, object]) -> str:
@@ -100,12 +193,11 @@ def packed(data: Mapping[str, object]) -> str:
 
 def policy(script: str, style: str) -> str:
     """Return a Content-Security-Policy that allows these inline texts and no network request."""
+
+    def digest(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
     return (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)};"
+        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)};"
         " img-src data:; base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"

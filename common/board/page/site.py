@@ -13,19 +13,15 @@ import msgspec
 from markupsafe import Markup
 
 from common import files
-from common.board import modelled, table
-from common.board.columns import COLUMNS
-from common.board.devices import Device, side_by_side
-from common.board.page import charts, rendering, sources
-from common.board.page.boards import ALL, Board, devices_of
-from common.board.page.charts import Chart
+from common.board import cases, modelled, table
+from common.board.columns import COLUMNS, side_by_side
+from common.board.devices import Device
+from common.board.page import boards, rendering
+from common.board.page.boards import ALL, Board, Chart
 from common.board.page.rendering import draw, link
-from common.board.plots import sweeps
-from common.board.plots.overview import panels
-from common.board.ranking import Entry
-from common.board.table import About, op_order
-from common.records.lines import Record
-from common.records.runs import Results, moment
+from common.board.plots import overview, sweeps
+from common.board.ranking import op_order
+from common.records.runs import moment
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -46,16 +42,12 @@ RECENT = 10
 class Site:
     """The views of the page."""
 
-    def __init__(self, recorded: Iterable[Results], solutions: Iterable[Solution]) -> None:
-        """Rank these records of the solutions in this tree."""
-        recorded, solutions = list(recorded), list(solutions)
-        self.about = {each.name: About(each.note, each.digest) for each in solutions}
-        self.devices = devices_of(recorded, self.about)
+    def __init__(self, devices: Sequence[Device], solutions: Iterable[Solution]) -> None:
+        """Take the ranked devices, and the solutions in this tree."""
+        solutions = list(solutions)
+        self.devices = devices
         self.boards = [
-            Board(device, section, track, self.about)
-            for device in self.devices
-            for section in device.sections
-            for track in section.tracks
+            Board(device, track) for device in devices for track in device.tracks.values()
         ]
         measured = {entry.solution for board in self.boards for entry in board.track.entries}
         self.solutions = sorted(
@@ -71,7 +63,7 @@ class Site:
         first = {board.track.op: board for board in reversed(self.boards)}
         self.mains = [first[op] for op in sorted(first, key=op_order)]
         """The main track of each op on the first device that has the op."""
-        self.counts = modelled.latest(recorded)
+        self.counts = modelled.latest(device.results for device in devices)
         self.texts: dict[str, int] = {}
         """The number of each text that several views show: charts, sources and READMEs."""
         self.times = {board.address: self._times(board) for board in self.boards}
@@ -108,16 +100,17 @@ class Site:
 
     def views(self) -> Iterator[tuple[str, str]]:
         """Yield the address and the HTML of each view."""
-        shown = [(board, panel) for board in self.mains for panel in panels([board.track])]
-        overview = draw("overview.html", panels=shown, runs=_recent(self.devices))
+        shown = [(b, panel) for b in self.mains for panel in overview.panels([b.track])]
+        recent = sorted(_runs(self.devices), reverse=True)[:RECENT]
+        first = draw("overview.html", panels=shown, runs=recent)
         yield "missing", draw("missing.html")
-        yield "overview", overview
-        yield "", overview if self.boards else draw("missing.html")
+        yield "overview", first
+        yield "", first if self.boards else draw("missing.html")
         by_op = groupby(self.solutions, lambda each: each.op)
         names = {op: [each.name for each in of_op] for op, of_op in by_op}
         yield "compare", draw("compare.html", names=names)
         timed = [device for device in self.devices if device.timed]
-        yield "devices", draw("devices.html", tables=side_by_side(timed, self.about))
+        yield "devices", draw("devices.html", tables=side_by_side(timed))
         swept = {device.slug: self._swept(device) for device in self.devices}
         for board in self.boards:
             html = self._board(board, swept[board.device.slug][board.track.op])
@@ -136,78 +129,75 @@ class Site:
     def _swept(self, device: Device) -> dict[str, list[tuple[int, str]]]:
         """Return the number and the title of each chart of the device's sweeps, by op."""
         found: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for plot in sweeps.plots(sweeps.rows_of(device.results, self.about)):
-            drawn = [charts.swept(plot, panel) for panel in plot.panels]
+        for plot in sweeps.of_device(device):
+            drawn = [boards.swept(plot, panel) for panel in plot.panels]
             found[plot.sweep.op] += [(self._chart(each), each.title) for each in drawn]
         return found
 
     def _times(self, board: Board) -> dict[str, int]:
         """Return the number of the chart of times in each direction that a device timed."""
         directions = board.track.directions if board.device.timed else []
-        return {each: self._chart(charts.times(board.track, each)) for each in directions}
+        return {each: self._chart(boards.times(board.track, each)) for each in directions}
 
     def _speeds(self, board: Board) -> dict[str, int]:
         """Return the number of each chart of the track's speeds with more than one x value."""
         speeds = {
-            "error": charts.against(board.track, "error / eager's", lambda entry: entry.error),
-            "memory": charts.against(board.track, "peak memory, MiB", _mebibytes),
-        }
+            "error": boards.against(board.track, "error / eager's", lambda entry: entry.error),
+            "memory": boards.against(
+                board.track, "peak memory, MiB",
+                lambda entry: None if entry.peak_memory is None else entry.peak_memory / 2**20,
+            ),
+        }  # fmt: skip
         return {name: self._chart(each) for name, each in speeds.items() if len(each.x) > 1}
 
     def _board(self, board: Board, swept: Sequence[tuple[int, str]]) -> str:
-        entries, timed = board.track.entries, board.device.timed
-        influences = [reasons for entry in entries for reasons in entry.disturbed.values()]
+        device, track = board.device, board.track
+        influences = [reasons for e in track.entries for reasons in e.disturbed.values()]
+        parts = cases.parts(row for row in device.rows if row.op == track.op)
+        tables = {
+            "Every time as a table": cases.times(track),
+            "Peak memory": cases.memory(track),
+            "Parts of a call": parts,
+        }
         return draw(
             "board.html",
             board=board,
             tabs=board.tabs(self.boards),
-            handles=sorted({entry.solution.partition("/")[0] for entry in entries}),
-            disturbed=table.by_clock(influences) if board.device.results.timed else {},
+            disturbed=table.by_clock(influences) if device.results.timed else {},
             times=self.times[board.address],
-            tables={
-                "Every time as a table": table.times(board.track) if timed else [],
-                "Peak memory": table.memory(board.track) if timed else [],
-                "Parts of a call": table.parts(board.section.rows) if timed else [],
-            },
-            speeds=self._speeds(board) if timed else {},
+            tables=tables if device.timed else {},
+            speeds=self._speeds(board) if device.timed else {},
             swept=swept,
         )
 
     def _solution(self, solution: Solution) -> str:
         name, folder = solution.name, solution.path.parent
         counts = [count for count in self.counts.values() if count.solution == name]
-        boards = [board for board in self.boards if name in board.choices[ALL]]
+        standings = {
+            board: entry for board in self.boards if (entry := board.choices[ALL].entry(name))
+        }
         return draw(
             "solution.html",
             solution=solution,
             site=self,
-            boards=boards,
-            stale={b.device.name: None for b in boards if b.choices[ALL][name].stale},
+            standings=standings,
+            stale={b.device.name: None for b, entry in standings.items() if entry.stale},
             places=[column for column in COLUMNS if column.style in PLACES],
-            work=modelled.work_tables(counts, self.about),
+            work=modelled.work_tables(counts, {name}),
             has_readme=(folder / "README.md").is_file(),
-            readme=self._number(sources.readme(folder, self.hues)),
+            readme=self._number(rendering.readme(folder, self.hues)),
             files={
-                file: self._number(sources.lines(path))
-                for file, path in sources.files(solution).items()
+                file: self._number(rendering.lines(path))
+                for file, path in rendering.files(solution).items()
             },
         )
 
 
-def _mebibytes(entry: Entry) -> float | None:
-    return None if entry.peak_memory is None else entry.peak_memory / 2**20
-
-
-def _recent(devices: Iterable[Device]) -> list[tuple[datetime, str, list[str], int, int]]:
-    """Return the latest runs: their start, device, ops, and numbers of solutions and rows."""
-    runs = []
+def _runs(devices: Iterable[Device]) -> Iterator[tuple[datetime, str, list[str], int, int]]:
+    """Yield each run's start, device, ops, and numbers of solutions and rows."""
     for device in devices:
-        rows: dict[str, list[Record]] = defaultdict(list)
-        for row in device.results.rows:
-            rows[row.run].append(row)
-        for run, of_run in rows.items():
-            if when := moment(device.results.names.get(run, "")):
-                ops = list(dict.fromkeys(row.op for row in of_run))
-                solutions = {row.solution for row in of_run}
-                runs.append((when, device.name, ops, len(solutions), len(of_run)))
-    return sorted(runs, reverse=True)[:RECENT]
+        for run, name in device.results.names.items():
+            rows = [row for row in device.results.rows if row.run == run]
+            if rows and (when := moment(name)):
+                ops = list(dict.fromkeys(row.op for row in rows))
+                yield when, device.name, ops, len({row.solution for row in rows}), len(rows)

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from common.board import ranking
+from common.board.devices import Device
+from common.board.plots import sweeps
 from common.board.plots.sweeps import Panel, Plot, Sweep
 from common.digest import digest
 
@@ -121,17 +123,18 @@ class Drawing:
             figure.savefig(self.path, format="svg", metadata=svg_metadata, bbox_inches=bounds)
 
 
-def due(drawn: Sequence[Plot], device: str, folder: Path) -> list[Drawing]:
+def due(device: Device, folder: Path) -> list[Drawing]:
     """Return the plots of a device whose file, `folder/<name>.svg`, is missing or out of date."""
+    drawn = sweeps.of_device(device)
     look = looks(drawn)
     code = digest(Path(__file__).parent.glob("*.py")), metadata.version("matplotlib")
     drawings = []
     for plot in drawn:
-        data = repr((plot, sorted(look.items(), key=str), device, code))
+        data = repr((plot, sorted(look.items(), key=str), device.name, code))
         mark = hashlib.sha256(data.encode()).hexdigest()[:16]
         path = folder / f"{plot.sweep.name}.svg"
         if not (path.exists() and mark in path.read_text()):
-            drawings.append(Drawing(plot, look, device, path, mark))
+            drawings.append(Drawing(plot, look, device.name, path, mark))
     return drawings
 
 

@@ -7,15 +7,14 @@ follow the reader's light or dark mode.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
 from common import files
+from common.board.devices import Device
 from common.board.ranking import Entry, Track
-from common.board.table import About, tracks_by_op
-from common.records.runs import Results
 
 FILE = "overview.svg"
 BARS = 12
@@ -33,45 +32,30 @@ text { fill: #f0f6fc } .faint { fill: #9198a1 } .page { fill: #0d1117 } .mine { 
 }"""
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One op: the best entry of each folder in the op's main track, fastest first."""
-
-    title: str
-    track: str
-    entries: tuple[Entry, ...]
-
-    @property
-    def height(self) -> int:
-        """Return the panel's height in pixels, with its heading."""
-        return HEADING + ROW * len(self.entries)
-
-
-def draw(results: Results, about: Mapping[str, About], folder: Path) -> Path | None:
-    """Write `folder/overview.svg` from a timed device's records, and return the file's path.
+def draw(device: Device, folder: Path) -> Path | None:
+    """Write `folder/overview.svg` of a timed device, and return the file's path.
 
     Write nothing and return None if no solution is ranked.
     """
-    known = [row for row in results.latest() if row.solution in about]
-    drawn = panels([tracks[0] for _, tracks in tracks_by_op(known)])
+    drawn = panels(device.mains)
     if not drawn:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    files.replace(path, picture(drawn, results.runs[-1].device_name).encode())
+    files.replace(path, picture(drawn, device.name).encode())
     return path
 
 
-def panels(tracks: Sequence[Track]) -> list[Panel]:
-    """Return a panel for each track that ranks a solution."""
-    panels = [Panel(track.op, track.name, _best(track)) for track in tracks]
+def panels(tracks: Sequence[Track]) -> list[Track]:
+    """Return each track that ranks a solution, with the best entry of each folder."""
+    panels = [replace(track, entries=_best(track)) for track in tracks]
     return [panel for panel in panels if panel.entries]
 
 
-def picture(drawn: Sequence[Panel], device: str) -> str:
+def picture(drawn: Sequence[Track], device: str) -> str:
     """Return the panels in two columns, as the text of an SVG file."""
     columns = _columns(drawn)
-    height = HEAD + max(sum(panel.height for panel in column) for column in columns) + MARGIN
+    height = HEAD + max(map(_height, columns)) + MARGIN
     title = "How many times as fast as plain torch"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
@@ -87,7 +71,7 @@ def picture(drawn: Sequence[Panel], device: str) -> str:
         y = HEAD
         for panel in column:
             lines += _panel(panel, x, y)
-            y += panel.height
+            y += _height([panel])
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -96,15 +80,19 @@ def _best(track: Track) -> tuple[Entry, ...]:
     entries: dict[str, Entry] = {}
     for entry in track.entries:
         if entry.score:
-            entries.setdefault(entry.solution.partition("/")[0], entry)
+            entries.setdefault(entry.handle, entry)
     return tuple(entries.values())[:BARS]
 
 
-def _columns(drawn: Sequence[Panel]) -> tuple[Sequence[Panel], Sequence[Panel]]:
+def _columns(drawn: Sequence[Track]) -> tuple[Sequence[Track], Sequence[Track]]:
     """Split the panels into two columns with the smallest possible height of the higher column."""
     splits = [(drawn[:i], drawn[i:]) for i in range(1, len(drawn) + 1)]
-    heights = [max(sum(panel.height for panel in column) for column in pair) for pair in splits]
-    return splits[heights.index(min(heights))]
+    return min(splits, key=lambda columns: max(map(_height, columns)))
+
+
+def _height(column: Sequence[Track]) -> int:
+    """Return the height in pixels of the panels, with their headings."""
+    return sum(HEADING + ROW * len(panel.entries) for panel in column)
 
 
 def _legend() -> list[str]:
@@ -116,12 +104,12 @@ def _legend() -> list[str]:
     return lines
 
 
-def _panel(panel: Panel, x: int, y: int) -> list[str]:
+def _panel(panel: Track, x: int, y: int) -> list[str]:
     fastest = max(entry.score.value for entry in panel.entries if entry.score)
     scale, start = BAR / max(fastest, 1.0), x + LABEL
     one, top = start + scale, y + HEADING - 12
-    heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{escape(panel.title)}</tspan>'
-    lines = [f'{heading}<tspan class="faint" dx="8">{escape(panel.track)}</tspan></text>']
+    heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{escape(panel.op)}</tspan>'
+    lines = [f'{heading}<tspan class="faint" dx="8">{escape(panel.name)}</tspan></text>']
     for entry, row in zip(panel.entries, itertools.count(), strict=False):
         lines += _entry(entry, start, top + ROW * row, scale)
     bottom = top + ROW * len(panel.entries)
@@ -135,8 +123,7 @@ def _panel(panel: Panel, x: int, y: int) -> list[str]:
 def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
     """Draw a name, a bar, and the value to the right of both the bar and the line at 1."""
     assert entry.score
-    handle = entry.solution.partition("/")[0]
-    label = f"({handle})" if entry.peer else handle
+    label = f"({entry.handle})" if entry.peer else entry.handle
     width = entry.score.value * scale
     return [
         f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{escape(_cut(label))}</text>',

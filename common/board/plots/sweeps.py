@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from common.board.devices import Device
 from common.board.ranking import LIMITS, Estimate
 from common.paths import PLOTS, ROOT
 from common.records.lines import Record
-from common.records.runs import Results
 
 Line = dict[int, Estimate]
 
@@ -90,24 +90,22 @@ def _sweeps(rows: Iterable[Record]) -> Iterator[Sweep]:
 # --- the plots of a device ------------------------------------------------------------------------
 
 
-def rows_of(results: Results, known: Container[str]) -> list[Record]:
-    """Return the plots' rows, timed and failed, of the known solutions.
+def of_device(device: Device) -> list[Plot]:
+    """Return the plots of a device's rows, timed and failed, of the known solutions.
 
     For an op with rows of the tier `plot`, the board's rows of other cases are added.
     """
-    drawn = results.latest("plot")
+    drawn = device.results.latest("plot")
     ops = {row.op for row in drawn}
-    board = [row for row in results.latest() if row.op in ops]
+    board = [row for row in device.results.latest() if row.op in ops]
     rows = {row.key: row for row in (*board, *drawn)}
-    return [row for row in rows.values() if row.solution in known]
+    return plots([row for row in rows.values() if row.solution in device.about])
 
 
-def files(results: Results, drawn: Iterable[Plot]) -> dict[str, str]:
-    """Return each plot's title by the plot's path in this repository."""
-    folder = PLOTS.relative_to(ROOT)
-    return {
-        f"{folder}/{results.path.name}/{plot.sweep.name}.svg": plot.sweep.title for plot in drawn
-    }
+def files(device: Device) -> dict[str, str]:
+    """Return the title of each of the device's plots by the path of its file."""
+    folder, drawn = PLOTS.relative_to(ROOT), of_device(device)
+    return {f"{folder}/{device.slug}/{plot.sweep.name}.svg": plot.sweep.title for plot in drawn}
 
 
 def plots(rows: Sequence[Record]) -> list[Plot]:

@@ -1,0 +1,385 @@
+"""LEADERBOARD.md and the README's board, table and picture, from records alone."""
+
+import dataclasses
+import os
+import xml.etree.ElementTree as ElementTree
+from unittest import mock
+
+import pytest
+from markdown_it import MarkdownIt
+from msgspec.structs import replace
+
+from common.board import markdown, table, terminal
+from common.board.columns import ranking, summary
+from common.board.plots import overview
+from common.board.ranking import TRACKS, About, rank
+from common.board.table import NOTE_WIDTH, cut
+from common.errors import UserError
+from common.interfaces import names
+from common.records.runs import Results
+from tests.support.boards import (
+    ABOUT,
+    ROWS,
+    RUN,
+    TIMED,
+    columns,
+    devices,
+    everyone,
+    failed,
+    printed,
+    row,
+)
+
+
+def leaderboard(results=TIMED, about=ABOUT):
+    return markdown.leaderboard(devices(results, about=about))
+
+
+def board(results=TIMED, about=ABOUT):
+    """The README's board."""
+    return markdown.board(devices(results, about=about))
+
+
+def changed(**fields):
+    return dataclasses.replace(TIMED, **fields)
+
+
+def drawn(*rows, timed=True):
+    """The ranking of the one track there is."""
+    (track,) = rank(rows, ABOUT, timed)
+    return ranking(track)
+
+
+# --- a ranking ------------------------------------------------------------------------------------
+
+
+def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_changed():
+    known = drawn(*ROWS[:3])
+    alice, eager, bob = known.rows
+    assert alice == (
+        "1", "alice/rope", "2.00", "50% of copy (c1)", "1/1", "0.50", "tiles | pipes",
+    )  # fmt: skip
+    assert eager[:3] == ("2", "(eager/rope)", "1.00")
+    assert bob == (
+        "–", f"bob/rope{table.STALE}", "–", "–", "0/1", "", "TIMEOUT: a | b (c1 forward)",
+    )  # fmt: skip
+    assert any(table.STALE in footnote for footnote in known.footnotes)
+    untimed = drawn(*ROWS[:3], timed=False)
+    assert untimed.header == ("", "solution", "covers", "error / eager's", "note")
+    assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
+
+
+THROTTLED = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
+
+
+@pytest.mark.parametrize(
+    ("state", "note"),
+    [(THROTTLED, "throttled, shared or disturbed GPU: hardware slowdown, shared with 2 other"
+                 " processes (1 of the table's 2 timed rows)"),
+     ({"others": 1}, "throttled, shared or disturbed GPU: shared with 1 other process (1 of the"
+                     " table's 2 timed rows)"),
+     ({"slow_host_probes": 1}, "disturbed host: slow probes (1 of the table's 2 timed rows)")],
+)  # fmt: skip
+def test_a_row_of_a_disturbed_device_or_host_says_so(state, note):
+    known = drawn(row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []}))
+    marked = [f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"]
+    assert [cells[1] for cells in known.rows] == marked
+    assert known.footnotes[-1] == f"{table.DISTURBED} measured in part on a {note}"
+
+
+def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
+    torch, caught = "no kernel", "caught: out of resources"
+    known = drawn(
+        row("alice/rope", notes=(torch, caught)),
+        row("alice/rope", case="c2", notes=(torch,)),
+        row("bob/rope", notes=(torch,)),
+        row("bob/rope", case="c2"),
+    )
+    assert known.footnotes[-2:] == (
+        "no kernel: alice/rope (2 of 2 rows), bob/rope (1 of 2 rows)",
+        "caught: alice/rope (1 of 2 rows)",
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "words"),
+    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"),
+     ((1 << 30) - 1, "1024.0 MiB"), (3 << 29, "1.5 GiB"), (3 << 40, "3072.0 GiB")],
+)  # fmt: skip
+def test_bytes_are_said_in_the_largest_unit_that_they_fill(amount, words):
+    assert table.size(amount) == words
+
+
+def test_peak_memory_is_that_of_the_case_with_the_most():
+    known = drawn(
+        row(peak_memory=1 << 20), row(direction="backward", peak_memory=5 << 20), row("bob/rope")
+    )
+    at = known.header.index("peak memory")
+    assert [(cells[1], cells[at]) for cells in known.rows] == [
+        ("alice/rope", "5.0 MiB"), (f"bob/rope{table.STALE}", "–"),
+    ]  # fmt: skip
+    assert "peak memory" not in drawn(*ROWS[:3]).header
+
+
+LONG = "Every word of this note is needed to reach past the sixty characters that fit"
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        *((each, each) for each in ("", "short", "x" * NOTE_WIDTH, "a" * 58 + " b")),
+        (LONG, "Every word of this note is needed to reach past the sixty…"),
+        ("x" * 90, "x" * 59 + "…"),
+        ("word, " * 20, "word, " * 8 + "word, word…"),
+        ("a" * 59 + " b", "a" * 59 + "…"),
+        ("a" * 60 + " b", "a" * 59 + "…"),
+    ],
+)
+def test_a_long_note_is_cut_between_words_and_ends_with_an_ellipsis(note, expected):
+    assert cut(note) == expected
+    assert len(expected) <= NOTE_WIDTH
+
+
+# --- the leaderboard ------------------------------------------------------------------------------
+
+
+def test_the_leaderboard_says_where_with_what_and_who_is_absent():
+    later = replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
+    alone = replace(RUN, run="r3", versions={"quack": "7"})
+    text = leaderboard(changed(runs=[RUN, later, alone], rows=[row(), row("bob/rope", run="r2")]))
+    assert all(each in text for each in ("## A GPU", "torch 3, fla 1.", "fla: not installed"))
+    text = leaderboard(changed(rows=[*ROWS, row("fla/rope", run="r0", peer=True)]))
+    assert "not installed" not in text, "an earlier run measured it"
+
+
+PEAK = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
+UNKNOWN = "Peak: unknown; the copy and the products measured beside each solution bound it."
+
+
+@pytest.mark.parametrize(
+    ("peak", "stated"),
+    [(PEAK, "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."),
+     ({"source": "measured"}, UNKNOWN)],
+)  # fmt: skip
+def test_a_peak_is_stated_with_its_source_where_it_is_known(peak, stated):
+    assert stated in leaderboard(changed(runs=[replace(RUN, peak=peak)])).splitlines()
+    assert "Peak" not in leaderboard()
+
+
+def test_the_memory_of_the_latest_run_is_stated():
+    known = {"r1": {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}}
+    runs = [RUN, replace(RUN, run="r2")]
+    line = ("GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at"
+            " most 512.0 MiB, in all processes together, between two steps, at most"
+            " 15.0 GiB.")  # fmt: skip
+    assert line in leaderboard(changed(runs=runs, memory=known))
+    known["r2"] = {"harness": 1 << 30}
+    text = leaderboard(changed(runs=runs, memory=known))
+    assert "latest run: in the harness's own process at most 1.0 GiB." in text
+    assert "GPU memory" not in leaderboard()
+
+
+def test_rows_of_the_plots_are_not_on_the_board():
+    rows = [*ROWS, row("alice/rope", case="c9", tier="plot"), row(us=1.0, tier="plot")]
+    assert leaderboard(changed(rows=rows)) == leaderboard()
+
+
+OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
+NOTE = "an earlier version of the clock measured"
+
+
+@pytest.mark.parametrize(
+    ("new", "place", "note"),
+    [
+        pytest.param([replace(each, gpu=row(us=10.0).gpu) for each in OLD],
+                     "| 1 | alice/rope | 2.00 |", "", id="all measured anew"),
+        pytest.param([row("alice/rope", us=10.0)], "| 1 | alice/rope | 2.00 |",
+                     f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again",
+                     id="one measured anew"),
+        pytest.param([failed("alice/rope")], "| 1 | bob/rope |", "", id="a failure"),
+    ],
+)  # fmt: skip
+def test_what_the_old_clock_alone_measured_is_named_and_not_ranked(new, place, note):
+    rows = [*OLD, *(replace(each, run="r2", clock=2) for each in new)]
+    text = leaderboard(changed(runs=[RUN, replace(RUN, run="r2")], rows=rows), everyone(OLD))
+    assert place in text
+    assert note in text and (NOTE in text) == ("| – | bob/rope | – |" in text) == bool(note)
+
+
+def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
+    for text, first in (
+        (leaderboard(), "| 1 | alice/rope |"),
+        (board(), "| rope | core | alice/rope 2.00 |"),
+    ):
+        assert "gone" not in text and first in text
+        (lines,) = (part.splitlines() for part in text.split("\n\n") if part.startswith("|"))
+        assert len(set(map(columns, lines))) == 1
+    assert r"tiles \| pipes" in leaderboard() and r"a \| b" in leaderboard()
+
+
+def test_the_leaderboard_keeps_notes_whole_and_the_terminal_does_not():
+    about = everyone(TIMED.rows, alice=LONG)
+    assert LONG in leaderboard(TIMED, about)
+    text = printed(199, terminal.show, *devices(TIMED, about=about))
+    assert LONG not in text and cut(LONG) in text
+
+
+def test_every_board_has_rope_first_and_unknown_ops_last():
+    ops = ["another", "masked_ffn", "masked_linear", "rope", "rotate_half"]
+    expected = ["rope", "rotate_half", "masked_linear", "masked_ffn", "another"]
+    rows = [row(f"alice/{op}", op=op) for op in ops]
+    shown = devices(changed(rows=rows), about=everyone(rows))
+    for text in (markdown.leaderboard(shown), markdown.board(shown),
+                 printed(160, terminal.show, *shown)):  # fmt: skip
+        places = [text.index(f"alice/{op} ") for op in expected]
+        assert places == sorted(places)
+    assert {*TRACKS} <= set(names())
+
+
+# --- the README -----------------------------------------------------------------------------------
+
+
+BOTH = [
+    row("alice/rope", us=10.0, device_state={"throttled": ["hardware slowdown"]}),
+    row("alice/rope", us=40.0, case="c2", track="extended"),
+    row("bob/rope", us=5.0),
+    failed("bob/rope", case="c2", track="extended", verdict="UNSUPPORTED", reason="no thd"),
+    failed("carol/rope", reason="no answer"),
+    failed("dave/rope", reason="no answer within 60 s"),
+    row("eager/rope", us=20.0, peer=True),
+    row("alice/rotate_half", op="rotate_half"),
+    failed("bob/masked_ffn", op="masked_ffn"),
+]
+
+
+def test_the_table_has_the_fastest_three_of_each_op_in_its_main_track():
+    about = everyone(BOTH) | {"bob/rope": About("", "s2")}
+    (device,) = devices(changed(rows=BOTH), about=about)
+    known = summary(device.mains)
+    assert known.header == ("op", "track", "first", "second", "third")
+    assert known.rows == (
+        ("rope", "core", "bob/rope† 4.00", "alice/rope‡ 2.00", "(eager/rope) 1.00"),
+        ("rotate_half", "core", "alice/rotate_half 2.00", "", ""),
+        ("masked_ffn", "core", "bob/masked_ffn –", "", ""),
+    )
+    assert [note[0] for note in known.footnotes] == [table.STALE, table.DISTURBED]
+
+
+HOSTILE = (
+    "<script>x</script> ![p](http://x/p.png) [a](http://x) **b** `c` _d_ ~~e~~ | \\ <img src=x>"
+    " &lt; \x1b[31m \u202e"
+)
+
+
+@pytest.mark.parametrize("note", ["plain", "a | b <script>\n\n# c", HOSTILE])
+def test_the_readme_has_one_table_whatever_a_note_says(note):
+    text = board(changed(rows=BOTH), everyone(BOTH, alice=note))
+    lines = text.splitlines()
+    assert [line for line in lines if line.startswith(("#", "**"))] == ["### A GPU"]
+    assert [columns(line) for line in lines if line.startswith("|")] == [6] * 5
+    assert "<script>" not in text
+
+
+@pytest.mark.parametrize("name", ["transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"])
+def test_a_plain_name_is_written_as_it_is(name):
+    assert markdown.escaped(name) == name
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
+def test_escaped_text_has_no_meaning_in_markdown(text):
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    (paragraph, inline, _) = parser.parse(markdown.escaped(text))
+    assert paragraph.type == "paragraph_open"
+    assert {child.type for child in inline.children} <= {"text", "text_special"}
+    said = "".join(child.content for child in inline.children)
+    assert said.split() == text.replace("\x1b", " ").replace("\u202e", " ").split()
+
+
+BEGIN, END = "<!-- board -->", "<!-- /board -->"
+
+
+@pytest.fixture
+def page(tmp_path):
+    path = tmp_path / "README.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    return path
+
+
+def test_the_readmes_board_is_replaced_between_its_markers_whatever_a_note_says(page):
+    for text in ("new \\1 \\g<0>", board(TIMED, everyone(ROWS, alice=f"mine {END} <b>only</b>"))):
+        assert "<b>" not in text
+        for each in ("another", text, text):
+            markdown.insert(page, each)
+        assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
+
+
+def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
+    """It is committed, and may hold what its author has not committed yet."""
+    before = page.read_bytes()
+    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        markdown.insert(page, "board")
+    assert page.read_bytes() == before
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, END, f"{END}\n{BEGIN}"])
+def test_a_readme_without_its_markers_is_a_fault(page, text):
+    page.write_text(text)
+    with pytest.raises(UserError, match=r"README\.md"):
+        markdown.insert(page, "board")
+    assert page.read_text() == text
+
+
+# --- the picture ----------------------------------------------------------------------------------
+
+
+def picture(rows, folder):
+    """The root of the SVG that is drawn of these rows."""
+    known = {name: about for name, about in everyone(rows).items() if name != "gone/rope"}
+    (device,) = devices(changed(rows=rows), about=known)
+    assert overview.draw(device, folder) == folder / "overview.svg"
+    return ElementTree.parse(folder / "overview.svg").getroot()
+
+
+def words(svg):
+    return ["".join(each.itertext()) for each in svg.iter() if each.tag.endswith("}text")]
+
+
+def test_the_picture_has_the_best_of_each_folder_in_the_main_track(tmp_path):
+    rows = [*BOTH[:7], row("alice/rope_slow", us=80.0), row("gone/rope", us=1.0)]
+    title, device, *_, heading, bob, fast, alice, half, eager, one = words(
+        picture(rows, tmp_path / "new")
+    )
+    assert (title, device, heading) == (
+        "How many times as fast as plain torch", "A GPU", "ropecore"
+    )  # fmt: skip
+    assert [bob, fast, alice, half, eager, one] == [
+        "bob", "4.00 ×", "alice", "2.00 ×", "(eager)", "1.00 ×",
+    ]  # fmt: skip
+
+
+def test_no_picture_where_no_solution_is_ranked(tmp_path):
+    (device,) = devices(Results(None, [RUN], [failed("bob/rope")]), about=ABOUT)
+    assert overview.draw(device, tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_picture_is_always_the_same_and_legible_on_any_page(tmp_path):
+    (one, other) = (picture([row("<b>&/rope")], tmp_path / name) for name in "ab")
+    assert "<b>&" in words(one)
+    text = (tmp_path / "a" / "overview.svg").read_text()
+    assert ElementTree.tostring(one) == ElementTree.tostring(other)
+    assert "prefers-color-scheme: dark" in text
+    assert 'class="page"' in text, "its own background"
+
+
+def test_panels_share_two_columns_and_bars_stay_inside(tmp_path):
+    svg = picture([row(f"{handle}{n}/{op}", op=op, us=float(n + 1))
+                   for op in TRACKS for handle in ("alice", "b" * 39) for n in range(9)],
+                  tmp_path)  # fmt: skip
+    width, height = (float(svg.get(name)) for name in ("width", "height"))
+    bars = [each for each in svg.iter() if each.get("class") == "mine" and each.get("rx")]
+    assert len(bars) == 1 + len(TRACKS) * overview.BARS  # one in the legend
+    for bar in bars:
+        assert float(bar.get("x")) + float(bar.get("width")) < width
+        assert float(bar.get("y")) + float(bar.get("height")) < height
