@@ -38,6 +38,8 @@ class Kind(enum.StrEnum):
     """A launch is beyond what the driver of a GPU accepts."""
     KILLED = "killed"
     """A SIGKILL that the harness did not send ended the process while other processes ran."""
+    LATE = "late"
+    """The process gave no answer in time while other solutions ran."""
     ILLEGAL_ACCESS = "illegal access"
     """CUDA reported an access far out of bounds, after which the process is unusable."""
     NO_GPU = "no GPU"

@@ -21,7 +21,6 @@ from common import files, wire
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.grade import grade_case
-from common.grading.memory import Footprint
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
@@ -139,7 +138,8 @@ def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
     kernels: dict[str, list[Config]] = {}
     declared = []
     for solution in chosen:
-        own = _kernels(sweep.worker(solution))
+        with sweep.supervisor.lent(solution) as worker:
+            own = _kernels(worker)
         declared += [solution] * bool(own)
         if not own:
             line = f"{solution.name} declares no TUNED: there is nothing to search"
@@ -152,8 +152,9 @@ def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
     search = _Search(sweep, kernels, Winners(chosen[0].path.parent, sweep.device))
     for number, (solution, op, case) in enumerate(todo):
         try:
-            for event in search.case(sweep.worker(solution), op, case):
-                yield event._replace(case=number, cases=len(todo))
+            with sweep.supervisor.lent(solution) as worker:
+                for event in search.case(worker, op, case):
+                    yield event._replace(case=number, cases=len(todo))
         except torch.OutOfMemoryError as error:
             line = f"{solution.name} {case.name} does not fit: {out_of_memory(error)}"
             yield Event(number, len(todo), warning=line)
@@ -192,7 +193,7 @@ class _Search:
     """The search of one folder's kernels, each shape once."""
 
     def __init__(self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners) -> None:
-        self._device, self._budget = sweep.device, sweep.memory_budget.memory.budget
+        self._device, self._memory = sweep.device, sweep.supervisor.memory
         self._kernels, self._winners = kernels, winners
         self._searched = set(winners.entries)
 
@@ -259,8 +260,8 @@ class _Search:
         name, candidates = worker.solution.name, list(trials)
         while best := fastest(candidates):
             self._force(worker, shape, best.config)
-            low_memory = Footprint.by(op, case).low_memory(self._budget)
-            problem = make_problem(op, case, Draws(entropy()), self._device, low_memory)
+            scarce = self._memory.is_scarce(op, case)
+            problem = make_problem(op, case, Draws(entropy()), self._device, scarce)
             verdicts = grade_case(problem, worker)
             _recover(worker, *(verdict.verdict for verdict in verdicts.values()))
             failed = [verdicts[d] for d in graded if verdicts[d].verdict not in FINE]

@@ -100,17 +100,14 @@ class Grader:
         return Sweep(self.device, server=self.server, memory=memory, **options)
 
     def earlier_rows(self) -> Results:
-        """Return the records of the device, after a check that its memory can be shared.
+        """Return the records of the device.
 
         Import the board's modules while the fork server imports Triton.
         """
         from common.board import terminal  # noqa: F401
-        from common.grading.sharing import check_sharing
         from common.measure import machine
         from common.records import runs
 
-        if self.device == "cuda":
-            check_sharing(self.server)
         return runs.read(paths.RESULTS / machine.results_folder(self.device))
 
     def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:

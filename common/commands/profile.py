@@ -147,7 +147,7 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
     print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
     measurement = rows.Measurement(sweep, machine.digests_of([solution]))
-    cases = tier_cases([solution], "board", sweep.device, budget=sweep.memory_budget.memory.budget)
+    cases = tier_cases([solution], "board", sweep.device, budget=sweep.supervisor.memory.budget)
     timed: list[tuple[Case, Direction]] = []
     for measured in measurement.measure([solution], cases):
         if isinstance(measured, TooLarge):
@@ -172,8 +172,9 @@ def _write_traces(
 
     folder, op = paths.PROFILES / solution.handle / solution.path.stem, ops.load(solution.op)
     for case, direction in timed:
-        worker = sweep.worker(solution)  # the sandboxed worker cannot write the file itself
-        reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
+        # the sandboxed worker cannot write the file itself
+        with sweep.supervisor.lent(solution) as worker:
+            reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
         if "trace" not in reply:
             print(f"no trace of {case.name} {shared.TIMED[direction]}: {reply.get('reason', '')}")
             continue

@@ -285,7 +285,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     backward = problem.names != (OUTPUT,)
     usual = Mode("", problem.op.differentiable)
     first = Attempt("first", usual, FIRST_RUN)
-    keeps_graph = choices.keeps_graph and backward and not (problem.low_memory or problem.far)
+    keeps_graph = choices.keeps_graph and backward and not (problem.scarce or problem.far)
     latest = Attempt("latest", usual, SECOND_RUN, keeps_graph=keeps_graph)
     elements = sum(shape.numel() for shape in problem.shapes.values())
     change = choices.change if choices.change and problem.allows(choices.change) else None
@@ -293,7 +293,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     further: list[Attempt] = []
     if change is Change.WRITTEN:
         other = Attempt(change.value, usual, FIRST_RUN, change)
-    elif change and elements <= SMALL and not problem.low_memory:
+    elif change and elements <= SMALL and not problem.scarce:
         text = _change_text(problem, change)
         further.append(Attempt(change.value, usual, FIRST_RUN, change, text=text))
     if mode := choices.mode:
@@ -302,7 +302,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
         further.append(Attempt("further", mode, SECOND_RUN, text=mode.text))
     in_first_memory = (*([other] if other else []), *further)
     concurrent: tuple[Attempt, ...] = ()
-    if other and not problem.low_memory:
+    if other and not problem.scarce:
         # these calls share the latest call's inputs, and so its guard bytes and its run
         concurrent = tuple(
             Attempt(f"concurrent {n + 1}", usual, SECOND_RUN)

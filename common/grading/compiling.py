@@ -12,10 +12,9 @@ note, since most kernels' offsets are in int32, and those of few users wrap.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import threading
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar, cast
@@ -29,15 +28,17 @@ from common.errors import Kind, ServerEnded
 from common.grading.execution import CallSlots, call_of, configurations_of, reserve
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT, launches_of
+from common.grading.memory import DeviceMemory
 from common.grading.problem import OUTPUT, Drawn, call_tensors
-from common.grading.sweep import CRASH_LIMIT, Graded, TooLarge, Verdicts, threads
+from common.grading.supervisor import Attempts, Ends, Supervisor
+from common.grading.sweep import Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
 from common.ops._draw import draw
 from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict, in_words
+from common.verdicts import BEFORE_LAUNCH, ENDED, Failure, Verdict, in_words
 from common.wire import Reply
 
 SEED = 0
@@ -69,11 +70,10 @@ class Compiler:
             quiet: Whether the output of the processes is dropped.
         """
         self._needed, self._quiet = device == "cpu", quiet
-        self._server: ForkServer | None = None
+        self._supervisor: Supervisor | None = None
         self._counted: ForkServer | None = None
         self._interrupted = False
-        self._workers: list[Worker] = []
-        self._free: dict[Solution, list[Worker]] = defaultdict(list)
+        self._ends = Ends()
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
@@ -86,8 +86,9 @@ class Compiler:
         """Save the faults of this run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
         self.renew()
-        for server in filter(None, (self._server, self._counted)):
-            server.close()
+        for server in (self._supervisor and self._supervisor.server, self._counted):
+            if server:
+                server.close()
         trim_caches()
 
     def submit(self, outcome: Outcome) -> Future[Outcome]:
@@ -111,25 +112,22 @@ class Compiler:
         """Start the fork server now, unless every solution has cached faults of an earlier run."""
         with self._lock:
             if self._needed and not all(self._cache(solution).found for solution in solutions):
-                self._started_server()
+                self._started()
 
     def interrupt(self) -> None:
         """End the requests under way; any thread and any signal handler may call this method."""
         self._interrupted = True
-        if self._server:
-            self._server.interrupt()
+        if self._supervisor:
+            self._supervisor.server.interrupt()
 
     def renew(self) -> None:
         """Save the faults, and reload the solutions from now on: their files may have changed."""
         for cache in self._caches.values():
             cache.save()
-        for worker in self._workers:
-            worker.close()
-        self._caches, self._workers = {}, []
-        self._free.clear()
-        self._interrupted = False
-        if self._server:
-            self._server.resume()
+        self._caches, self._ends, self._interrupted = {}, Ends(), False
+        if self._supervisor:
+            self._supervisor.close()
+            self._supervisor.server.resume()
 
     def _with_faults(self, outcome: Outcome) -> Outcome:
         """Return the case with its faults as verdicts; a case that is too large stays as it is."""
@@ -166,9 +164,7 @@ class Compiler:
         with self._lock:
             known = self._cache(solution).found
         if case.name not in known:
-            with self._worker(solution) as worker:
-                faults, caught = _ask_twice(op, case, worker)
-            known[case.name] = faults, caught
+            known[case.name] = self._asked(op, case, solution)
         if op.large and case.layout == "far" and not known[case.name][0]:
             if op.large.name not in known:
                 known[op.large.name] = self._wraps(op.large, solution)
@@ -201,49 +197,46 @@ class Compiler:
             )
         return self._caches[solution]
 
-    def _started_server(self) -> ForkServer:
-        if self._server is None:
-            self._server = ForkServer("cpu", self._quiet, target=TARGET)
+    def _started(self) -> Supervisor:
+        """Return the supervisor of the compiling processes, whose server is started once."""
+        if self._supervisor is None:
+            server = ForkServer("cpu", self._quiet, target=TARGET)
+            self._supervisor = Supervisor(server, DeviceMemory.of("cpu"), DEADLINE["cuda"])
         if self._interrupted:
-            self._server.interrupt()
-        return self._server
+            self._supervisor.server.interrupt()
+        return self._supervisor
 
-    @contextlib.contextmanager
-    def _worker(self, solution: Solution) -> Iterator[Worker]:
-        """Lend a free worker: several cases of a solution may be compiled at once."""
+    def _asked(self, op: Op[Any], case: Case, solution: Solution) -> tuple[Faults, Faults]:
+        """Return the faults of one case, and those caught; ask again if the fork server ended.
+
+        Raises:
+            Unknown: The process ended, now or in each of the latest cases, or the fork server ended
+                too often.
+        """
+        if refusal := self._ends.refusal(solution):
+            raise Unknown(str(refusal))
         with self._lock:
-            server = self._started_server()
-            if not (free := self._free[solution]):
-                free.append(Worker(server, solution, DEADLINE["cuda"]))
-                self._workers += free
-            worker = free.pop()
-        try:
-            yield worker
-        finally:
-            with self._lock:
-                self._free[solution].append(worker)
+            supervisor = self._started()
+        attempts, end = Attempts(), None
+        with supervisor.lent(solution) as worker:
+            while True:
+                try:
+                    return _ask(op, case, worker)
+                except ServerEnded as error:
+                    worker.refresh()
+                    try:
+                        attempts.remedy(error)
+                    except ServerEnded:
+                        raise Unknown(str(error)) from None
+                except Failure as failure:
+                    end = failure
+                    raise Unknown(f"{failure.verdict}: {failure}") from None
+                finally:
+                    self._ends.note(solution, end)
 
 
 class Unknown(Exception):
     """It is unknown whether the kernels compile; holds the reason in words."""
-
-
-def _ask_twice(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
-    """Return the faults of one case, and those caught; ask a second time if the fork server ended.
-
-    Raises:
-        Unknown: The process ended, or the fork server ended both times.
-    """
-    if worker.crashes >= CRASH_LIMIT:
-        raise Unknown(f"not run again after {CRASH_LIMIT} crashes of its process")
-    try:
-        return _ask(op, case, worker)
-    except ServerEnded:
-        worker.refresh()
-    try:
-        return _ask(op, case, worker)
-    except ServerEnded as error:
-        raise Unknown(str(error)) from None
 
 
 def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
@@ -252,7 +245,8 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     Instead of a twin, its board case is called if possible.
 
     Raises:
-        Unknown: The process ended, or a compiled kernel could not be written to the disk.
+        Failure: The process ended.
+        Unknown: A compiled kernel could not be written to the disk.
         ServerEnded: The fork server ended.
     """
     if case.twin and (at_full_shape := _at_full_shape(op, case, worker)):
@@ -300,7 +294,7 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
 def _reply(worker: Worker, request: wire.Request) -> Reply:
     reply = worker.ask(request)
     if reply.get("verdict") in ENDED:
-        raise Unknown(f"{reply['verdict']}: {reply['reason']}")
+        raise Failure.from_reply(reply)
     if Kind(reply.get("kind", "")) is Kind.DISK:
         raise Unknown(str(reply.get("reason")))
     return reply

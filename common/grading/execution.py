@@ -223,7 +223,7 @@ class Execution:
             [self._own_inputs(attempt, attempt in heads) for attempt in attempts],
             [
                 result_slots(self._laid_out(attempt), problem.names)
-                if attempt in heads or not problem.low_memory
+                if attempt in heads or not problem.scarce
                 else {}
                 for attempt in attempts
             ],
@@ -273,7 +273,7 @@ class Execution:
         problem = self.problem_of(attempt)
         tensors = call_tensors(problem.arguments, problem.grad_output)
         self.memory.stage(self.slots[attempt], tensors, GUARDS[attempt.run])
-        if self.problem.low_memory:
+        if self.problem.scarce:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
 

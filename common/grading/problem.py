@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -86,8 +87,9 @@ class Problem:
     """Returns the truth and the budgets; called once, before the first comparison."""
     draws: Draws
     """The random numbers of the case, including the seed of its inputs."""
-    low_memory: bool = False
-    """Whether the truth and the results are in host memory, since GPU memory is scarce."""
+    scarce: bool = False
+    """Whether GPU memory is scarce: then one call is live at a time, and the truth and the copies
+    of results are in host memory."""
     unchanged: frozenset[str] = frozenset()
     """The names of the inputs that `changed` has copied from the original problem."""
     _changed: dict[Change, Problem] = field(default_factory=dict, init=False, repr=False)
@@ -195,17 +197,12 @@ class Problem:
         drawn[0].update({name: self.arguments[name] for name in unchanged})
 
         # `solve` must not hold this problem, whose memory is freed with its last reference
-        op, low_memory = self.op, self.low_memory
-        if change.dtype:
-            solve = _solver(op, case, drawn, seed, gradients, low_memory)
-        else:
-            original = self._solved[1]
-
-            def solve() -> Solved:
-                truth, budgets = _truth_and_budgets(op, case, *drawn, gradients, low_memory)
-                return truth, _larger_budgets(budgets, original)
-
-        return Problem(op, case, self.device, *drawn, solve, draws, low_memory, unchanged)
+        least = None if change.dtype else self._solved[1]
+        few = seed if change.dtype else None
+        solve = functools.partial(
+            _solve, self.op, case, drawn, gradients, self.scarce, seed=few, least=least
+        )
+        return Problem(self.op, case, self.device, *drawn, solve, draws, self.scarce, unchanged)
 
     def second_derivatives(self, constant: bool) -> dict[str, SecondDerivative]:
         """Return the truth of a double backward; see `gradients.second_derivatives`."""
@@ -228,7 +225,7 @@ class Problem:
 
     def kept(self, result: torch.Tensor) -> torch.Tensor:
         """Return a copy of a result, in host memory if GPU memory is scarce."""
-        return result.cpu() if self.low_memory and result.is_cuda else result.clone()
+        return result.to("cpu" if self.scarce else self.device, copy=True)
 
     @property
     def slack(self) -> float:
@@ -237,7 +234,7 @@ class Problem:
 
 
 def make_problem(
-    op: Op[Any], case: Case, draws: Draws, device: str, low_memory: bool = False
+    op: Op[Any], case: Case, draws: Draws, device: str, scarce: bool = False
 ) -> Problem:
     """Draw the case's inputs, and compute the oracle's results and the budgets.
 
@@ -252,35 +249,18 @@ def make_problem(
         case: The case.
         draws: The random numbers of the case, which no solution may know.
         device: `cpu` or `cuda`.
-        low_memory: Whether to keep the truth and the results in host memory.
+        scarce: Whether GPU memory is scarce; see `Problem`.
 
     Raises:
         torch.OutOfMemoryError: The case does not fit in the GPU's free memory.
     """
     seed = draws.number(op.name, case.name, "inputs")
-    drawn = draw(op, case, seed, device)
-    solve = _solver(op, case, drawn, seed, "backward" in case.directions, low_memory)
-    problem = Problem(op, case, device, *drawn, solve, draws, low_memory)
+    drawn, gradients = draw(op, case, seed, device), "backward" in case.directions
+    solve = functools.partial(_solve, op, case, drawn, gradients, scarce, seed=seed)
+    problem = Problem(op, case, device, *drawn, solve, draws, scarce)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
     return problem
-
-
-def _solver(
-    op: Op[Any], case: Case, drawn: Drawn, seed: int, gradients: bool, low_memory: bool
-) -> Callable[[], Solved]:
-    """Return a function that computes the truth, and the budgets by further draws if needed."""
-
-    def solve() -> Solved:
-        truth, budgets = _truth_and_budgets(op, case, *drawn, gradients, low_memory)
-        if any(0 < tensor.numel() < FEW_ELEMENTS for tensor in truth.values()):
-            for offset in range(1, DRAWS_OF_FEW):
-                redrawn = draw(op, case, seed + offset, drawn[1].device.type)
-                _, others = _truth_and_budgets(op, case, *redrawn, gradients, low_memory)
-                budgets = _larger_budgets(budgets, others)
-        return truth, budgets
-
-    return solve
 
 
 def _unchanged_inputs(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
@@ -297,25 +277,40 @@ def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[s
     return {**tensors, "upstream": grad_output}
 
 
-def _truth_and_budgets(
+def _solve(
     op: Op[Any],
     case: Case,
-    arguments: dict[str, Any],
-    grad_output: torch.Tensor,
+    drawn: Drawn,
     gradients: bool,
-    low_memory: bool,
+    scarce: bool,
+    seed: int | None = None,
+    least: Mapping[str, Budget] | None = None,
 ) -> Solved:
-    """Return the oracle's results for one draw, and eager's error on each result."""
-    truth = oracle.truth(op, arguments, grad_output, gradients)
-    if low_memory:
-        truth = {name: tensor.cpu() for name, tensor in truth.items()}
+    """Return the oracle's results for one draw, and eager's error on each result.
+
+    Args:
+        op: The op.
+        case: The case.
+        drawn: The inputs.
+        gradients: Whether to compute the gradients.
+        scarce: Whether to return the truth in host memory.
+        seed: The seed of the inputs, from which a small case gets further draws for its budgets.
+        least: The least budgets.
+    """
+    arguments, grad_output = drawn
+    truth = {
+        name: tensor.cpu() if scarce else tensor
+        for name, tensor in oracle.truth(op, arguments, grad_output, gradients).items()
+    }
     eager = oracle.eager(op, arguments, grad_output, gradients)
     budgets = {
         name: budget_of(eager[name], expected, case.by_slice, grad_output.device)
         for name, expected in truth.items()
     }
+    others = [least] if least else []
+    if seed is not None and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
+        again = (draw(op, case, seed + n, grad_output.device.type) for n in range(1, DRAWS_OF_FEW))
+        others += [_solve(op, case, redrawn, gradients, scarce)[1] for redrawn in again]
+    for other in others:
+        budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}
     return truth, budgets
-
-
-def _larger_budgets(budgets: dict[str, Budget], others: Mapping[str, Budget]) -> dict[str, Budget]:
-    return {name: larger(budget, others[name]) for name, budget in budgets.items()}

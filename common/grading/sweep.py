@@ -1,42 +1,35 @@
 """Grading of solutions on cases on one device, in two phases; solutions share a case's problem.
 
-The first phase grades several solutions and cases at once, within one budget of memory and cores.
-The second phase regrades failures that other processes may have caused: out of memory, a SIGKILL of
-unknown origin, the end of the fork server, or a timeout while other workers ran. It regrades them
-one by one, with the same draws and with no other process alive, and its verdicts count.
+The first phase grades several solutions and cases at once. The second phase regrades failures that
+other processes may have caused, with the same draws and with no other process alive; its verdicts
+count. `supervisor.RETRIES` lists the causes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import enum
-import itertools
-import sys
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from queue import LifoQueue
 from typing import Any, NamedTuple
 
 import torch
 
 from common.draws import Draws, entropy
-from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, out_of_memory
+from common.errors import Kind, ServerEnded, is_out_of_memory, out_of_memory
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
-from common.grading.memory import IDLE, DeviceMemory, Footprint, MemoryBudget
+from common.grading.memory import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.problem import Problem, make_problem
-from common.grading.sharing import check_sharing
+from common.grading.supervisor import KINDS, Ends, Role, Supervisor, empty_cache, memory_failure
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-from common.verdicts import ENDED, ISOLATED_TOO, Verdict
+from common.verdicts import ENDED, ISOLATED_TOO, Failure, Verdict
 
-CRASH_LIMIT = 2
-"""A solution whose process ends in this many successive cases is not run again."""
 MOST_AT_ONCE = 16
 """The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
@@ -47,15 +40,6 @@ Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
 
-class Role(enum.Enum):
-    """The purpose of an eager worker, which grades no solution."""
-
-    BASELINE = enum.auto()
-    """Eager is timed next to each solution."""
-    REFERENCE = enum.auto()
-    """Eager runs in place of a solution, to find whether the solution caused a failure."""
-
-
 @dataclass(frozen=True)
 class Graded:
     """The verdicts of one solution on one case, with its worker and the problem's summary."""
@@ -63,8 +47,6 @@ class Graded:
     worker: Worker
     problem: Problem
     verdicts: Verdicts
-    accompanied: bool = False
-    """Whether other workers may have run at the same time."""
 
     @property
     def solution(self) -> Solution:
@@ -82,15 +64,9 @@ class Graded:
         return next((verdict.reason for verdict in self.verdicts.values() if verdict.ran_out), "")
 
     @property
-    def timed_out(self) -> bool:
-        """Whether a direction timed out."""
-        return any(verdict.verdict == "TIMEOUT" for verdict in self.verdicts.values())
-
-    @property
     def doubtful(self) -> bool:
-        """Whether other workers may have caused the failure."""
-        killed = any(verdict.killed for verdict in self.verdicts.values())
-        return killed or bool(self.ran_out) or (self.timed_out and self.accompanied)
+        """Whether another process may have caused the failure."""
+        return any(verdict.kind in KINDS for verdict in self.verdicts.values())
 
 
 @dataclass(frozen=True)
@@ -106,9 +82,7 @@ class _Recheck(NamedTuple):
     """A case on which the second phase regrades a solution."""
 
     case: Case
-    worker: Worker
-    timed_out: bool
-    """Whether the case timed out while other workers ran."""
+    solution: Solution
 
 
 class _GradeArguments(NamedTuple):
@@ -117,18 +91,12 @@ class _GradeArguments(NamedTuple):
     op: Op[Any]
     draws: Draws
     repeats: int
+    at_once: int
+    """The most cases of one solution that are graded at the same time."""
 
 
-class _Pending(NamedTuple):
-    """A case in progress: the job of each solution, and the GPU memory of all jobs in bytes."""
-
-    jobs: list[Future[Graded | _Recheck]]
-    needed: int
-
-    @property
-    def done(self) -> bool:
-        """Whether all jobs are done."""
-        return all(job.done() for job in self.jobs)
+_Jobs = list[Future[Graded | _Recheck]]
+"""The jobs of a case in progress, one for each solution."""
 
 
 class Sweep:
@@ -157,33 +125,20 @@ class Sweep:
             server: A fork server of this device, which outlives the sweep.
             memory: The run's budget of GPU memory, by default all free memory.
             grade: Returns a worker's verdicts on a problem, with up to the given number of repeats.
-            at_once: The most cases that are graded at the same time.
+            at_once: The most solutions and cases that are graded at the same time.
             late: Called with a worker that is late; see `Worker`.
-
-        Raises:
-            UserError: GPU memory cannot be shared; not tested if `server` is given.
         """
-        self.device, self._deadline = device, deadline
+        self.device = device
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._grade_problem, self._late = grade, late
+        self._grade_problem = grade
         self._owns_server = server is None
         self._server = ForkServer(device, quiet) if server is None else server
-        self.memory_budget = MemoryBudget(memory or DeviceMemory.of(device))
-        if self._owns_server and device == "cuda":
-            try:
-                check_sharing(self._server)
-            except UserError:
-                self._server.close()
-                raise
-        self._workers: dict[tuple[Solution, int | Role], Worker] = {}
-        self._ends: dict[Solution, list[Graded | None]] = defaultdict(list)
-        """The latest successive cases in which each solution's process ended; None for an end that
-        something else may have caused."""
+        memory = memory or DeviceMemory.of(device)
+        self.supervisor = Supervisor(self._server, memory, deadline, late)
+        self._ends = Ends()
         self._cores = min(cores(), at_once)
         # on a GPU the threads mostly wait for processes that compile
-        self._graders = threads(self._cores * (2 if device == "cuda" else 1))
-        # separate threads, since graders wait for problems and could occupy a whole shared pool
-        self._makers = threads(self._cores)
+        self._pool = threads(self._cores * (2 if device == "cuda" else 1))
 
     def __enter__(self) -> Sweep:
         """Return the sweep."""
@@ -194,19 +149,8 @@ class Sweep:
         if self._owns_server:
             # first: the workers end with the server, so that no thread waits for a worker
             self._server.close()
-        for pool in (self._makers, self._graders):
-            pool.shutdown(cancel_futures=True)
-        for worker in self._workers.values():
-            worker.close()
-
-    def worker(self, solution: Solution, slot: int | Role = 0) -> Worker:
-        """Return the solution's worker of a slot; concurrent cases use different slots."""
-        if (solution, slot) not in self._workers:
-            limit = self.memory_budget.memory.limit if self.device == "cuda" else None
-            worker = Worker(self._server, solution, self._deadline, limit, self._late)
-            self._workers[solution, slot] = worker
-            self.memory_budget.workers.append(worker)
-        return self._workers[solution, slot]
+        self._pool.shutdown(cancel_futures=True)
+        self.supervisor.close()
 
     def grade(
         self,
@@ -223,11 +167,10 @@ class Sweep:
         Each call draws new random numbers. The numbers of a case depend on the list of all cases,
         including skipped cases, but not on the order of grading; equal cases get equal numbers.
 
-        The cores and the GPU's memory limit the concurrent work: all solutions of one case and, if
-        the solutions are few, several cases. If the processes of all solutions do not fit in the
-        memory, groups of solutions run through all cases one after the other. Without `overlap`
-        a few cases are graded and then all of them yielded, so that the device is idle whenever a
-        result is yielded, and the caller may time on it.
+        If the contexts of all solutions do not fit in the GPU's memory, groups of solutions run
+        through all cases one after the other. Without `overlap` a few cases are graded and then all
+        of them yielded, so that the device is idle whenever a result is yielded, and the caller may
+        time on it.
 
         Args:
             op: The op; solutions of other ops are left out.
@@ -239,15 +182,16 @@ class Sweep:
         of_op = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)
         draws = Draws(entropy(), tuple((case.name, case.group) for case in cases))
-        run = _GradeArguments(op, draws, repeats)
         # without the far cases, which wait until enough memory is free
-        footprints = [Footprint.by(op, case) for case in cases if not case.far_bytes]
-        fitting = (
-            self.memory_budget.together(footprint, not self._overlap) for footprint in footprints
-        )
-        group_size, rechecks = min(fitting, default=1), list[_Recheck]()
-        for start in range(0, len(of_op), group_size):
-            for result in self._first_phase(run, cases, of_op[start : start + group_size], skip):
+        largest = max((needed(op, case) for case in cases if not case.far_bytes), default=0)
+        size = max((self.supervisor.memory.budget - IDLE - largest) // CONTEXT, 1)
+        if self._overlap:
+            at_once = max(self._cores // max(min(len(of_op), size), 1), 1)
+        else:  # on a CPU there is no compilation to overlap
+            at_once = 1 if self.device == "cpu" else min(AHEAD, self._cores)
+        run, rechecks = _GradeArguments(op, draws, repeats, at_once), list[_Recheck]()
+        for start in range(0, len(of_op), size):
+            for result in self._first_phase(run, cases, of_op[start : start + size], skip):
                 if isinstance(result, _Recheck):
                     rechecks.append(result)
                 else:
@@ -263,195 +207,151 @@ class Sweep:
         solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
-        slots, most_pending = self._slots(len(solutions))
-        pending = deque[_Pending]()
-        # last in, first out: the latest worker has a process, and shared memory of similar size
-        free = {solution: LifoQueue[Worker]() for solution in solutions}
-        for solution, slot in itertools.product(solutions, range(slots)):
-            free[solution].put(self.worker(solution, slot))
+        most = run.at_once * (
+            2 if self._overlap else 1
+        )  # those that are graded, and as many waiting
+        pending = deque[_Jobs]()
         for case in cases:
-            footprint = Footprint.by(run.op, case)
-            needed = MemoryBudget.needed(footprint, len(solutions))
-            while self._is_full(pending, most_pending, needed):
+            while len(pending) == LATE or sum(not self._is_done(jobs) for jobs in pending) >= most:
                 yield from self._results(pending)
-            if queues := [free[solution] for solution in solutions if not skip(solution, case)]:
-                jobs = self._start_jobs(run, case, queues)
-                pending.append(_Pending(jobs, MemoryBudget.needed(footprint, len(queues))))
+            if due := [solution for solution in solutions if not skip(solution, case)]:
+                # a thread that waits for the problem follows the thread that makes it
+                problem = self._pool.submit(self._problem, run, case)
+                attempt = self._pool.submit
+                pending.append(
+                    [attempt(self._first_attempt, run, case, problem, each) for each in due]
+                )
         while pending:
             yield from self._results(pending)
-        if self.device == "cuda":  # the next op's workers need the memory
-            for solution, slot in itertools.product(solutions, range(slots)):
-                self.worker(solution, slot).release()
 
-    def _slots(self, solutions: int) -> tuple[int, int]:
-        """Return the largest numbers of cases that are graded at once and that are in progress.
+    def _is_done(self, jobs: _Jobs) -> bool:
+        """Return whether a case holds no thread; without `overlap` it then waits to be timed."""
+        return self._overlap and all(job.done() for job in jobs)
 
-        The GPU's memory may allow fewer. While all slots are in use, the problem of a further case
-        is computed, so that a free worker can start with it at once.
-        """
-        if not self._overlap:  # on a CPU there is no compilation to overlap
-            slots = 1 if self.device == "cpu" else min(AHEAD, self._cores)
-            return slots, slots
-        slots = max(self._cores // max(solutions, 1), 1)
-        return slots, 2 * slots
-
-    def _is_full(self, pending: Sequence[_Pending], most_pending: int, needed: int) -> bool:
-        """Return whether no further case may start, for lack of slots or of memory."""
-        running = [case.needed for case in pending if not (self._overlap and case.done)]
-        if len(running) >= most_pending or len(pending) == LATE:
-            return True
-        return bool(running) and needed + sum(running) > self.memory_budget.memory.budget - IDLE
-
-    def _start_jobs(
-        self, run: _GradeArguments, case: Case, queues: Iterable[LifoQueue[Worker]]
-    ) -> list[Future[Graded | _Recheck]]:
-        """Submit the making of the problem, and a job for the next free worker of each queue."""
-        problem = self._makers.submit(self._problem, run, case)
-
-        def job(queue: LifoQueue[Worker]) -> Graded | _Recheck:
-            # waits for the problem before taking a worker; `wait` would miss a cancellation
-            problem.exception()
-            worker = queue.get()
-            try:
-                return self._grade_first(run, case, problem, worker)
-            finally:
-                queue.put(worker)
-
-        return [self._graders.submit(job, queue) for queue in queues]
-
-    def _results(self, pending: deque[_Pending]) -> list[Graded | _Recheck]:
+    def _results(self, pending: deque[_Jobs]) -> list[Graded | _Recheck]:
         """Return the results of the oldest case, or none after waiting for a job of any case.
 
         Without `overlap`, wait for all cases and return their results, so that the device is idle.
         """
-        if self._overlap and not pending[0].done and len(pending) < LATE:
-            wait(
-                [job for case in pending for job in case.jobs if not job.done()],
-                return_when=FIRST_COMPLETED,
-            )
+        if self._overlap and not self._is_done(pending[0]) and len(pending) < LATE:
+            unfinished = [job for jobs in pending for job in jobs if not job.done()]
+            wait(unfinished, return_when=FIRST_COMPLETED)
             return []
         cases = [pending.popleft() for _ in range(1 if self._overlap else len(pending))]
-        return [job.result() for case in cases for job in case.jobs]
+        return [job.result() for jobs in cases for job in jobs]
 
-    def _grade_first(
-        self, run: _GradeArguments, case: Case, problem: Future[Problem], worker: Worker
+    def _first_attempt(
+        self, run: _GradeArguments, case: Case, problem: Future[Problem], solution: Solution
     ) -> Graded | _Recheck:
-        """Return a worker's verdicts, or a recheck if another process may have caused them."""
-        graded = None
+        """Return the verdicts, or a recheck if another process may have caused them."""
+        memory = self.supervisor.memory
         try:
-            problem_made = problem.result()
-            with self.memory_budget.taken(worker, Footprint.by(run.op, case)):
-                graded = self._grade(problem_made, worker, run.repeats)
-        except ServerEnded:
+            made = problem.result()
+            size = needed(run.op, case, memory.is_scarce(run.op, case))
+            with self.supervisor.lent(solution, size, run.at_once) as worker:
+                graded = self._grade(run, made, worker)
+            if not graded.doubtful:
+                return graded
+        except ServerEnded as error:
             if self._server.interrupted:
                 raise
-            self._ends[worker.solution].append(None)
+            self._ends.note(solution, error)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        if graded and not graded.doubtful:
-            return graded
-        return _Recheck(case, worker, bool(graded and graded.timed_out))
+        return _Recheck(case, solution)
 
     # --- second phase -----------------------------------------------------------------------------
 
     def _second_phase(
         self, run: _GradeArguments, rechecks: Sequence[_Recheck]
     ) -> Iterator[Graded | TooLarge]:
-        """Yield the isolated result of each recheck; a case that does not fit is yielded once."""
+        """Yield the second result of each recheck; a case that does not fit is yielded once."""
         too_large: set[Case] = set()
         for recheck in rechecks:
-            self._ends[recheck.worker.solution].clear()
-        for recheck in rechecks:
-            if recheck.case not in too_large:
-                result = self._recheck(run, recheck)
+            self._ends.note(recheck.solution, None)
+        for case, solution in rechecks:
+            if case not in too_large:
+                result = self._last_attempt(run, case, solution)
                 if isinstance(result, TooLarge):
-                    too_large.add(result.case)
+                    too_large.add(case)
                 yield result
 
-    def _recheck(self, run: _GradeArguments, recheck: _Recheck) -> Graded | TooLarge:
-        """Return the isolated verdicts, or `TooLarge` if the case does not fit on the device.
-
-        If the harness itself runs out of memory, the problem is made again with `low_memory`. A
-        solution that runs out of memory is not graded with `low_memory`, which tests it less.
-        """
-        case, worker = recheck.case, recheck.worker
-        ends = self._ends[worker.solution]
-        if recheck.timed_out and not ends:
-            ends.append(None)  # so that another timeout is the second end in a row
-        result = self._isolated(run, case, worker)
-        if isinstance(result, TooLarge):
-            result = self._isolated(run, case, worker, low_memory=True)
-        if reason := result.reason if isinstance(result, TooLarge) else result.ran_out:
-            reference = self.worker(eager_of(run.op), Role.REFERENCE)
-            eager = self._isolated(run, case, reference, low_memory=True)
-            reference.close()
-            if isinstance(eager, TooLarge) or eager.ran_out:
-                return TooLarge(run.op, case, reason)
-            if isinstance(result, TooLarge):
-                return _memory_failure(
-                    worker, eager.problem, f"{reason} in the harness next to this solution"
-                )
-        assert isinstance(result, Graded)
-        killed = {
-            direction: dataclasses.replace(
-                verdict, reason=f"{verdict.reason}, {ISOLATED_TOO}", kind=Kind.NONE
-            )
-            for direction, verdict in result.verdicts.items()
-            if verdict.killed
-        }
-        confirmed = dataclasses.replace(result, verdicts=result.verdicts | killed)
-        if ends and ends[-1] is result:
-            ends[-1] = confirmed
-        return confirmed
-
-    def _isolated(
-        self, run: _GradeArguments, case: Case, worker: Worker, low_memory: bool = False
+    def _last_attempt(
+        self, run: _GradeArguments, case: Case, solution: Solution
     ) -> Graded | TooLarge:
-        """Return the verdicts with no other worker alive; TooLarge if the harness lacks memory."""
-        try:
-            with self.memory_budget.isolated(worker):
-                problem = self._problem(run, case, low_memory)
-                self.memory_budget.make(sys.maxsize, keep=[])  # free the oracle's cached memory
-                return self._grade(problem, worker, run.repeats)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
-            return TooLarge(run.op, case, out_of_memory(error))
+        """Return the verdicts with no other process alive, `TooLarge` if the case does not fit."""
+        with self.supervisor.lent(solution) as worker:
+            graded, in_its_place = None, list[Graded]()
+            try:
+                graded = self._alone(run, case, worker)
+                if not (lacks := graded.ran_out):
+                    return graded
+            except RuntimeError as error:
+                if not is_out_of_memory(error):
+                    raise
+                lacks = out_of_memory(error)
+            reference = self.supervisor.worker(eager_of(run.op), Role.REFERENCE)
+
+            def eager() -> None:
+                in_its_place.append(self._alone(run, case, reference))
+                if own := in_its_place[0].ran_out:
+                    raise torch.OutOfMemoryError(own)
+
+            try:
+                failure = memory_failure(lacks, eager)
+            except torch.OutOfMemoryError:
+                return TooLarge(run.op, case, lacks)
+            finally:
+                reference.close()
+            if graded:
+                return graded
+            failure.reason += " in the harness next to this solution"
+            return _failed(worker, in_its_place[0].problem, failure)
+
+    def _alone(self, run: _GradeArguments, case: Case, worker: Worker) -> Graded:
+        """Return the verdicts with no other worker alive."""
+        with self.supervisor.alone(worker):
+            problem = self._problem(run, case)
+            empty_cache()  # frees the oracle's memory
+            return self._grade(run, problem, worker)
 
     # --- one case ---------------------------------------------------------------------------------
 
-    def _problem(self, run: _GradeArguments, case: Case, low_memory: bool = False) -> Problem:
-        """Make the problem from the run's draws; the budget may require `low_memory`."""
-        footprint = Footprint.by(run.op, case)
-        low_memory = low_memory or footprint.low_memory(self.memory_budget.memory.budget)
-        self.memory_budget.make_for_problem(footprint)
-        return make_problem(run.op, case, run.draws, self.device, low_memory)
+    def _problem(self, run: _GradeArguments, case: Case) -> Problem:
+        """Make the problem from the run's draws."""
+        memory = self.supervisor.memory
+        return make_problem(run.op, case, run.draws, self.device, memory.is_scarce(run.op, case))
 
-    def _grade(self, problem: Problem, worker: Worker, repeats: int) -> Graded:
-        """Return the verdicts; a solution that is not run again gets those of one of its ends.
+    def _grade(self, run: _GradeArguments, problem: Problem, worker: Worker) -> Graded:
+        """Return the verdicts; a solution that is not run again gets those of its last end.
 
         Raises:
             ServerEnded: The fork server ended, now or in the latest cases.
         """
-        ends, crashes = self._ends[worker.solution], worker.crashes
         worker.case = problem.case.name
-        if len(latest := [*ends]) >= CRASH_LIMIT:  # copied, since another slot may change it
-            end = next((graded for graded in latest if graded and graded.doubtful), latest[-1])
-            if end is None:
-                raise ServerEnded
-            return _not_run(problem, worker, end)
+        if refusal := self._ends.refusal(worker.solution):
+            return _failed(worker, problem.summary, refusal)
+        crashes = worker.crashes
         try:
-            verdicts = self._grade_problem(problem, worker, repeats)
+            verdicts = self._grade_problem(problem, worker, run.repeats)
         finally:
             if self.device == "cuda" and problem.case.far_bytes:  # the next case needs the memory
                 worker.release()
-        graded = Graded(worker, problem.summary, verdicts, self.memory_budget.has_company(worker))
-        if worker.crashes > crashes and not all(verdict.fine for verdict in verdicts.values()):
-            ends.append(graded)
-        else:
-            ends.clear()
-        return graded
+        accompanied = self.supervisor.has_company(worker)
+        for direction, verdict in verdicts.items():
+            if worker.is_isolated and verdict.kind is Kind.KILLED:
+                reason = f"{verdict.reason}, {ISOLATED_TOO}"
+                verdicts[direction] = dataclasses.replace(verdict, reason=reason, kind=Kind.NONE)
+            elif accompanied and verdict.verdict == "TIMEOUT":
+                verdicts[direction] = dataclasses.replace(verdict, kind=Kind.LATE)
+        failed = [verdict for verdict in verdicts.values() if not verdict.fine]
+        end = None
+        if worker.crashes > crashes and failed:
+            last = next((verdict for verdict in failed if verdict.verdict in ENDED), failed[0])
+            end = Failure(last.verdict, last.reason, last.kind)
+        self._ends.note(worker.solution, end)
+        return Graded(worker, problem.summary, verdicts)
 
 
 def threads(count: int) -> ThreadPoolExecutor:
@@ -467,30 +367,11 @@ def eager_of(op: Op[Any]) -> Solution:
     return Solution(PEERS / "eager" / f"{op.name}.py", op.name)
 
 
-# --- verdicts without a call ----------------------------------------------------------------------
-
-
-def _memory_failure(worker: Worker, problem: Problem, reason: str) -> Graded:
-    """Return the failure of a case that fits in memory with eager, but not with the solution."""
+def _failed(worker: Worker, problem: Problem, failure: Failure) -> Graded:
+    """Return a failure without a call as the verdict of every direction."""
     names = worker.solution.name, problem.op.name, problem.case.name
     verdicts = {
-        direction: Verdict(*names, direction, "RUNTIME_ERROR", reason, kind=Kind.OUT_OF_MEMORY)
+        direction: Verdict(*names, direction, failure.verdict, failure.reason, kind=failure.kind)
         for direction in problem.case.directions
     }
     return Graded(worker, problem, verdicts)
-
-
-def _not_run(problem: Problem, worker: Worker, ended: Graded) -> Graded:
-    """Return the verdicts of a solution that is not run again, copied from one of its ends."""
-    failures = [verdict for verdict in ended.verdicts.values() if not verdict.fine]
-    end = next((failure for failure in failures if failure.verdict in ENDED), failures[0])
-    end = dataclasses.replace(
-        end,
-        case=problem.case.name,
-        reason=f"not run again after {CRASH_LIMIT} such ends: {end.reason}",
-    )
-    verdicts = {
-        direction: dataclasses.replace(end, direction=direction)
-        for direction in problem.case.directions
-    }
-    return Graded(worker, problem.summary, verdicts, ended.accompanied)

@@ -11,7 +11,7 @@ import torch
 
 from common import ops
 from common.errors import UserError
-from common.grading.memory import GIB, DeviceMemory, Footprint
+from common.grading.memory import GIB, DeviceMemory
 from common.solutions import Solution
 from common.spec import Case, Op, Tier
 
@@ -52,7 +52,7 @@ def tier_cases(
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     selected = ops.valid(solution.op for solution in solutions)
     for op in selected:
-        memory = DeviceMemory.of(device, budget).budget
+        memory = DeviceMemory.of(device, budget)
         listed = ops.cases(op, tier, device, alone=len(selected) == 1)
         large = [op.large] if op.large and tier == "matrix" else []
         supported = [case for case in (*listed, *large) if _supports(case, device)]
@@ -86,13 +86,13 @@ def no_bfloat16(device: str) -> str | None:
     return f"{torch.cuda.get_device_name()} has no bfloat16: cases of that dtype are left out"
 
 
-def _fits(memory: int, op: Op[Any], case: Case, note: Callable[[str], None]) -> bool:
+def _fits(memory: DeviceMemory, op: Op[Any], case: Case, note: Callable[[str], None]) -> bool:
     """Return whether the case fits in the memory; if not, note it."""
-    needed = Footprint.by(op, case).least
-    if needed > memory:
-        reason = f"needs {needed / GIB:.1f} GiB, {memory / GIB:.1f} GiB free"
+    least = memory.least(op, case)
+    if least > memory.budget:
+        reason = f"needs {least / GIB:.1f} GiB, {memory.budget / GIB:.1f} GiB free"
         note(f"{op.name} {case.name} is left out: {reason}")
-    return needed <= memory
+    return least <= memory.budget
 
 
 def repeats(tier: Tier, device: str) -> int:

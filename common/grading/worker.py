@@ -10,6 +10,7 @@ import contextlib
 import enum
 import functools
 import os
+import platform
 import re
 import secrets
 import signal
@@ -22,7 +23,7 @@ import msgspec
 
 from common import wire
 from common.arena import Arena, Lent, reclaim
-from common.errors import Kind, ServerEnded
+from common.errors import Kind, ServerEnded, UserError, is_out_of_memory
 from common.grading.fork_server import ForkServer
 from common.printable import printable
 from common.processes import processor_time
@@ -117,6 +118,7 @@ class Worker:
         Raises:
             Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended during the request; see `isolated`.
+            UserError: A new process cannot map the harness's memory.
         """
         if self.state is WorkerState.UNSTARTED:
             self._start()
@@ -215,7 +217,7 @@ class Worker:
         self._pids, self.state = (pids[0], pids[1]), WorkerState.ALIVE
         self.changes += 1
         if self._arena:
-            self._share()
+            self._share_first()
         path, op = str(self.solution.path), self.solution.op
         loaded = self._exchange(wire.Load(path=path, op=op, memory=self._memory))
         if loaded.get("verdict"):
@@ -226,11 +228,28 @@ class Worker:
         """Answer every request with this reply from now on."""
         self.state, self._refusal = WorkerState.REFUSED, reply
 
-    def _share(self) -> None:
+    def _share(self) -> Reply:
         assert self._arena
-        reply = self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
+        return self._exchange(wire.Share(ticket=self._arena.ticket()), self._arena.fds)
+
+    def _share_first(self) -> None:
+        """Share the memory with a new process, in which no solution has run that could be at fault.
+
+        Raises:
+            Died: The process lacks GPU memory, or ended.
+            UserError: The machine cannot share memory.
+        """
+        try:
+            reply = self._share()
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            raise _not_shared(str(error).partition("\n")[0]) from None
         if reply.get("verdict"):
-            raise Died.from_reply(reply)
+            failure = Died.from_reply(reply)
+            if failure.kind is not Kind.OUT_OF_MEMORY:
+                raise _not_shared(f"a new process could not map the memory: {failure}")
+            raise failure
 
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
         assert self._connection
@@ -364,6 +383,27 @@ def _receive(
         if len(received) > LARGEST_REPLY:
             raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
     return bytes(received)
+
+
+def _not_shared(reason: str) -> UserError:
+    """Return the error of a machine on which processes cannot share memory, with a remedy.
+
+    WSL2 has legacy CUDA IPC only with some drivers (github.com/sgl-project/sglang/issues/35385).
+    Expandable segments are shared by pidfd_getfd, which most containers forbid
+    (github.com/pytorch/pytorch/issues/165685). Under MIG the slices of one GPU instance share
+    memory, but two GPU instances do not.
+    """
+    settings = (os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_", "HIP_"))
+    if "microsoft" in platform.release().lower():
+        remedy = "under WSL2, install a recent Windows driver, or use Linux without WSL2"
+    elif any("expandable_segments:True" in setting for setting in settings):
+        remedy = "leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF"
+    else:
+        remedy = "start a container with --ipc=host"
+    return UserError(
+        f"this machine cannot share GPU memory between processes (CUDA IPC: {reason}): {remedy};"
+        " --device cpu grades without the GPU"
+    )
 
 
 def _place(stack: str, folder: Path) -> str:

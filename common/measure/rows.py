@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
-from common.grading.sweep import CRASH_LIMIT, Graded, Role, Sweep, TooLarge, eager_of
+from common.grading.supervisor import Ends, Role
+from common.grading.sweep import Graded, Sweep, TooLarge, eager_of
 from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -20,7 +20,7 @@ from common.records.lines import SCHEMA, Record, Summary
 from common.records.writer import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
-from common.verdicts import Verdict
+from common.verdicts import Failure, Verdict
 from common.wire import Reply
 
 TIME_SCALE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
@@ -70,8 +70,7 @@ class Measurement:
         self._calibrated: dict[ByClock, float] | None = None
         self._baselines: dict[str, Baseline] = {}
         self._too_large: set[tuple[str, str]] = set()
-        self._ends: dict[Solution, list[Reply]] = defaultdict(list)
-        """The consecutive latest timing replies in which the solution's process ended."""
+        self._ends = Ends()
 
     def measure(
         self,
@@ -111,11 +110,11 @@ class Measurement:
     def _baseline(self, op: Op[Any]) -> Baseline:
         """Return eager's process for an op; the first call, before any solution, calibrates."""
         if op.name not in self._baselines:
-            sweep = self._sweep
-            worker = sweep.worker(eager_of(op), Role.BASELINE)
+            sweep, workers = self._sweep, self._sweep.supervisor
+            worker = workers.worker(eager_of(op), Role.BASELINE)
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            reference = sweep.worker(eager_of(op), Role.REFERENCE)
+            reference = workers.worker(eager_of(op), Role.REFERENCE)
             self._baselines[op.name] = Baseline(worker, self._calibrated, reference)
         return self._baselines[op.name]
 
@@ -154,17 +153,12 @@ class Measurement:
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
         """Time a solution, unless its process ended in each of its latest timings."""
-        ends, crashes = self._ends[graded.solution], graded.worker.crashes
-        if len(ends) >= CRASH_LIMIT:
-            reason = f"not run again after {CRASH_LIMIT} such ends: {ends[-1]['reason']}"
-            return {"verdict": ends[-1]["verdict"], "reason": reason}
-        times = time_case(
-            graded, op_baseline, direction, self._sweep.memory_budget, self._time_scale
-        )
-        if times.get("verdict") and graded.worker.crashes > crashes:
-            ends.append(times)
-        else:
-            ends.clear()
+        if refusal := self._ends.refusal(graded.solution):
+            return refusal.reply
+        crashes = graded.worker.crashes
+        times = time_case(graded, op_baseline, direction, self._sweep.supervisor, self._time_scale)
+        ended = times.get("verdict") and graded.worker.crashes > crashes
+        self._ends.note(graded.solution, Failure.from_reply(times) if ended else None)
         return times
 
 

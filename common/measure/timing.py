@@ -26,8 +26,9 @@ from common.arena import shifted
 from common.errors import Kind, is_out_of_memory, kind_of, out_of_memory
 from common.grading import oracle
 from common.grading.execution import result_slots
-from common.grading.memory import Footprint, MemoryBudget
+from common.grading.memory import needed
 from common.grading.problem import OUTPUT, Problem
+from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
@@ -78,7 +79,7 @@ def time_case(
     graded: Graded,
     baseline: Baseline,
     direction: Direction,
-    memory_budget: MemoryBudget,
+    supervisor: Supervisor,
     time_scale: float = 1.0,
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
@@ -87,7 +88,7 @@ def time_case(
         graded: The case and the solution's worker.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for forward with backward.
-        memory_budget: The memory of the run.
+        supervisor: The workers of the device.
         time_scale: The factor on SECONDS; below 1, sustained runs are omitted.
 
     Returns:
@@ -101,7 +102,7 @@ def time_case(
     """
     with graded.worker.isolated():
         try:
-            return Attempts(graded, baseline, direction, memory_budget, time_scale).run()
+            return Attempts(graded, baseline, direction, supervisor, time_scale).run()
         except Failed as failed:
             return failed.reply
         except BaselineFailed as failed:
@@ -140,7 +141,7 @@ class Attempts:
     graded: Graded
     baseline: Baseline
     direction: Direction
-    memory_budget: MemoryBudget
+    supervisor: Supervisor
     time_scale: float
     low_memory: bool = False
     """Whether the processes hold only their inputs between their rounds."""
@@ -149,12 +150,8 @@ class Attempts:
     def run(self) -> Reply:
         """Return the times; after a cause in RETRIES, try again; raise any other failure."""
         self.baseline.patient, causes = True, Counter[RetryCause]()
-        footprint = Footprint.by(self.graded.problem.op, self.graded.case)
-        self.low_memory = not self.memory_budget.make(
-            footprint.timed, keep=[self.graded.worker, self.baseline.worker]
-        )
-        if self.low_memory:
-            self.graded.worker.release()  # its caches still hold memory from grading
+        size = needed(self.graded.problem.op, self.graded.case)
+        self.supervisor.make_room(size, keep=[self.graded.worker, self.baseline.worker])
         with self.cleanup:
             while True:
                 try:
@@ -198,9 +195,9 @@ class Attempts:
             case RetryCause.OUT_OF_MEMORY:
                 self.low_memory = True
                 self.baseline.restart()
-                self.memory_budget.make(sys.maxsize, keep=[])
+                self.supervisor.make_room(sys.maxsize)
             case RetryCause.KILLED:  # no other process runs until the attempts end
-                self.cleanup.enter_context(self.memory_budget.isolated(self.graded.worker))
+                self.cleanup.enter_context(self.supervisor.alone(self.graded.worker))
             case RetryCause.EAGER:
                 self.baseline.restart()
             case RetryCause.OTHER_LOAD:  # the row states how many rounds had slow probes

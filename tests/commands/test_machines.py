@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 
 import pytest
 import torch
@@ -11,13 +12,12 @@ import torch
 from common.arena import Arena
 from common.commands import gpus, options
 from common.errors import UserError
-from common.grading import sharing, sweep
-from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
-from common.wire import Ticket
+from common.wire import Settle, Ticket
 from tests.support.study import one_line
+from tests.support.workers import workers
 
 # --- which GPU ------------------------------------------------------------------------------------
 
@@ -91,80 +91,58 @@ def test_without_a_gpu_every_command_says_so(study, command):
 # --- what it shares -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param(Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False)), id="it answers"),
-        pytest.param(Ticket("no number"), id="it dies"),
-    ],
-)
-def test_memory_that_another_process_cannot_map_is_one_line(fork_server, monkeypatch, lost):
-    """With or without a GPU; the next process starts from the same server."""
-    monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
-    monkeypatch.setattr(Arena, "fds", [])
-    with pytest.raises(UserError) as caught:
-        sharing.check_sharing(fork_server)
-    (line,) = str(caught.value).splitlines()
-    assert line.startswith("this machine cannot share GPU memory between processes (CUDA IPC: ")
-    assert "could not map" in line
-    assert line.endswith("; --device cpu grades without the GPU")
-    monkeypatch.undo()
-    assert sharing.check_sharing(fork_server) is None, "it can be mapped"
-
-
 @pytest.fixture
-def refused(fork_server, monkeypatch):
-    """The message where the driver gives no handle, as under WSL2."""
-
-    def ticket(arena):
-        raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be ...")
+def refused(fork_server, tmp_path):
+    """The message where a new process cannot map the harness's memory."""
 
     def message():
-        with pytest.raises(UserError) as caught:
-            sharing.check_sharing(fork_server)
-        return str(caught.value)
+        with workers(fork_server, tmp_path) as start:
+            one = start("", "rotate_half")
+            one.arena(1)
+            with pytest.raises(UserError) as caught:
+                one.ask(Settle())
+            return str(caught.value)
 
-    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(Arena, "ticket", ticket)
-    monkeypatch.setattr(sharing.platform, "release", lambda: "6.8.0-generic")
     return message
 
 
-def test_a_driver_that_gives_no_handle_is_quoted_and_what_to_do_depends_on_the_machine(
-    refused, monkeypatch
+def test_memory_that_another_process_cannot_map_is_one_line(refused, monkeypatch):
+    """With or without a GPU."""
+    lost = Ticket(1, (0, b"no handle", 1, 0, b"", 0, b"", False))
+    monkeypatch.setattr(Arena, "ticket", lambda arena: lost)
+    monkeypatch.setattr(Arena, "fds", [])
+    (line,) = refused().splitlines()
+    assert line.startswith("this machine cannot share GPU memory between processes (CUDA IPC: ")
+    assert "could not map" in line
+    assert line.endswith("; --device cpu grades without the GPU")
+
+
+@pytest.mark.parametrize(
+    ("release", "setting", "remedy"),
+    [
+        ("6.8.0-generic", "", "start a container with --ipc=host"),
+        ("6.8.0-generic", "max_split_size_mb:9,expandable_segments:True",
+         "leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF"),
+        ("5.15.167.4-microsoft-standard-WSL2", "",
+         "under WSL2, install a recent Windows driver, or use Linux without WSL2"),
+    ],
+)  # fmt: skip
+def test_where_the_driver_gives_no_handle_the_remedy_is_the_machines(
+    refused, monkeypatch, release, setting, remedy
 ):
+    def ticket(arena):
+        raise RuntimeError("CUDA error: operation not supported\nCUDA kernel errors might be ...")
+
+    for name in ("PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", setting)
+    monkeypatch.setattr(Arena, "ticket", ticket)
+    monkeypatch.setattr(platform, "release", lambda: release)
     assert refused() == (
         "this machine cannot share GPU memory between processes"
-        " (CUDA IPC: CUDA error: operation not supported):"
-        " start a container with --ipc=host; --device cpu grades without the GPU"
+        f" (CUDA IPC: CUDA error: operation not supported): {remedy};"
+        " --device cpu grades without the GPU"
     )
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:9,expandable_segments:True")
-    assert ": leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF;" in refused()
-    monkeypatch.setattr(sharing.platform, "release", lambda: "5.15.167.4-microsoft-standard-WSL2")
-    assert "under WSL2" in refused()
-
-
-def test_a_sweep_on_a_gpu_probes_first_and_one_without_does_not(monkeypatch):
-    class Server:
-        closed = False
-
-        def __init__(self, device, quiet):
-            self.device = device
-
-        def close(self):
-            type(self).closed = True
-
-    def refuse(server):
-        raise UserError("no sharing")
-
-    monkeypatch.setattr(sweep, "ForkServer", Server)
-    monkeypatch.setattr(sweep, "check_sharing", refuse)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
-    Sweep("cpu")
-    with pytest.raises(UserError, match="no sharing"):
-        Sweep("cuda")
-    assert Server.closed
 
 
 # --- its dtypes -----------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
     solution = copy(kernel, tmp_path / mutation)
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.memory_budget)
+    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.supervisor)
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

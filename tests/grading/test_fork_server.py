@@ -202,7 +202,7 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [written(tmp_path, HONEST)])
         os.kill(sweep._server._process.pid, 9)
         assert ends(sweep._server._process.pid)
-        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.memory_budget)
+        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.supervisor)
         assert times["host"]["solution"]
 
 

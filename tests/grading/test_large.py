@@ -11,7 +11,7 @@ import pytest
 from common import ops, solutions
 from common.grading import tiers
 from common.grading.compiling import WRAPPED, Compiler
-from common.grading.memory import GIB
+from common.grading.memory import GIB, DeviceMemory
 from common.grading.sweep import Graded
 from common.records.lines import kinds
 from common.solutions import Solution
@@ -140,12 +140,8 @@ def test_each_op_has_a_case_of_more_than_2_to_the_31_dense_elements(name):
 def matrix_cases(budget, monkeypatch):
     house = next(each for each in solutions.discover() if each.name == "house/rotate_half")
 
-    class Memory:
-        @staticmethod
-        def of(device, limit):
-            return type("Budget", (), {"budget": budget})
-
-    monkeypatch.setattr(tiers, "DeviceMemory", Memory)
+    memory = DeviceMemory(lambda: budget)
+    monkeypatch.setattr(DeviceMemory, "of", lambda *_: memory)
     monkeypatch.setattr(tiers, "_has_bfloat16", lambda device: True)
     ((_, cases),) = tiers.tier_cases([house], "matrix", "cuda")
     return cases

@@ -148,7 +148,7 @@ def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, ve
     with Sweep("cpu", server=fork_server, memory=memory) as sweep:
         for _ in range(3):
             for graded in sweep.grade(op, cases, [solution], repeats=2):
-                assert graded.problem.low_memory
+                assert graded.problem.scarce
                 found = {each.verdict for each in graded.verdicts.values()}
                 if graded.case.interleaved:
                     assert found == {"UNSUPPORTED"}

@@ -113,7 +113,7 @@ def test_threads_that_ask_at_once_have_it_computed_and_drawn_once(solved):
 def test_what_failed_is_tried_again(monkeypatch):
     made = make_problem(HALF, CASES[0], Draws(1), "cpu")
     with monkeypatch.context() as patch:
-        patch.setattr(problem, "_truth_and_budgets", lambda *_: 1 // 0)
+        patch.setattr(oracle, "truth", lambda *_: 1 // 0)
         with pytest.raises(ZeroDivisionError):
             _ = made.truth
     assert made.truth and made.budgets

@@ -116,7 +116,7 @@ def test_a_slow_case_keeps_no_lane_idle(swept):
     assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
-def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, swept):
+def test_a_case_goes_to_the_worker_that_was_asked_last(swept):
     """Its process runs already; those of other lanes start only for cases beside it."""
     asked = []
 
@@ -124,8 +124,7 @@ def test_a_case_goes_to_the_worker_that_was_asked_last(monkeypatch, swept):
         asked.append(worker)
         return {}
 
-    monkeypatch.setattr(Sweep, "_slots", lambda *_: (4, 1))
-    list(swept(grade))
+    list(swept(grade, overlap=False))
     assert asked == asked[:1] * len(CASES)
 
 
@@ -167,8 +166,8 @@ def test_what_differs_but_seldom_shows_in_many_answers(
 
 def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
     with Sweep("cpu", server=fork_server) as one:
-        worker = one.worker(Solution(tmp_path / "rotate_half.py", "rotate_half"))
-        assert worker.ask(wire.Settle())["verdict"] == "COMPILE_ERROR", "it lacks the file"
+        with one.supervisor.lent(Solution(tmp_path / "rotate_half.py", "rotate_half")) as worker:
+            assert worker.ask(wire.Settle())["verdict"] == "COMPILE_ERROR", "it lacks the file"
         server, pid = worker._pids
     assert fork_server.runs(server)
     assert not os.path.exists(f"/proc/{pid}"), "the workers end"

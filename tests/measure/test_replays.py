@@ -40,7 +40,7 @@ def timed(fork_server, monkeypatch):
         with Sweep("cpu", overlap=False, server=fork_server) as sweep:
             beside = corpus.baseline_of(sweep, HALF)
             (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])
-            return timing.time_case(graded, beside, "forward", sweep.memory_budget)
+            return timing.time_case(graded, beside, "forward", sweep.supervisor)
 
     return time
 

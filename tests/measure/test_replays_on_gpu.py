@@ -38,7 +38,7 @@ def timed():
                     continue
                 assert verdict == "PASSED"
                 times = timing.time_case(
-                    graded, beside, direction, sweep.memory_budget, TIME_SCALE["plot"]
+                    graded, beside, direction, sweep.supervisor, TIME_SCALE["plot"]
                 )
                 solutions[graded.solution, direction, graded.case.name] = times
     return solutions

@@ -10,7 +10,8 @@ import torch
 
 from common import ops
 from common.errors import Kind
-from common.grading.memory import DeviceMemory, MemoryBudget
+from common.grading.memory import DeviceMemory
+from common.grading.supervisor import Supervisor
 from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
@@ -56,8 +57,8 @@ def timed(monkeypatch):
     def run(*outcomes, probes=()):
         solution, eager, other, reference = Worker(), Worker(*probes), Worker(), Worker()
         beside = Baseline(eager, {"gpu": 10.0}, reference)
-        memory_budget, left = MemoryBudget(DeviceMemory(lambda: 1 << 50)), iter(outcomes)
-        memory_budget.workers = [solution, eager, other]
+        supervisor, left = Supervisor(None, DeviceMemory(lambda: 1 << 50)), iter(outcomes)
+        supervisor._free = [solution, eager, other]
         attempts = []
 
         def attempt(problem, worker, baseline, direction, time_scale, low_memory):
@@ -70,7 +71,7 @@ def timed(monkeypatch):
         monkeypatch.setattr(timing, "_time", attempt)
         problem = SimpleNamespace(op=HALF, case=CASES[0], device="cuda")
         graded = SimpleNamespace(problem=problem, case=CASES[0], worker=solution)
-        reply = timing.time_case(graded, beside, "forward", memory_budget)
+        reply = timing.time_case(graded, beside, "forward", supervisor)
         assert next(left, None) is None
         done = {"solution": solution.did, "eager": eager.did, "other": other.did}
         return reply, done, attempts
@@ -130,8 +131,7 @@ def test_causes_are_counted_each_by_itself(timed):
 @pytest.mark.parametrize(
     ("cause", "solution", "eager", "other"),
     [
-        (RetryCause.OUT_OF_MEMORY, ["release", "close"], ["renew", "release", "close"],
-         ["release", "close"]),
+        (RetryCause.OUT_OF_MEMORY, ["close"], ["renew", "close"], ["close"]),
         (RetryCause.KILLED, ["close", "alone"], ["close"], ["close"]),
         (RetryCause.EAGER, [], ["renew"], []),
         (RetryCause.FORGED, [], [], []),
@@ -218,9 +218,7 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
         beside = baseline_of(sweep, HALF)
         graded = list(sweep.grade(HALF, CASES, several))
         several[0].path.with_name("timed").touch()
-        replies = [
-            timing.time_case(each, beside, "forward", sweep.memory_budget) for each in graded
-        ]
+        replies = [timing.time_case(each, beside, "forward", sweep.supervisor) for each in graded]
     isolated = f"{KILLED}, also with no other process running"
     assert several[0].path.with_name("ended").exists()
     assert all(times.get("host", {}).get("solution") for times in replies[not once :])

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from common import ops
-from common.grading.memory import DeviceMemory, MemoryBudget
 from common.grading.sweep import Graded, TooLarge
 from common.measure import rows
 from common.measure.rows import Measurement
@@ -53,10 +52,8 @@ def sweep(monkeypatch):
 
     monkeypatch.setattr(rows, "Baseline", Baseline)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
-    memory_budget = MemoryBudget(DeviceMemory(lambda: 1 << 50))
-    found = SimpleNamespace(
-        device="cuda", grade=grade, memory_budget=memory_budget, worker=lambda *_: None, further=[]
-    )
+    workers = SimpleNamespace(worker=lambda *_: None)
+    found = SimpleNamespace(device="cuda", grade=grade, supervisor=workers, further=[])
     return found
 
 

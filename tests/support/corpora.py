@@ -18,7 +18,8 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Graded, Role, Sweep, eager_of
+from common.grading.supervisor import Role
+from common.grading.sweep import Graded, Sweep, eager_of
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline
 from common.paths import CONTRIBUTORS, ROOT
@@ -174,7 +175,7 @@ def timed(
         with Sweep(device, overlap=False, server=server) as sweep:
             concurrent = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                times = timing.time_case(graded, concurrent, "forward", sweep.memory_budget)
+                times = timing.time_case(graded, concurrent, "forward", sweep.supervisor)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
 
@@ -195,7 +196,7 @@ def timed_where_right(
                     continue
                 for direction, verdict in graded.verdicts.items():
                     if verdict.verdict == "PASSED":
-                        times = timing.time_case(graded, concurrent, direction, sweep.memory_budget)
+                        times = timing.time_case(graded, concurrent, direction, sweep.supervisor)
                         got = f"{times.get('verdict', '')} {times.get('reason', '')}".strip()
                         found[graded.solution][direction] = (
                             got or times.get("unmeasured") or "PASSED"
@@ -205,7 +206,7 @@ def timed_where_right(
 
 def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
     """Return eager's process; no solution may have run in the sweep yet."""
-    worker = sweep.worker(eager_of(op), Role.BASELINE)
+    worker = sweep.supervisor.worker(eager_of(op), Role.BASELINE)
     return Baseline(worker, baseline.calibrate(worker, sweep.device))
 
 
