@@ -45,9 +45,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--only", metavar="HANDLE[/FILE]", help="only these, comma-separated")
     group.addoption("--tier", choices=TIERS, default="smoke")
     group.addoption("--write-docs", action="store_true", help="write the tables of docs/")
-    group.addoption(
-        "--rounds", type=int, default=1, help="the number of times to grade the honest set"
-    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

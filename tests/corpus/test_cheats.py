@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
-import torch
 
 from common import ops, paths
 from common.engines.benching import bench
@@ -17,27 +15,22 @@ from common.engines.engine import Engine, Job
 from common.errors import UserError
 from common.grading import worker
 from common.grading.sweep import Sweep
-from common.measure import limits, timing
+from common.measure import timing
 from common.measure.cores import Elapsed
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import TimedProcess
 from common.paths import ROOT
 from common.records import runs
 from common.records.lines import Selection
-from common.sandbox import clock, contract
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
-from common.spec import Work
 from common.verdicts import FINE
 from tests.support import corpora as corpus
 from tests.support.corpora import BESIDE_CHEATS, CHEATS, TIMED, expected, promised, verdicts
 
 pytestmark = pytest.mark.slow
 
-MOVES, WRITES = (
-    next(cheat for cheat in CHEATS if cheat.handle == handle)
-    for handle in ("moves_the_start", "writes_to_the_record")
-)
+(WRITES,) = (cheat for cheat in CHEATS if cheat.handle == "writes_to_the_record")
 
 
 @pytest.fixture(scope="module")
@@ -91,52 +84,6 @@ def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_
     honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
     found = corpus.timed("cpu", [honest, forger], server=fork_server)
     assert found == {honest: "PASSED" if eager_is_asked else "TAMPERED", forger: "TAMPERED"}
-
-
-class Event:
-    """A GPU's part played by a clock that the work alone moves, in milliseconds."""
-
-    now = 0.0
-
-    def __init__(self, enable_timing):
-        self.at = 0.0
-
-    def record(self):
-        self.at = Event.now
-
-    def synchronize(self):
-        pass
-
-    def query(self):
-        return False
-
-    def elapsed_time(self, end):
-        return end.at - self.at
-
-
-def test_a_start_that_was_moved_leaves_a_time_below_the_floor(monkeypatch):
-    """test_on_gpu.py has the same with a GPU."""
-
-    def cat(halves, dim):
-        Event.now += 0.056  # what these bytes take an H200
-        return halves[0]
-
-    def sample(run):
-        ready = clock._at_once(functools.partial(run, torch.ones(2)))
-        return clock._gpu_time(clock.TimedCallable(ready), torch.ones(1))
-
-    cheat = contract.load(MOVES.path, ops.load(MOVES.op))
-    monkeypatch.setattr(torch, "cat", cat)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: None)
-    honest, moved = sample(lambda x: torch.cat(x.chunk(2), -1)), sample(cheat)
-    assert (round(honest), moved) == (56, 0)
-
-    properties = type("Properties", (), {"L2_cache_size": 0, "name": "NVIDIA H200"})
-    monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
-    work = Work(268_435_456, 0)
-    assert limits.broken({"solution": [honest]}, work, "float32") is None
-    assert limits.broken({"solution": [moved]}, work, "float32")
 
 
 def test_corpus_is_large_enough():

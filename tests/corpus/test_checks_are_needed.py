@@ -10,45 +10,67 @@ from pathlib import Path
 
 import pytest
 
-from common import ops, solutions
-from common.grading import call_plan, compare, execution, grade, problem, worker
+from common import ops
+from common.grading import call_plan, worker
+from common.grading.call_plan import Action, RoundCondition
 from common.grading.problem import Change
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
-from common.paths import ROOT
 from common.solutions import Solution
-from tests.support.corpora import DEADLINE, baseline_of, expected, promised, small
+from tests.support.corpora import (
+    CHEATS,
+    DEADLINE,
+    SHORT,
+    WRONG,
+    baseline_of,
+    expected,
+    promised,
+    small,
+)
 from tests.support.mutants import MUTATIONS, nothing
 
 pytestmark = pytest.mark.slow
 
-CHOOSE, HOLDS = call_plan.choose, grade.PlanRun._holds
+CHOOSE, PLAN_OF = call_plan.choose, call_plan.plan_of
+CORPUS = {solution.handle: solution for solution in (*WRONG, *CHEATS)}
 
 
-def in_no_mode(run, condition):
-    return condition is not call_plan.RoundCondition.FORWARD_RIGHT and HOLDS(run, condition)
+def with_choices(**choices):
+    """Return a function in the place of `choose` whose choices differ in these."""
+    return lambda *of: dataclasses.replace(CHOOSE(*of), **choices)
 
 
-def one_by_one(attempts, order):
-    return tuple(
-        step for attempt in attempts for step in call_plan._sequential_steps(attempt, bool(order))
-    )
+def with_rounds(change):
+    """Return a function in the place of `plan_of` whose rounds are changed, or left out by None."""
+
+    def plan_of(*of):
+        plan = PLAN_OF(*of)
+        return dataclasses.replace(plan, rounds=tuple(filter(None, map(change, plan.rounds))))
+
+    return plan_of
 
 
-def without_other_inputs(problem, solution):
-    return dataclasses.replace(CHOOSE(problem, solution), change=None)
+def without_steps(*actions, further=None):
+    """Return a function in the place of `plan_of` that leaves out steps of these actions.
+
+    Only those of further calls, if `further` is true.
+    """
+
+    def left(step):
+        return step.action not in actions or (further and not step.attempt.further)
+
+    return with_rounds(lambda each: dataclasses.replace(each, steps=(*filter(left, each.steps),)))
 
 
-def in_shared_memory(several, name, attempt):
-    return several.memory.arena.tensor(several.slots[attempt].results[name])
+def one_call_at_a_time(each):
+    """Return a round whose calls end one after the other."""
+    steps = [step for step in each.steps if step.action in (Action.FORWARD, Action.BACKWARD)]
+    alone = not any(step.action is Action.OUTPUT for step in each.steps)
+    steps = sorted(steps, key=lambda step: step.attempt.name)
+    return each if alone else dataclasses.replace(each, steps=tuple(steps))
 
 
-CORPUS = {
-    solution.handle: solution
-    for name in ("wrong", "cheats")
-    for solution in solutions.discover(ROOT / "tests" / "corpus" / name)
-}
 FOUND_INSIDE = {
     "no_poison": "unwritten_tail",
     "one_poison": "unwritten_tail",
@@ -63,99 +85,42 @@ FOUND_INSIDE = {
     "no_alias_check": "returns_its_input",
 }
 """A check in the solution's own process, and the kernel that it alone finds."""
+GRADING = "common.grading"
 FOUND_OUTSIDE = {
-    "guard bands are not looked at": (
-        execution.GuardedMemory,
-        "overrun",
-        nothing,
-        "writes_behind_its_input",
+    "writes_behind_its_input": (f"{GRADING}.execution.GuardedMemory.overrun", nothing),
+    "reads_behind_its_input": (f"{GRADING}.execution.GUARDS", (0x45, 0x45)),
+    "reads_between_elements": (f"{GRADING}.execution.gaps_of", nothing),
+    "gradient_mutated": (f"{GRADING}.execution.GuardedMemory.changed", nothing),
+    "rotate_half_wrong_sign": (f"{GRADING}.compare.check_values", lambda *_: (None, 1.0)),
+    "nondeterministic_rounding": (f"{GRADING}.compare.integers", lambda each: each.new_zeros(1)),
+    "replays_by_shape": (f"{GRADING}.call_plan.choose", with_choices(change=None)),
+    "wrong_on_other_inputs": (f"{GRADING}.compare.wrong_values", lambda *_: []),
+    # results stay in the shared memory
+    "mends_a_delivered_result": (f"{GRADING}.problem.Problem.kept", lambda _, result: result),
+    "one_gradient_buffer": (
+        f"{GRADING}.call_plan.plan_of",
+        without_steps(Action.OUTPUT, Action.GRADIENTS),
     ),
-    "guard bands hold the same in both runs": (
-        execution,
-        "GUARDS",
-        (0x45, 0x45),
-        "reads_behind_its_input",
+    "one_workspace_for_all_layers": (
+        f"{GRADING}.call_plan.plan_of",
+        with_rounds(one_call_at_a_time),
     ),
-    "elements stand without guards between them": (
-        execution,
-        "gaps_of",
-        nothing,
-        "reads_between_elements",
+    "gradients_in_two_buffers": (f"{GRADING}.call_plan.choose", with_choices(concurrent=0)),
+    "wrong_without_grad": (
+        f"{GRADING}.call_plan.plan_of",
+        without_steps(Action.COMPARE, further=True),
     ),
-    "arguments are not looked at": (
-        execution.GuardedMemory,
-        "changed",
-        nothing,
-        "gradient_mutated",
+    "frozen_weights_freeze_all": (
+        f"{GRADING}.call_plan.plan_of",
+        with_rounds(lambda each: None if each.condition is RoundCondition.FORWARD_RIGHT else each),
     ),
-    "values are not compared": (
-        compare,
-        "check_values",
-        lambda *_: (None, 1.0),
-        "rotate_half_wrong_sign",
-    ),
-    "runs are not compared": (
-        compare,
-        "integers",
-        lambda tensor: tensor.new_zeros(1),
-        "nondeterministic_rounding",
-    ),
-    "the inputs never change": (
-        call_plan,
-        "choose",
-        without_other_inputs,
-        "replays_by_shape",
-    ),
-    "other inputs are staged, yet not compared with the truth": (
-        compare,
-        "wrong_values",
-        lambda *_: [],
-        "wrong_on_other_inputs",
-    ),
-    "results stay in the shared memory": (
-        execution.Execution,
-        "_present",
-        in_shared_memory,
-        "mends_a_delivered_result",
-    ),
-    "results are not looked at again": (
-        grade.PlanRun,
-        "_look_again",
-        nothing,
-        "one_gradient_buffer",
-    ),
-    "two calls never live at once": (
-        call_plan,
-        "_concurrent_steps",
-        one_by_one,
-        "one_workspace_for_all_layers",
-    ),
-    "no calls live beside the latest": (
-        call_plan,
-        "SMALL",
-        0,
-        "gradients_in_two_buffers",
-    ),
-    "modes are not compared": (
-        grade.PlanRun,
-        "_compare_alone",
-        nothing,
-        "wrong_without_grad",
-    ),
-    "nothing is frozen": (
-        grade.PlanRun,
-        "_holds",
-        in_no_mode,
-        "frozen_weights_freeze_all",
-    ),
-    "rows are judged together": (
-        problem,
-        "budget_of",
+    # rows are judged together
+    "small_values_flushed": (
+        f"{GRADING}.problem.budget_of",
         lambda eager, truth, *_: budget_of(eager, truth),
-        "small_values_flushed",
     ),
 }
-"""A check of the harness's: where it is, what stands in its place, and the kernel."""
+"""A kernel, and the check of the harness's that it needs: where it is, and what stands there."""
 NEEDED_CHANGES = {
     Change.WRITTEN: "written_over",
     Change.REPLACED: "freed_and_allocated_again",
@@ -165,14 +130,14 @@ NEEDED_CHANGES = {
 EVERY_MODE = 5
 NEEDED = ("7x130-float32", "37x6-bfloat16-sparse-upstream=strided")
 FOUND_IN_TIME = {
-    "no_renewal": "replays_by_object",
-    "no_shared_memory_check": "ring_of_buffers",
-    "timed inputs are not looked at": "clears_bits_when_timed",
-    "the harness has no clock of its own": "changes_the_end_alone",
-    "no_modes": "works_before_its_time",
-    "results are not compared": "does_less_when_timed",
+    "replays_by_object": "no_renewal",
+    "ring_of_buffers": "no_shared_memory_check",
+    "works_before_its_time": "no_modes",
+    "clears_bits_when_timed": ("common.measure.timing.TimedProcess.changed", nothing),
+    "changes_the_end_alone": ("common.measure.timing.Stopwatch.forged", nothing),
+    "does_less_when_timed": ("common.measure.timing.check_values", lambda *_: (None, 1.0)),
 }
-"""Checks of timed calls."""
+"""A kernel, and the check of timed calls that it needs, in its process or the harness's."""
 
 
 def copy(kernel: str, folder: Path) -> Solution:
@@ -247,12 +212,11 @@ def sweep():
         yield sweep
 
 
-@pytest.mark.parametrize("mutation", FOUND_OUTSIDE)
-def test_a_check_outside_is_needed(mutation, sweep, tmp_path, monkeypatch):
-    *check, kernel = FOUND_OUTSIDE[mutation]
+@pytest.mark.parametrize("kernel", FOUND_OUTSIDE)
+def test_a_check_outside_is_needed(kernel, sweep, tmp_path, monkeypatch):
     honest, mutant = copy(kernel, tmp_path / "with"), copy(kernel, tmp_path / "without")
     assert not missed(honest, verdicts(sweep, [honest])[honest])
-    monkeypatch.setattr(*check)
+    monkeypatch.setattr(*FOUND_OUTSIDE[kernel])
     assert missed(mutant, verdicts(sweep, [mutant])[mutant])
 
 
@@ -266,19 +230,15 @@ def test_a_change_of_inputs_is_needed(change, sweep, tmp_path, monkeypatch):
         assert ("INCORRECT_NUMERICAL" in found) == (folder == "with"), found
 
 
-@pytest.mark.parametrize("mutation", FOUND_IN_TIME)
-def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kernel", FOUND_IN_TIME)
+def test_a_check_of_timed_calls_is_needed(kernel, mutants, tmp_path, monkeypatch):
     """Its verdict with the check stands in test_cheats.py."""
-    kernel = FOUND_IN_TIME[mutation]
-    short = {"gpu": 0.02, "host": 0.02}
-    monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
-    if mutation == "the harness has no clock of its own":
-        monkeypatch.setattr(timing.Stopwatch, "forged", nothing)
-    elif mutation == "timed inputs are not looked at":
-        monkeypatch.setattr(timing.TimedProcess, "changed", nothing)
-    elif mutation not in MUTATIONS:
-        monkeypatch.setattr(timing, "_wrong", nothing)
-    solution = copy(kernel, tmp_path / mutation)
+    monkeypatch.setattr(timing, "SECONDS", SHORT)
+    check = FOUND_IN_TIME[kernel]
+    inside = isinstance(check, str)
+    if not inside:
+        monkeypatch.setattr(*check)
+    solution = copy(kernel, tmp_path / (check if inside else "any"))
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
     times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.supervisor)
@@ -287,4 +247,4 @@ def test_a_check_of_timed_calls_is_needed(mutation, mutants, tmp_path, monkeypat
 
 
 def test_every_mutation_is_used():
-    assert set(MUTATIONS) <= {*FOUND_INSIDE, *FOUND_IN_TIME}
+    assert set(MUTATIONS) <= {*FOUND_INSIDE, *map(str, FOUND_IN_TIME.values())}

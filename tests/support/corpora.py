@@ -13,7 +13,7 @@ import itertools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from common import ops, solutions
@@ -55,10 +55,11 @@ def expected(solution: Solution) -> dict[str, str]:
 
 
 def promised(solution: Solution, where: str) -> str | None:
-    match = re.search(rf"^{where}: (\w+)$", solution.path.read_text(), re.MULTILINE)
+    match = re.search(rf"^{where}: (.+)$", solution.path.read_text(), re.MULTILINE)
     return match and match[1]
 
 
+CAUGHT = {each for each in (*WRONG, *CHEATS) if not FINE.issuperset(expected(each).values())}
 TIMED = [cheat for cheat in CHEATS if promised(cheat, "Timed")]
 BESIDE_CHEATS = [
     bystander for bystander in BYSTANDERS if bystander.op in {cheat.op for cheat in CHEATS}
@@ -109,55 +110,38 @@ def large(op: Op[Any]) -> Iterable[Case]:
     return itertools.islice((case for case in op.cases("board") if case.ranked_by == "gpu"), 1)
 
 
-def count(graded: Iterable[Graded], corpus: Collection[Solution]) -> Counts:
-    """Count verdicts by solution and direction.
+def is_caught(solution: Solution, counts: Counts) -> bool:
+    """Return whether each direction has got the verdict that the kernel promises."""
+    return all(counts[solution, where][verdict] for where, verdict in expected(solution).items())
 
-    A kernel that must be caught is done when both directions have got the promised verdict.
-    """
+
+def count(graded: Iterable[Graded]) -> Counts:
+    """Count verdicts by solution and direction; a kernel that was caught is done."""
     counted: Counts = defaultdict(Counter)
-    wanted = {solution: expected(solution) for solution in corpus}
-    caught = {solution for solution in corpus if not FINE.issuperset(wanted[solution].values())}
     for each in graded:
-        promise = wanted.get(each.solution, {})
-        shown = all(counted[each.solution, where][promise[where]] for where in promise)
-        if each.solution in caught and shown:
-            continue
-        for direction, verdict in each.verdicts.items():
-            counted[each.solution, direction][verdict.verdict] += 1
+        if each.solution not in CAUGHT or not is_caught(each.solution, counted):
+            for direction, verdict in each.verdicts.items():
+                counted[each.solution, direction][verdict.verdict] += 1
     return counted
 
 
-def verdicts(
-    sweep: Sweep,
-    corpus: Collection[Solution],
-    others: Iterable[Solution] = (),
-    cases: Callable[[Op[Any]], Iterable[Case]] = smoke,
-    repeats: int = 0,
-) -> Counts:
-    """Count the verdicts by solution and direction on the op's cases, all graded in one run.
+def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Solution]) -> Counts:
+    """Count the verdicts by solution and direction on the ops' smoke cases, all graded in one run.
 
-    A kernel that must be caught is done when both directions have got the promised verdict. The
-    others, whose verdicts it must not change, are graded beside it on WITNESSED cases;
-    test_solutions.py grades the bystanders on every case.
+    A kernel that was caught is asked no more. The others, whose verdicts it must not change, are
+    graded beside it on WITNESSED cases; test_solutions.py grades the bystanders on every case.
     """
     counted: Counts = defaultdict(Counter)
-    wanted = {solution: expected(solution) for solution in corpus}
-    caught = [s for s in corpus if not FINE.issuperset(wanted[s].values())]
-
-    def shown(solution: Solution) -> bool:
-        return all(
-            counted[solution, direction][wanted[solution][direction]] for direction in DIRECTIONS
-        )
 
     def skip(solution: Solution, case: object) -> bool:
-        if solution in caught:
-            return shown(solution)
-        return bool(caught) and sum(counted[solution, "forward"].values()) >= WITNESSED
+        if solution in CAUGHT:
+            return is_caught(solution, counted)
+        return sum(counted[solution, "forward"].values()) >= WITNESSED
 
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        for graded in sweep.grade(op, cases(op), everyone, skip, repeats):
+        for graded in sweep.grade(op, smoke(op), everyone, skip):
             for direction, verdict in graded.verdicts.items():
                 counted[graded.solution, direction][verdict.verdict] += 1
     return counted
