@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -15,7 +15,7 @@ from common.board import model
 from common.board.model import DEFAULT, GPUS, Gpu
 from common.board.ranking import op_order, ranked_times
 from common.board.table import DIRECTION, Table, named
-from common.records.lines import Counted, Launch, Record, Summary
+from common.records.lines import Counted, Launch, Operator, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
 
@@ -24,20 +24,14 @@ Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
 
 
-@dataclass(frozen=True)
-class ModelledRow:
+class ModelledRow(NamedTuple):
     """A row's measured and modelled times, in microseconds by the clock that ranks the row."""
 
     row: Record
     measured: float
     modelled: float
-    kernels: bool
-    """Whether the call launches a Triton kernel."""
-
-    @property
-    def ratio(self) -> float:
-        """Return the modelled time over the measured time."""
-        return self.modelled / self.measured
+    kernels: int
+    """The number of Triton launches of the call."""
 
 
 def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
@@ -57,15 +51,12 @@ def time_of(counted: Counted, gpu: Gpu) -> float:
 
 def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
     """Return the timed rows with counted work, with both times by the clock that ranks the row."""
-    pairs = []
-    for row in rows:
-        counted = counts.get(row.key)
-        times = ranked_times(row)
-        same_clock = counted and counted.ranked_by == row.ranked_by
-        if counted and same_clock and times and row.verdict == "PASSED":
-            kernels = any(isinstance(step, Launch) for step in counted.steps)
-            pairs.append(ModelledRow(row, times["solution"].median, time_of(counted, gpu), kernels))
-    return pairs
+    return [
+        ModelledRow(row, times["solution"].median, time_of(counted, gpu), len(launches(counted)))
+        for row in rows
+        if (times := ranked_times(row)) and row.verdict == "PASSED"
+        if (counted := counts.get(row.key)) and counted.ranked_by == row.ranked_by
+    ]
 
 
 def ranked_together(pairs: Iterable[ModelledRow]) -> list[ModelledRow]:
@@ -98,39 +89,29 @@ def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
 
     The solutions of a case are in the order of their measured times.
     """
-    groups: dict[tuple[str, str, str], list[ModelledRow]] = {}
-    for pair in pairs:
-        groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), []).append(pair)
+    groups: dict[tuple[str, str, str], dict[str, list[ModelledRow]]] = {}
+    for pair in sorted(pairs, key=lambda pair: pair.measured):
+        group = groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), {})
+        group.setdefault(pair.row.case, []).append(pair)
     notes = {
-        op: f"rank correlation of all contributors' kernels of the op: {value:.2f}"
+        op: (f"rank correlation of all contributors' kernels of the op: {value:.2f}",)
         for op, value in correlations(pairs, lambda pair: pair.row.op).items()
         if not math.isnan(value)
     }
-    return [
-        _table(
-            group, f"{op}: {track}, {DIRECTION[direction]}, modelled for {gpu.name}", notes.get(op)
-        )
-        for (op, track, direction), group in sorted(
-            groups.items(), key=lambda item: op_order(item[0][0])
-        )
-    ]
+    order = list(dict.fromkeys(pair.row.case for pair in pairs))
+    tables = []
+    for (op, track, direction), cases in sorted(groups.items(), key=lambda it: op_order(it[0][0])):
+        rows = [pair for case in order for pair in cases.get(case, ())]
+        title = f"{op}: {track}, {DIRECTION[direction]}, modelled for {gpu.name}"
+        owners = tuple(pair.row for pair in rows)
+        tables.append(Table(title, HEADER, tuple(map(_cells, rows)), notes.get(op, ()), owners))
+    return tables
 
 
-def _table(pairs: Sequence[ModelledRow], title: str, note: str | None) -> Table:
-    cases = {case: i for i, case in enumerate(dict.fromkeys(pair.row.case for pair in pairs))}
-    ordered = sorted(pairs, key=lambda pair: (cases[pair.row.case], pair.measured))
-    owners = tuple(pair.row for pair in ordered)
-    lines = tuple(
-        (
-            named(pair.row),
-            pair.row.case + " (host)" * (pair.row.ranked_by == "host"),
-            f"{pair.modelled:.1f}",
-            f"{pair.measured:.1f}",
-            f"{pair.ratio:.2f}",
-        )
-        for pair in ordered
-    )
-    return Table(title, HEADER, lines, (note,) if note else (), owners)
+def _cells(pair: ModelledRow) -> tuple[str, ...]:
+    case = pair.row.case + " (host)" * (pair.row.ranked_by == "host")
+    times = f"{pair.modelled:.1f}", f"{pair.measured:.1f}", f"{pair.modelled / pair.measured:.2f}"
+    return named(pair.row), case, *times
 
 
 # --- in the place of measured times ---------------------------------------------------------------
@@ -234,44 +215,41 @@ def work_tables(counts: Iterable[Counted], known: Container[str]) -> list[Table]
 
 
 def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
-    kernels = [sum(isinstance(step, Launch) for step in case.steps) for case in cases]
+    kernels = [len(launches(case)) for case in cases]
     operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
+    moved = [(sum(step.read + step.written for step in case.steps), case.bytes) for case in cases]
     return (
         named(cases[0]),
-        _times(cases, moved, lambda case: case.bytes),
-        _times(cases, fetched, read),
-        _times(cases, multiplied, lambda case: case.flops),
+        _times(moved),
+        _times((fetched(case), read(case)) for case in cases),
+        _times((multiplied(case), case.flops) for case in cases),
         str(max(kernels)),
         str(max(operators)),
     )
 
 
-def _times(
-    cases: Iterable[Counted], amount: Callable[[Counted], float], least: Callable[[Counted], float]
-) -> str:
-    """Return the geometric mean of `amount` over `least`, or a dash if all amounts are 0."""
-    amounts = [(amount(case), least(case)) for case in cases]
-    ratios = [most / fewest for most, fewest in amounts if most and fewest]
+def _times(amounts: Iterable[tuple[float, float]]) -> str:
+    """Return the geometric mean of amounts over their least, or a dash if all amounts are 0."""
+    ratios = [amount / least for amount, least in amounts if amount and least]
     return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
 
 
-def moved(case: Counted) -> float:
-    """Return the bytes that reach memory, read and written."""
-    return sum(step.read + step.written for step in case.steps)
+def launches(case: Counted) -> list[Launch]:
+    """Return the launches of Triton kernels."""
+    return [step for step in case.steps if isinstance(step, Launch)]
 
 
 def read(case: Counted) -> float:
     """Return the bytes that kernels read, counted once per launch."""
-    return sum(step.read for step in case.steps if isinstance(step, Launch))
+    return sum(launch.read for launch in launches(case))
 
 
 def fetched(case: Counted) -> float:
     """Return the bytes that kernels read, counted once per program."""
-    return sum(step.fetched for step in case.steps if isinstance(step, Launch))
+    return sum(launch.fetched for launch in launches(case))
 
 
 def multiplied(case: Counted) -> float:
     """Return the FLOPs of matrix products."""
-    return sum(
-        sum(step.flops.values()) if isinstance(step, Launch) else step.flops for step in case.steps
-    )
+    of_kernels = sum(sum(launch.flops.values()) for launch in launches(case))
+    return of_kernels + sum(step.flops for step in case.steps if isinstance(step, Operator))

@@ -27,7 +27,7 @@ from common.commands.grader import Asked, Grader, started
 from common.disk_cache import DiskCache
 from common.errors import UserError
 from common.printable import wrapped
-from common.records.lines import Counted, Launch
+from common.records.lines import Counted
 from common.solutions import Solution, discover, left_out
 from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
@@ -259,11 +259,11 @@ def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
 
 
 def _operators(work: Counted, elements: int) -> float:
-    return sum(not isinstance(step, Launch) for step in work.steps)
+    return len(work.steps) - len(modelled.launches(work))
 
 
 def _programs(work: Counted, elements: int) -> float:
-    largest = max((step.programs for step in work.steps if isinstance(step, Launch)), default=0)
+    largest = max((launch.programs for launch in modelled.launches(work)), default=0)
     return largest / max(elements / 1024, 1)
 
 

@@ -1,16 +1,14 @@
 """Count the work of the board's cases at their true shapes, without a GPU.
 
 Each solution runs in a process of its own under Triton's interpreter, with a target's driver in
-place of a GPU's. The process reports the loads, stores and products of its calls; see
-`common/sandbox/counted/`. Counts are no verdict: they describe the cost of a correct solution.
-
-The counts are cached between runs, keyed by the sources of the solution and of the harness.
+place of a GPU's (`sandbox/counted.py`). The counts are cached between runs, keyed by the sources of
+the solution and of the harness.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -43,55 +41,46 @@ class Count:
 
 def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
     """Yield the work of each solution on every board case that it supports."""
-    counters = {solution: _Counter(solution) for solution in solutions}
+    caches = {solution: _cache(solution) for solution in solutions}
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
-        if missing := [solution for solution in solutions if counters[solution].missing]:
+        if missing := [each for each in solutions if _missing(each, caches[each].found)]:
             server = ForkServer("cpu", quiet, target=TARGET, counted=True)
             stack.callback(server.close)
             threads = ThreadPoolExecutor(THREADS)
             stack.callback(threads.shutdown, cancel_futures=True)
             counting = {
-                solution: threads.submit(counters[solution].count_missing, server)
-                for solution in missing
+                each: threads.submit(_count_missing, server, each, caches[each]) for each in missing
             }
         for solution in solutions:
             if solution in counting:
                 counting[solution].result()
-            yield from counters[solution].counts()
+            op = ops.load(solution.op)
+            for case in op.cases("board"):
+                reply = caches[solution].found.get(case.name, {})
+                for direction in case.directions:
+                    if direction in reply:
+                        yield Count(solution, op, case, direction, reply[direction])
 
 
-class _Counter:
-    """Counts one solution's work; holds its process's replies by case."""
+def _cache(solution: Solution) -> DiskCache:
+    return DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
 
-    def __init__(self, solution: Solution) -> None:
-        """Read the counts of an earlier run, unless their sources have changed."""
-        self._solution, self._op = solution, ops.load(solution.op)
-        self._cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
-        self.replies: dict[str, Reply] = self._cache.found
 
-    @property
-    def missing(self) -> list[Case]:
-        """The board cases that are not counted yet."""
-        return [case for case in self._op.cases("board") if case.name not in self.replies]
+def _missing(solution: Solution, found: Mapping[str, Reply]) -> list[Case]:
+    """Return the board cases that are not counted yet."""
+    return [case for case in ops.load(solution.op).cases("board") if case.name not in found]
 
-    def count_missing(self, server: ForkServer) -> None:
-        """Count the missing cases in a process of the server, and save the counts."""
-        worker = Worker(server, self._solution)
-        try:
-            for case in self.missing:
-                with contextlib.suppress(ServerEnded):
-                    reply = worker.ask(wire.AtFullShape(case=case.name))
-                    if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
-                        self.replies[case.name] = reply
-        finally:
-            worker.close()
-        self._cache.save()
 
-    def counts(self) -> Iterator[Count]:
-        """Yield the work of each case and direction that the solution supports."""
-        for case in self._op.cases("board"):
-            reply = self.replies.get(case.name, {})
-            for direction in case.directions:
-                if direction in reply:
-                    yield Count(self._solution, self._op, case, direction, reply[direction])
+def _count_missing(server: ForkServer, solution: Solution, cache: DiskCache) -> None:
+    """Count the missing cases in a process of the server, and save the counts."""
+    worker = Worker(server, solution)
+    try:
+        for case in _missing(solution, cache.found):
+            with contextlib.suppress(ServerEnded):
+                reply = worker.ask(wire.AtFullShape(case=case.name))
+                if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
+                    cache.found[case.name] = reply
+    finally:
+        worker.close()
+    cache.save()

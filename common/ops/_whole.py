@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from common.interfaces import shown
 from common.ops._draw import draw, facts_of
 from common.paths import OPS
-from common.spec import DIRECTIONS, ITEMSIZE, Case, Op, Tier, Work
-
-T = TypeVar("T")
-NAMES = ("differentiable", "tracks", "permutable")
-"""The fields of an op that are tuples of names."""
+from common.spec import DIRECTIONS, Case, Op, Tier, Work
 
 
 class _Fault(Exception):
-    """A field of an op raises an error; the text starts with the field's name."""
+    """A fault of an op; the text starts with the field's name."""
 
 
 def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
@@ -46,7 +43,7 @@ def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
         return f"{shown(path)}: OP is a {type(op).__name__}, not a common.spec.Op"
     if op.name != name:
         return f"{shown(path)}: OP.name is {op.name!r}, not the file's name"
-    return _first(op, _field_faults(op)) or _first(op, _board_faults(op)) or op
+    return _fault(op, _check_fields, op) or _fault(op, _check_board, op) or op
 
 
 def trial_fault(op: Op[Any]) -> str:
@@ -55,33 +52,35 @@ def trial_fault(op: Op[Any]) -> str:
     Draw the first reduced board case and the first smoke case, and run the reference on the smoke
     case, forward and backward.
     """
-    return _first(op, _trial_faults(op))
+    return _fault(op, _try, op)
 
 
 def listed(op: Op[Any], tier: Tier, device: str) -> list[Case] | str:
     """Return the cases of a tier as the device runs them, or the fault in the cases."""
     cases: list[Case] = []
 
-    def faults() -> Iterator[str]:
-        cases.extend(_run("cases", None, list, op.tier(tier, device)))
-        yield from _name_faults(cases, tier)
+    def check() -> None:
+        with _of("cases"):
+            cases.extend(op.tier(tier, device))
+        _check_names(cases, tier)
 
-    return _first(op, faults()) or cases
+    return _fault(op, check) or cases
 
 
-def _first(op: Op[Any], faults: Iterator[str]) -> str:
-    """Return the line of the first fault, "" if there is none."""
+def _fault(op: Op[Any], check: Callable[..., None], *arguments: Any) -> str:
+    """Return the line of the first fault that a check finds, "" if there is none."""
     try:
-        fault = next(faults, "")
-    except _Fault as error:
-        fault = str(error)
-    return f"{shown(OPS / f'{op.name}.py')}: OP.{fault}" if fault else ""
+        check(*arguments)
+    except _Fault as fault:
+        return f"{shown(OPS / f'{op.name}.py')}: OP.{fault}"
+    return ""
 
 
-def _run(field: str, case: Case | None, function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function; an error is a fault of the field."""
+@contextlib.contextmanager
+def _of(field: str, case: Case | None = None) -> Iterator[None]:
+    """Turn an error of the block into a fault of the field."""
     try:
-        return function(*arguments)
+        yield
     except Exception as error:
         of_case = f" of {case.name}" if case else ""
         raise _Fault(f"{field}{of_case}: {_one_line(error)}") from error
@@ -91,92 +90,74 @@ def _one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
 
-def _field_faults(op: Op[Any]) -> Iterator[str]:
-    for field in NAMES:
-        value = getattr(op, field)
-        if not (isinstance(value, tuple) and all(isinstance(item, str) for item in value)):
-            yield f"{field} is {value!r}, not a tuple of names: ('x',) has a comma"
-    if not (isinstance(op.interface, type) and "__call__" in vars(op.interface)):
-        yield "interface is not a typing.Protocol with a `__call__`"
+def _require(condition: object, fault: str) -> None:
+    if not condition:
+        raise _Fault(fault)
+
+
+def _check_fields(op: Op[Any]) -> None:
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
-    parameters = [*_run("reference", None, inspect.signature, op.reference).parameters]
-    if parameters != known:
-        yield f"reference takes {parameters}, the interface {known}"
-    for field in ("tracks", "differentiable"):
-        if not getattr(op, field):
-            yield f"{field} is empty"
-    named: dict[str, Iterable[str]] = {
-        "differentiable": op.differentiable,
-        "permutable": op.permutable,
-        "split": op.split.arguments,
-    }
-    for field, names in named.items():
-        if unknown := sorted({*names}.difference(known)):
-            yield f"{field} names {unknown}; the arguments are {known}"
-    if missing := sorted(ITEMSIZE.keys() - op.slack.keys()):
-        yield f"slack lacks {missing}"
+    with _of("reference"):
+        parameters = [*inspect.signature(op.reference).parameters]
+    _require(parameters == known, f"reference takes {parameters}, the interface {known}")
+    for field in ("differentiable", "tracks"):
+        names = getattr(op, field)
+        is_names = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
+        _require(is_names, f"{field} is {names!r}, not a tuple of names: ('x',) has a comma")
+        _require(names, f"{field} is empty")
+    unknown = sorted({*op.differentiable}.difference(known))
+    _require(not unknown, f"differentiable names {unknown}; the arguments are {known}")
 
 
-def _board_faults(op: Op[Any]) -> Iterator[str]:
-    board = _run("cases", None, lambda: list(op.cases("board")))
-    if not board:
-        yield "cases: the board has no case"
-    yield from _name_faults(board, "board")
+def _check_board(op: Op[Any]) -> None:
+    with _of("cases"):
+        board = list(op.cases("board"))
+    _require(board, "cases: the board has no case")
+    _check_names(board, "board")
     twins: dict[str, str] = {}
     for case in board:
-        twin = _run("twin", case, op.twin, case)
-        if not twin.twin:
-            yield f"twin of {case.name}: `twin` is not true"
+        with _of("twin", case):
+            twin = op.twin(case)
+        _require(twin.twin, f"twin of {case.name}: `twin` is not true")
         other = twins.setdefault(twin.name, case.name)
-        if other != case.name:
-            yield f"twin: {other} and {case.name} have twins of the same name, {twin.name}"
-        tracks = {_run("cases", case, case.track_of, direction) for direction in case.directions}
-        if unknown := sorted(tracks.difference(op.tracks)):
-            yield f"tracks lacks {unknown}, a track of {case.name}"
+        same = f"twin: {other} and {case.name} have twins of the same name, {twin.name}"
+        _require(other == case.name, same)
+        unknown = sorted({*map(case.track_of, case.directions)}.difference(op.tracks))
+        _require(not unknown, f"tracks lacks {unknown}, a track of {case.name}")
 
 
-def _name_faults(cases: list[Case], tier: Tier) -> Iterator[str]:
-    names = _run("cases", None, lambda: Counter(case.name for case in cases))
+def _check_names(cases: list[Case], tier: Tier) -> None:
+    names = Counter(case.name for case in cases)
     for name, count in names.most_common(1):
-        if count > 1:
-            yield f"cases: {count} {tier} cases have the same name, {name}"
+        _require(count == 1, f"cases: {count} {tier} cases have the same name, {name}")
 
 
-def _trial_faults(op: Op[Any]) -> Iterator[str]:
-    smoke, board = (_run("cases", None, lambda tier: next(iter(op.cases(tier))), tier)
-                    for tier in ("smoke", "board"))  # fmt: skip
-    for case in (op.twin(board), smoke):
-        arguments, upstream = _run("draw", case, draw, op, case, 0, "cpu")
-    leaves: dict[str, torch.Tensor] = {}
-    for name in op.differentiable:
-        value = arguments.get(name)
-        if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
-            yield f"draw of {case.name}: {name} is {value!r}, not a floating tensor"
-        else:
-            leaves[name] = value.detach().requires_grad_()
-
-    def call() -> tuple[torch.Tensor, tuple[torch.Tensor | None, ...]]:
+def _try(op: Op[Any]) -> None:
+    with _of("cases"):
+        twin, case = op.twin(next(op.cases("board"))), next(op.cases("smoke"))
+    for each in (twin, case):
+        with _of("draw", each):
+            arguments, upstream = draw(op, each, 0, "cpu")
+            leaves = {name: arguments[name].detach() for name in op.differentiable}
+    with _of("reference", case):
+        inputs = [leaf.requires_grad_() for leaf in leaves.values()]
         output = op.reference(**{**arguments, **leaves})
-        inputs = [*leaves.values()]
-        return output, torch.autograd.grad(output, inputs, upstream, allow_unused=True)
-
-    output, gradients = _run("reference", case, call)
-    if output.dtype != getattr(torch, case.dtype):
-        yield f"reference of {case.name}: gives {output.dtype}, not the case's dtype"
+        gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
+    dtype = f"reference of {case.name}: gives {output.dtype}, not the case's dtype"
+    _require(output.dtype == getattr(torch, case.dtype), dtype)
     for name, gradient in zip(leaves, gradients, strict=True):
-        if gradient is None:
-            yield f"differentiable: the reference gives {name} no gradient"
-    declared = _run("output", case, op.output, case)
-    if tuple(output.shape) != declared:
-        yield f"output of {case.name}: is {declared}, the reference gives {tuple(output.shape)}"
-    axes = _run("axes", case, op.axes, case, arguments)
+        _require(gradient is not None, f"differentiable: the reference gives {name} no gradient")
+    with _of("axes", case):
+        axes = {name: len(each) for name, each in op.axes(case, arguments).items()}
     for name, tensor in {"output": output, **leaves}.items():
-        if len(axes.get(name, ())) != tensor.dim():
-            named = f"has {len(axes[name])} names" if name in axes else "has no entry"
-            yield f"axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
-    for direction in DIRECTIONS:
-        work = _run("work", case, op.work, case, direction)
-        if not isinstance(work, Work) or work.bytes < 0:
-            yield f"work of {case.name}: is {work!r}, not a common.spec.Work"
-    _run("workspace", case, op.workspace, case)
-    _run("cases", case, facts_of, op, case)
+        named = f"has {axes[name]} names" if name in axes else "has no entry"
+        fault = f"axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
+        _require(axes.get(name) == tensor.dim(), fault)
+    with _of("work", case):
+        works = [op.work(case, direction) for direction in DIRECTIONS]
+    for work in works:
+        _require(isinstance(work, Work), f"work of {case.name}: is {work!r}, not a spec.Work")
+    with _of("workspace", case):
+        op.workspace(case)
+    with _of("cases", case):
+        facts_of(op, case)

@@ -166,8 +166,8 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 # --- launches -------------------------------------------------------------------------------------
 
 PROGRAMS, MORE_PROGRAMS, ALIKE = 8, 64, 1.05
-"""The number of programs that stand for a launch, more if the first and the last aside one has this
-many times the work of another."""
+"""The number of programs that stand for a launch, more if one has this many times the work of
+another; the first and the last may have less, such as the remainder of a tensor."""
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
 LAST = 4
@@ -223,8 +223,8 @@ class Launches:
         programs = math.prod(sizes)
         try:
             sample = self._drawn(launch, sizes, PROGRAMS)
-            works = [program.work for _, program in sample[1:-1]]
-            alike = len(sample) == programs or max(works) <= ALIKE * min(works)
+            works = [program.work for _, program in sample]
+            alike = len(sample) == programs or max(works) <= ALIKE * min(works[1:-1])
             return sample if alike else self._drawn(launch, sizes, MORE_PROGRAMS)
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:

@@ -178,7 +178,9 @@ def misses(found):
     ratios = {}
     for each in found:
         if each.row.ranked_by == "gpu":
-            ratios.setdefault((each.row.op, each.row.solution), []).append(each.ratio)
+            ratios.setdefault((each.row.op, each.row.solution), []).append(
+                each.modelled / each.measured
+            )
     return [
         (op, solution, min(each), max(each))
         for (op, solution), each in sorted(ratios.items(), key=lambda item: op_order(item[0][0]))
