@@ -73,10 +73,11 @@ def _check_shown(options: argparse.Namespace) -> None:
     Raises:
         UserError: `--show` names no stage, or `--diff` is given without `--show` or with `--only`.
     """
-    if options.show and options.show[0] not in STAGES:
-        raise UserError(f"no stage {options.show[0]}: there are {', '.join(STAGES)}")
+    stages = f"the stages are {', '.join(STAGES)}"
     if options.diff and not options.show:
-        raise UserError(f"--diff needs --show STAGE KERNEL; the stages are {', '.join(STAGES)}")
+        raise UserError(f"--diff needs --show STAGE KERNEL; {stages}")
+    if options.show and options.show[0] not in STAGES:
+        raise UserError(f"no stage {options.show[0]}: {stages}")
     if options.diff and options.only:
         raise UserError("--diff names its two solutions itself: leave --only out")
     options.only = ",".join(options.diff) if options.diff else options.only
@@ -90,10 +91,9 @@ def _todo(chosen: Sequence[Solution], only: str | None) -> Mapping[Solution, Seq
         op.name: [case for case in op.cases("board") if only in (None, case.name)]
         for op in ops.valid(solution.op for solution in chosen)
     }
-    todo = {solution: of_op[solution.op] for solution in chosen if of_op.get(solution.op)}
-    if not todo:
-        raise UserError(f"no case of the board is called {only}")
-    return todo
+    if todo := {solution: of_op[solution.op] for solution in chosen if of_op.get(solution.op)}:
+        return todo
+    raise UserError(f"no case of the board is called {only}")
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def shown(stage: str, kernel: str, found: Iterable[Compiled]) -> str:
     Raises:
         UserError: There is no such kernel.
     """
-    from common.tools.figures import assembly
+    from common.tools.compilation import assembly
 
     suffix = "cubin" if stage == "sass" else stage
     for line in found:

@@ -15,7 +15,7 @@ from common import ops, paths
 from common.commands import options as shared
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
-from common.tools import ncu
+from common.tools import nvidia
 
 if TYPE_CHECKING:
     from common.grading.sweep import Sweep
@@ -131,8 +131,8 @@ def profile(
             # after the timing: a profiler makes its process slower permanently
             _write_traces(sweep, solution, timed)
         _print_counters(solution, timed)
-    if not ncu.installed():
-        print(ncu.ABSENT)
+    if not nvidia.installed():
+        print(nvidia.ABSENT)
 
 
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
@@ -185,8 +185,8 @@ def _write_traces(
 
 
 def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:
-    if ncu.installed():
+    if nvidia.installed():
         # only the last direction of a case: with backward if backward was timed
         for case, direction in dict(timed).items():
-            lines = ncu.lines(solution, case, direction)
+            lines = nvidia.lines(solution, case, direction)
             print(f"ncu, {case.name} {shared.TIMED[direction]}:", *lines, sep="\n    ", flush=True)

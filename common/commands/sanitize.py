@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from common.commands import options as shared
 from common.errors import UserError
 from common.solutions import Solution
-from common.tools import child
+from common.tools import nvidia
 
 SAMPLE = 12
 """The default number of smoke cases of an op; the tools slow a kernel down fifty times."""
@@ -82,9 +82,9 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
     if not (executable := shutil.which(EXECUTABLE, path=path)):
         raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
     command = [executable, "--tool", tool, *OPTIONS, *TOOLS[tool]]
-    output, code = child.run(command, solution, "backward", cases, SETTINGS)
+    output, code = nvidia.run(command, solution, "backward", cases, SETTINGS)
     if not (counts := SUMMARY.findall(output)):
-        line = child.last_line(output).strip(" =")
+        line = nvidia.last_line(output).strip(" =")
         raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
     reports = REPORT.findall(output)
     own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]

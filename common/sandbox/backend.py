@@ -19,8 +19,7 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction
 
 from common.processes import VISIBLE
-from common.sandbox import configurations
-from common.sandbox.compiled import target
+from common.sandbox import configurations, target
 from common.sandbox.interpreter import bounds, conflicts, patches
 from common.sandbox.launch_log import LOG
 from common.wire import STAND_IN, ForkRequest

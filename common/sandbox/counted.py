@@ -19,7 +19,6 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
 
 from common import wire
-from common.sandbox.compiled.target import Grid
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, Launch
@@ -33,6 +32,7 @@ from common.sandbox.shape_only import (
     tensors_of,
     written_by,
 )
+from common.sandbox.target import Grid
 from common.sandbox.traffic import Program, Traffic, WritesIntegers, drawn, total
 from common.spec import Case, Direction
 from common.wire import Reply

@@ -23,8 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, graded, timed, tunables
-from common.sandbox.compiled import launches
+from common.sandbox import backend, graded, launches, timed, tunables
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine

@@ -21,7 +21,7 @@ from common.peaks import Peak
 from common.sandbox import standalone
 from common.solutions import Solution
 from common.spec import Work
-from common.tools import ncu as nsight
+from common.tools import nvidia as nsight
 from tests.support import boards
 
 ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")

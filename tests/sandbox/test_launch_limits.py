@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from common.sandbox.compiled.target import GRID, LaunchRefused, checked
+from common.sandbox.target import GRID, LaunchRefused, checked
 from tests.support.workers import ask, workers
 
 X, Y, Z = GRID

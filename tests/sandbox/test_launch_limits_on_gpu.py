@@ -7,7 +7,7 @@ import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.compiled.target import GRID, LaunchRefused, checked
+from common.sandbox.target import GRID, LaunchRefused, checked
 
 
 @triton.jit

@@ -14,8 +14,8 @@ from common import wire
 from common.errors import Kind
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
-from common.sandbox.compiled.target import TARGETS
 from common.sandbox.landlock import landlock_version
+from common.sandbox.target import TARGETS
 from tests.support.seeds import MODULE
 from tests.support.switches import solution_text
 from tests.support.workers import HALF, RIGHT, ask, stage, workers

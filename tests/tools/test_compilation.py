@@ -16,7 +16,7 @@ import torch
 from common import disk_cache, ops, solutions
 from common.commands import compile
 from common.grading import fork_server
-from common.sandbox.compiled.target import TARGETS
+from common.sandbox.target import TARGETS
 from common.tools import compilation
 from common.tools.compilation import Compiled
 from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing

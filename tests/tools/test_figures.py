@@ -10,8 +10,8 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from common.sandbox.compiled.target import TARGETS
-from common.tools.figures import assembly, figures
+from common.sandbox.target import TARGETS
+from common.tools.compilation import assembly, figures
 
 
 @triton.jit

@@ -24,7 +24,7 @@ import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-from common.sandbox.compiled import target
+from common.sandbox import target
 from common.sandbox.interpreter import operations, spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
 from common.sandbox.interpreter.explanation import Explanation

@@ -25,8 +25,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpr
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH, Kind
-from common.sandbox import configurations, graphs
-from common.sandbox.compiled import target
+from common.sandbox import configurations, graphs, target
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.spans import Method

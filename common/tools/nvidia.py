@@ -1,15 +1,51 @@
-"""Nsight Compute (`ncu`): counters of each kernel that one call of a solution launches."""
+"""NVIDIA's tools on a process that calls one solution; `ncu` counts the work of its kernels."""
 
 from __future__ import annotations
 
 import csv
 import io
+import os
 import shutil
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 
+from common.paths import ROOT
 from common.solutions import Solution
 from common.spec import Case
-from common.tools import child
+
+
+def run(
+    tool: Sequence[str],
+    solution: Solution,
+    direction: str,
+    cases: Sequence[str],
+    settings: Mapping[str, str],
+    warm_up: int = 0,
+) -> tuple[str, int]:
+    """Run `sandbox/standalone.py` under a tool; return its output and exit status."""
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    called = (str(solution.path), solution.op, direction, str(warm_up), *cases)
+    ran = subprocess.run(
+        [*tool, sys.executable, "-m", "common.sandbox.standalone", *called],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    return ran.stdout, ran.returncode
+
+
+def last_line(output: str) -> str:
+    """Return the first line that names an error, otherwise the last line."""
+    lines = [line.strip() for line in output.splitlines() if line.strip(" =")]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors[:1] or lines[-1:] or ["it printed nothing"])[0]
+
+
+# --- Nsight Compute -------------------------------------------------------------------------------
 
 EXECUTABLE = "ncu"
 ABSENT = "Nsight Compute (ncu) is not installed: its counters are left out."
@@ -40,10 +76,10 @@ def installed() -> bool:
 def lines(solution: Solution, case: Case, direction: str) -> list[str]:
     """Return a line for each kernel of one call, slowest first, or the reason why there is none."""
     tool, settings = [EXECUTABLE, *OPTIONS], {"TRITON_INTERPRET": "0"}
-    output, _ = child.run(tool, solution, direction, [case.name], settings, WARM_UP_CALLS)
+    output, _ = run(tool, solution, direction, [case.name], settings, WARM_UP_CALLS)
     kernels = sorted(read(output), key=lambda kernel: -kernel[1]["ns"])
     shown = [_line(*kernel) for kernel in kernels[:SHOWN]]
-    return shown or [child.last_line(output)]
+    return shown or [last_line(output)]
 
 
 def read(output: str) -> Iterator[tuple[str, Counts]]:
