@@ -16,7 +16,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from common.sandbox.interpreter.wrap import wrap
+from common.sandbox.interpreter.operations import wrap
 from common.sandbox.target import THREADS
 from common.verdicts import Autotuned
 from common.wire import UNDRAWN, ConfigurationDraw, Reply

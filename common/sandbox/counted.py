@@ -22,7 +22,7 @@ from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, Launch
-from common.sandbox.interpreter.wrap import wrapped
+from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import (
     PRODUCTS,

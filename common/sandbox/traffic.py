@@ -26,7 +26,7 @@ from triton.runtime.interpreter import TensorHandle
 from common.sandbox.interpreter.conflicts import READS, WRITES
 from common.sandbox.interpreter.language import COUNTED, counted_range
 from common.sandbox.interpreter.spans import Span, active
-from common.sandbox.interpreter.wrap import wrapped
+from common.sandbox.interpreter.operations import wrapped
 from common.wire import Reply
 
 SECTOR = 32

@@ -25,11 +25,11 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox import target
-from common.sandbox.interpreter import operations, spans, together
+from common.sandbox.interpreter import spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
-from common.sandbox.interpreter.explanation import Explanation
+from common.sandbox.interpreter.explanation import Ended, Explanation
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.operations import Mode
+from common.sandbox.interpreter.operations import Mode, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
@@ -41,7 +41,6 @@ from common.sandbox.interpreter.spans import (
     spans_of,
     width_of,
 )
-from common.sandbox.interpreter.wrap import wrap
 
 SHOWN = 6
 """The number of integer arguments in a report: kernels take sizes first and strides after them. If
@@ -69,12 +68,6 @@ class Launch(NamedTuple):
     mode: Mode | None = None
     """How the programs run; None if one by one in plain Triton."""
 
-    def holds(self, addresses: np.ndarray, width: int) -> bool:
-        """Return whether one span holds `width` bytes at every address."""
-        first = int(np.minimum.reduce(addresses, axis=None))
-        end = int(np.maximum.reduce(addresses, axis=None)) + width
-        return any(span.holds(first, end) for span in self.spans)
-
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may point into."""
         return self.alive() if spans.is_loaded(pointers) else self.spans
@@ -82,8 +75,12 @@ class Launch(NamedTuple):
     def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
         """Return the first address of an active lane that is out of bounds, or None."""
         addresses, width = pointers.data, width_of(pointers)
+        if not addresses.size:
+            return None
+        first = int(np.minimum.reduce(addresses, axis=None))
+        end = int(np.maximum.reduce(addresses, axis=None)) + width
         # in most launches masked lanes are in bounds too, and the mask need not be applied
-        if not addresses.size or self.holds(addresses, width):
+        if any(span.holds(first, end) for span in self.spans):
             return None
         addresses = active(pointers, mask)
         outside = np.ones(addresses.shape, dtype=bool)
@@ -198,12 +195,9 @@ class Watch:
         """
         if spans.is_loaded(pointers):
             return (), ""
-        again = Explanation(launch.program, launch.program.keywords, launch.first_outside)
-        self.launch = launch._replace(mode=again)
-        try:
-            again.run()
-        finally:
-            self.launch = launch
+        again = Explanation(launch.program.keywords, launch.first_outside)
+        with contextlib.suppress(Ended, Exception):  # memory may have changed
+            run(launch, again)
         if again.address != address:
             return (), ""
         if wrap := again.wrap:
@@ -228,16 +222,12 @@ WATCH = Watch()
 def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
     spans.track()
-    _watch_accesses()
-    wrap(interpreter.GridExecutor, "__call__", _launch)
-    operations.wrap_each(_by_mode)
-
-
-def _watch_accesses() -> None:
     wrap(InterpreterBuilder, "create_masked_load", _load)
     wrap(InterpreterBuilder, "create_masked_store", _store)
     wrap(InterpreterBuilder, "create_atomic_rmw", _rmw)
     wrap(InterpreterBuilder, "create_atomic_cas", _cas)
+    wrap(interpreter.GridExecutor, "__call__", _launch)
+    wrap_each(_by_mode)
 
 
 def _load(method: Method, builder: Any, ptrs: Any, mask: Any, *args: Any, **named: Any) -> Any:

@@ -8,10 +8,9 @@ without the overflow. A kernel without out-of-bounds accesses does not pay for t
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import triton.language as tl
@@ -42,43 +41,29 @@ class Ended(BaseException):
 
 
 class Explanation:
-    """A mode in which one program runs again."""
+    """A mode in which a program runs again, up to its first out-of-bounds or atomic access."""
 
     def __init__(
         self,
-        program: Callable[[], object],
         arguments: Mapping[str, Any],
         outside: Callable[[TensorHandle, np.ndarray | None], int | None],
     ) -> None:
-        """Take the program, its arguments, and a function that finds an out-of-bounds address."""
-        self.busy = False
+        """Take the program's arguments, and a function that finds an out-of-bounds address."""
+        self.busy, self._outside = False, outside
         self.address: int | None = None
-        """The address of the access that ended the rerun."""
-        self._program, self._outside = program, outside
-        self._pointers: TensorHandle | None = None
+        """The out-of-bounds address that ended the rerun."""
+        self.origins, self.wrap = frozenset[str](), cast(Wrap | None, None)
+        """The arguments that the last operation's pointers point into, as far as known, and what
+        wrapped in their offset."""
         for name, value in arguments.items():
             for span_name, handle in _pointers(name, value):
                 handle.attr["origins"] = frozenset({span_name})
 
-    def run(self) -> None:
-        """Run the program up to its first out-of-bounds access or atomic operation."""
-        with contextlib.suppress(Ended, Exception):  # memory may have changed
-            self._program()
-
-    @property
-    def origins(self) -> frozenset[str]:
-        """The arguments that the last access points into, as far as known."""
-        return _origins(self._pointers) if self._pointers is not None else frozenset()
-
-    @property
-    def wrap(self) -> Wrap | None:
-        """The product or sum that wrapped in the last access's offset."""
-        return _wrap_of(self._pointers) if self._pointers is not None else None
-
     def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result of an operation, labelled with its origins and its wrap."""
-        operands = list(handles(args))
-        self._pointers = next(iter(operands), None)  # of an access, its pointers come first
+        operands = handles(args)
+        if operands:  # of an access, its pointers come first
+            self.origins, self.wrap = _origins(operands[0]), _wrap_of(operands[0])
         result = operation(*args)
         origins = frozenset[str]().union(*map(_origins, operands))
         for handle in handles(result):
@@ -131,20 +116,18 @@ def _wrap(
 ) -> Wrap | None:
     """Return the result's new wrap, or an operand's earlier wrap with the values updated."""
     narrows, dtype = name == "create_int_cast", result.dtype.scalar
-    if earlier := next(filter(None, map(_wrap_of, operands)), None):
-        if narrows:
-            return earlier
-        return earlier._replace(wide=operation(*map(_widened, args)))
-    if not (narrows or name in SIGNS) or not dtype.is_int() or dtype.int_bitwidth != 32:
+    earlier = next(filter(None, map(_wrap_of, operands)), None)
+    may_wrap = (narrows or name in SIGNS) and dtype.is_int() and dtype.int_bitwidth == 32
+    if not earlier and not may_wrap:
         return None
     wide = _widened(operands[0]) if narrows else operation(*map(_widened, args))
+    if earlier:
+        return earlier._replace(wide=wide)
     wrapped = np.argwhere(wide.data != result.data)
     if not len(wrapped):
         return None
-    values = (
-        str(np.broadcast_to(operand.data, wide.data.shape)[tuple(wrapped[0])])
-        for operand in operands
-    )
+    shape, place = wide.data.shape, tuple(wrapped[0])
+    values = (str(np.broadcast_to(operand.data, shape)[place]) for operand in operands)
     expression = f" {SIGNS.get(name, '')} ".join(values)
     return Wrap(f"{expression} does not fit {dtype}, {kernel_line()}", wide)
 

@@ -23,7 +23,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
-from common.sandbox.interpreter.wrap import wrap
+from common.sandbox.interpreter.operations import wrap
 
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")

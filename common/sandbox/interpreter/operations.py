@@ -1,9 +1,14 @@
-"""The operations of Triton's interpreter: the methods of its builder, and reductions and scans."""
+"""Patches of functions, and the operations of Triton's interpreter.
+
+The operations are the methods of its builder, and reductions and scans.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +17,32 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
 
 Operation = Callable[..., Any]
+
+
+def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace a function of a module or a class by a wrapper that receives the original function.
+
+    For example, after `wrap(interpreter, "_get_np_dtype", wrapper)`, `_get_np_dtype(dtype)` calls
+    `wrapper(original, dtype)`, where `original` is Triton's own `_get_np_dtype`.
+    """
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def patched(*args: Any, **named: Any) -> Any:
+        return wrapper(original, *args, **named)
+
+    setattr(owner, name, patched)
+
+
+@contextlib.contextmanager
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
+    """Wrap a function for the length of the block."""
+    original = getattr(owner, name)
+    wrap(owner, name, wrapper)
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 class Mode(Protocol):

@@ -28,8 +28,8 @@ from common.errors import IN_A_GRAPH, Kind
 from common.sandbox import configurations, graphs, target
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
+from common.sandbox.interpreter.operations import wrap
 from common.sandbox.interpreter.spans import Method
-from common.sandbox.interpreter.wrap import wrap
 from common.sandbox.launch_log import LOG
 
 

@@ -13,7 +13,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common.sandbox.interpreter.wrap import wrap
+from common.sandbox.interpreter.operations import wrap
 
 
 class Span(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +10,7 @@ import triton.language as tl
 from triton.language.semantic import TritonSemantic
 from triton.runtime import interpreter
 
-from common.sandbox.interpreter.wrap import wrap
+from common.sandbox.interpreter.operations import wrap
 
 
 def install() -> None:
@@ -21,25 +20,12 @@ def install() -> None:
     wrap(interpreter, "_get_np_dtype", functools.partial(_once_per_type, {}))
     wrap(tl.block_type, "__init__", functools.partial(_once_per_block_type, {}))
     wrap(TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode)
-    interpreter._patch_builtin = _patch_builtin
 
 
 def _patch_once(patch: Callable[[Any], Any], fn: Any) -> Any:
     """Patch the language once per launch, not at each call of a device function."""
     patched = not any(map(tl.core.is_builtin, (tl.load, tl.core.load, tl.tensor.to)))
     return interpreter._LangPatchScope() if patched else patch(fn)
-
-
-@functools.cache
-def _builtins_of(owner: Any) -> list[tuple[str, Any]]:
-    """Return the names and values of an owner's builtins, as they are before any patch."""
-    return [member for member in inspect.getmembers(owner) if tl.core.is_builtin(member[1])]
-
-
-def _patch_builtin(owner: Any, builder: Any, scope: Any) -> None:
-    """Patch the builtins of a module or class; Triton searches all its members in each launch."""
-    for name, member in _builtins_of(owner):
-        interpreter._patch_attr(owner, name, member, builder, scope)
 
 
 def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:

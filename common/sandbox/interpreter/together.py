@@ -31,8 +31,6 @@ from common.sandbox.interpreter.operations import Operation, handles, mapped
 from common.sandbox.interpreter.spans import Span, selected, width_of
 from common.sandbox.interpreter.touched import SEVERAL, Dependent, Touched
 
-MIN_PROGRAMS = 2
-"""The fewest programs of a launch that run at once."""
 MAX_ELEMENTS = 1 << 22
 """The maximum number of elements of an operation's result, over all programs."""
 EXACT = re.compile(
@@ -68,7 +66,7 @@ class Rows(TensorHandle):  # type: ignore[misc]
     """A value of all programs of a group."""
 
     def __init__(self, group: Group, dtype: Any, array: np.ndarray | None) -> None:
-        """Take the values of all programs: [programs, *shape]; None if they are unknown."""
+        """Take the values of all programs: [programs, *shape]; None for the result of a change."""
         self.dtype, self.attr = dtype, dict[str, Any]()
         self._group, self._array = group, array
 
@@ -77,7 +75,7 @@ class Rows(TensorHandle):  # type: ignore[misc]
         """The values of all programs: [programs, *shape].
 
         Raises:
-            Dependent: The values are unknown.
+            Dependent: This is the result of a store or of an atomic update, which waits.
         """
         if self._array is None:
             raise Dependent
@@ -90,7 +88,7 @@ class Rows(TensorHandle):  # type: ignore[misc]
         Raises:
             Differs: They do not have the same.
         """
-        return self._group.read(self)
+        return self._group.read(self.array)
 
 
 class Group:
@@ -111,19 +109,18 @@ class Group:
         """The stores, which wait."""
         self.updates: list[tuple[int, Callable[[], Any]]] = []
         """The atomic updates, which wait, each with the number of its program."""
-        self._programs, self._numbers = programs, numbers
-        self._touched = touched
+        self._programs, self._numbers, self._touched = programs, numbers, touched
         self._all: Any = numbers[0] if len(numbers) == 1 else SEVERAL
         self._accessing = self._all
         """The numbers of the programs that make an access; broadcast to its lanes."""
 
-    def read(self, rows: Rows) -> Any:
+    def read(self, array: np.ndarray) -> Any:
         """Return the value that all programs have."""
-        array = np.ascontiguousarray(rows.array).reshape(len(self._programs), -1).view(np.uint8)
-        if (array == array[0]).all():
-            return rows.array[0]
+        flat = np.ascontiguousarray(array).reshape(len(self._programs), -1).view(np.uint8)
+        if (flat == flat[0]).all():
+            return array[0]
         self.failed = True
-        values, kinds = np.unique(array, axis=0, return_inverse=True)
+        values, kinds = np.unique(flat, axis=0, return_inverse=True)
         raise Differs([np.flatnonzero(kinds.ravel() == kind) for kind in range(len(values))])
 
     def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
@@ -135,33 +132,18 @@ class Group:
             raise
 
     def _call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        several = len(self._programs) > 1
         if name == "create_get_program_id":
-            place = self._programs[:, [args[1]]].astype(np.int32)
-            several = len(place) > 1
-            return Rows(self, tl.int32, place) if several else TensorHandle(place[0], tl.int32)
-        varies = any(type(arg) is Rows for arg in args) or any(
-            type(handle) is Rows for handle in handles(args)
-        )
-        if name == "create_print":
-            raise Dependent
-        if _matches(CHANGES, name):
-            return self._change(name, operation, args, varies)
-        if not varies:
-            return operation(*args)
-        computed = self._computed(name, operation, args)
-        return mapped(lambda each: Rows(self, each.dtype, each.data), computed)
-
-    def _change(self, name: str, operation: Operation, args: tuple[Any, ...], varies: bool) -> Rows:
-        """Let a store or an atomic update wait; its result is unknown."""
-        if name in ACCESSES and varies:
-            self._wide_access(name, operation, args)
-        elif varies:
-            self._by_row(operation, args)
-        elif len(self._programs) > 1:
-            raise Dependent  # each program changes the same elements
-        else:
-            operation(*args)
-        return Rows(self, tl.void, None)
+            places = self._programs[:, [args[1]]].astype(np.int32)
+            return Rows(self, tl.int32, places) if several else TensorHandle(places[0], tl.int32)
+        varies = any(isinstance(handle, Rows) for handle in handles(args))
+        changes = _matches(CHANGES, name)
+        if name == "create_print" or (changes and several and not varies):
+            raise Dependent  # the order shows, or each program changes the same elements
+        result = self._computed(name, operation, args) if varies else operation(*args)
+        if changes:
+            return Rows(self, tl.void, None)
+        return mapped(lambda each: Rows(self, each.dtype, each.data), result) if varies else result
 
     def _computed(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result with an array of all programs' values in each handle.
@@ -251,9 +233,7 @@ def _matches(pattern: re.Pattern[str], name: str) -> bool:
 
 def _shape(handle: TensorHandle) -> tuple[int, ...]:
     """Return the shape of one program's value."""
-    array = handle.array[0] if isinstance(handle, Rows) else handle.data
-    shape: tuple[int, ...] = array.shape
-    return shape
+    return handle.array.shape[1:] if isinstance(handle, Rows) else handle.data.shape
 
 
 def _row_of(row: int, handle: TensorHandle) -> TensorHandle:
@@ -323,7 +303,7 @@ def play(run: Run, programs: np.ndarray, spans: Sequence[Span]) -> bool:
     Returns:
         Whether the programs ran.
     """
-    if len(programs) < MIN_PROGRAMS:
+    if len(programs) < 2:
         return False
     touched, groups = Touched(spans), list[Group]()
     waiting, runs = [np.arange(len(programs))], 0
