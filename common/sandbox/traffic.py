@@ -25,8 +25,8 @@ from triton.runtime.interpreter import TensorHandle
 
 from common.sandbox.interpreter.conflicts import READS, WRITES
 from common.sandbox.interpreter.language import COUNTED, counted_range
-from common.sandbox.interpreter.spans import Span, active
 from common.sandbox.interpreter.operations import wrapped
+from common.sandbox.interpreter.spans import Span, selected
 from common.wire import Reply
 
 SECTOR = 32
@@ -137,7 +137,7 @@ class Traffic:
 
     def _touch(self, pointers: TensorHandle, mask: np.ndarray | None, stores: bool) -> bool:
         """Add the distinct sectors of an access; return whether a lane makes it."""
-        addresses = active(pointers, mask).ravel()
+        addresses = selected(pointers.data, mask).ravel()
         if not addresses.size:
             return False
         sectors = np.unique(addresses // np.uint64(SECTOR)).tolist()

@@ -33,11 +33,11 @@ from common.sandbox.interpreter.operations import Mode, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
-    active,
     alive,
     bare,
     element,
     extent,
+    selected,
     spans_of,
     width_of,
 )
@@ -82,7 +82,7 @@ class Launch(NamedTuple):
         # in most launches masked lanes are in bounds too, and the mask need not be applied
         if any(span.holds(first, end) for span in self.spans):
             return None
-        addresses = active(pointers, mask)
+        addresses = selected(addresses, mask)
         outside = np.ones(addresses.shape, dtype=bool)
         for span in self.reached_by(pointers):
             outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)

@@ -18,7 +18,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from common import source
-from common.sandbox.interpreter.spans import Span, active, element, width_of
+from common.sandbox.interpreter.spans import Span, element, selected, width_of
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"
 """The verb for each type of access."""
@@ -67,7 +67,7 @@ class Conflicts:
     ) -> Any:
         """Make an access; ignore the conflicts of a write that leaves the bytes unchanged."""
         access, width = Access.now(verb), width_of(pointers)
-        addresses = active(pointers, mask).ravel().tolist()
+        addresses = selected(pointers.data, mask).ravel().tolist()
         if verb == READS:
             for address in addresses:
                 self._compare(self._changed.get(address), access, address, width)

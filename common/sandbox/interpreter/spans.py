@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -96,6 +97,7 @@ def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
 # The type records the provenance, since the interpreter keeps a handle's type in all operations on
 # pointers.
 
+Method = Callable[..., TensorHandle]
 _live_objects = gc.get_objects
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Subclasses are excluded, since some have no memory of their own."""
@@ -125,53 +127,6 @@ def live_tensors() -> Iterator[torch.Tensor]:
             yield instance
 
 
-def track() -> None:
-    """Patch the interpreter so that pointers and integers keep their provenance."""
-    wrap(InterpreterBuilder, "create_int_to_ptr", _int_to_ptr)
-    wrap(InterpreterBuilder, "create_ptr_to_int", _ptr_to_int)
-    wrap(InterpreterBuilder, "create_bitcast", _bitcast)
-    wrap(InterpreterBuilder, "create_select", _select)
-    wrap(InterpreterBuilder, "binary_op", _binary_op)
-    wrap(InterpreterBuilder, "cast_impl", _cast)
-
-
-Method = Callable[..., TensorHandle]
-
-
-def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
-    pointers = method(builder, source, dtype)
-    return pointers if _is_address(source) else _as_loaded(pointers)
-
-
-def _ptr_to_int(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
-    integers = method(builder, source, dtype)
-    return integers if is_loaded(source) else _as_address(integers)
-
-
-def _bitcast(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
-    result = method(builder, source, dtype)
-    return _as_loaded(result) if is_loaded(source) and result.dtype.is_ptr() else result
-
-
-def _select(
-    method: Method, builder: Any, condition: Any, left: TensorHandle, right: TensorHandle
-) -> TensorHandle:
-    result = method(builder, condition, left, right)
-    return _as_loaded(result) if is_loaded(left) or is_loaded(right) else result
-
-
-def _binary_op(
-    method: Method, builder: Any, left: TensorHandle, right: TensorHandle, op: Any
-) -> TensorHandle:
-    result = method(builder, left, right, op)
-    return _as_address(result) if _is_address(left) or _is_address(right) else result
-
-
-def _cast(method: Method, builder: Any, source: TensorHandle, *dtype: Any) -> TensorHandle:
-    result = method(builder, source, *dtype)
-    return _as_address(result) if _is_address(source) and result.dtype.is_int() else result
-
-
 def _is_address(handle: TensorHandle) -> bool:
     return type(handle.dtype) is Address
 
@@ -186,12 +141,36 @@ def _as_loaded(handle: TensorHandle) -> TensorHandle:
     return TensorHandle(handle.data, dtype)
 
 
+MARKS: Mapping[str, tuple[Callable[..., bool], Callable[[TensorHandle], TensorHandle]]] = {
+    "create_int_to_ptr": (lambda _, source, *__: not _is_address(source), _as_loaded),
+    "create_ptr_to_int": (lambda _, source, *__: not is_loaded(source), _as_address),
+    "create_bitcast": (lambda r, source, *_: is_loaded(source) and r.dtype.is_ptr(), _as_loaded),
+    "create_select": (lambda _, __, left, right: is_loaded(left) or is_loaded(right), _as_loaded),
+    "binary_op": (lambda _, x, y, *__: _is_address(x) or _is_address(y), _as_address),
+    "cast_impl": (lambda r, source, *_: _is_address(source) and r.dtype.is_int(), _as_address),
+}
+"""By the builder's method: whether its result gets another type, from the result and the operands,
+and the function that gives it."""
+
+
+def track() -> None:
+    """Patch the interpreter so that pointers and integers keep their provenance."""
+    for name, (applies, mark) in MARKS.items():
+        wrap(InterpreterBuilder, name, functools.partial(_marked, applies, mark))
+
+
+def _marked(
+    applies: Callable[..., bool],
+    mark: Callable[[TensorHandle], TensorHandle],
+    method: Method,
+    builder: Any,
+    *args: Any,
+) -> TensorHandle:
+    result = method(builder, *args)
+    return mark(result) if applies(result, *args) else result
+
+
 # --- the lanes of an access -----------------------------------------------------------------------
-
-
-def active(pointers: TensorHandle, mask: np.ndarray | None) -> np.ndarray:
-    """Return the addresses of all lanes that the mask selects."""
-    return selected(pointers.data, mask)
 
 
 def selected(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
