@@ -22,6 +22,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def say(line: str, margin: str = "") -> None:
+    """Print untrusted text as a line, wrapped as by `wrapped`."""
+    print(wrapped(printable(line), margin), flush=True)
+
+
 def columns() -> int:
     """Return the width of the terminal on stdout; 0 if stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

@@ -1,13 +1,23 @@
-"""Source locations for reasons, such as `line 31 of rope.py: tl.arange(0, d)`."""
+"""Places in sources as reasons name them, such as `line 31 of rope.py: tl.arange(0, d)`."""
 
 from __future__ import annotations
 
 import ast
 import itertools
 import linecache
+import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
+
+from common.printable import printable
+
+CUT = "…"
+"""Stands for what a line of source lacks on a narrow terminal."""
+_PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
+"""The form of a place in a reason; `place` writes it, `places` reads it."""
 
 
 def of_frame(frame: FrameType) -> str:
@@ -56,3 +66,75 @@ def is_code(text: str) -> bool:
         return bool(ast.parse(text).body)
     except SyntaxError:
         return False
+
+
+# --- excerpts -------------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """A place that a reason names."""
+
+    file: str
+    line: int
+    rest: str
+    """The reason's text after the line: the expression, then further words."""
+
+
+def places(reason: str) -> Iterator[Place]:
+    """Yield the places that a reason names."""
+    for match in _PLACE.finditer(reason):
+        yield Place(match[2], int(match[1]), reason[match.end() :].removeprefix(": "))
+
+
+def excerpt(reason: str, folder: Path, room: int | None = None) -> Iterator[str]:
+    """Yield the lines of source to which a reason refers, in the folder's files.
+
+    For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)`, yield
+
+        rope.py:31
+        31 |     col = tl.arange(0, d)
+           |           ^^^^^^^^^^^^^^^
+
+    Args:
+        reason: The reason.
+        folder: The folder.
+        room: The most columns of a line; None for any number.
+    """
+    for file, number, rest in places(reason):
+        path = folder / file
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        if 0 < number <= len(lines):
+            line = printable(lines[number - 1])
+            expression, left = _start(rest, line), len(f"{number} | ")
+            width = len(line) if room is None else room - left
+            line, carets = _cut(line, expression, max(width, len(CUT) + 1))
+            yield f"{file}:{number}"
+            yield f"{number} | {line}"
+            if carets:
+                yield f"{'| ':>{left}}{carets}"
+
+
+def _start(text: str, line: str) -> str:
+    """Return the longest start of the text that the line contains; "" if it is no code.
+
+    It is none if the line has changed since the reason was written.
+    """
+    lengths = range(len(text), 0, -1)
+    longest = next((text[:n].strip() for n in lengths if text[:n].strip() in line), "")
+    return longest if is_code(longest) else ""
+
+
+def _cut(line: str, expression: str, room: int) -> tuple[str, str]:
+    """Return the line, cut to `room` columns around an expression, and carets below it.
+
+    For example, with 12 columns and the expression `load(x)`, `    y = tl.load(x) + 1` becomes
+    `…tl.load(x)…`.
+    """
+    start = line.index(expression)
+    if len(line) > room:
+        first = min(start - len(CUT), start + len(expression) + len(CUT) - room)
+        if first > 0:
+            line, start = CUT + line[first + len(CUT) :], start - first
+        if len(line) > room:
+            line = line[: room - len(CUT)] + CUT
+    return line, (" " * start + "^" * len(expression))[: len(line)] if expression else ""

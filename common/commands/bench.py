@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from common import paths, solutions
 from common.commands import engines
@@ -14,10 +15,6 @@ from common.commands.progress import Progress
 from common.errors import UserError
 from common.solutions import Solution
 from common.spec import TIMED
-
-if TYPE_CHECKING:
-    from common.engines.benching import Recorded
-    from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,14 +45,14 @@ def run(options: argparse.Namespace) -> int:
     from common.engines.engine import Planned
     from common.records.lines import Counted, Selection
 
-    selection, failures = Selection(options.op, options.only, options.tier), _Failures()
+    selection, failed = Selection(options.op, options.only, options.tier), set[str]()
     with (
         Progress("rows") as steps,
         contextlib.closing(bench(engine, selection, absent)) as events,
     ):
         steps.busy = lambda: engine.busy
         for number, event in enumerate(events):
-            if not number and (line := shared.missing_peers(options, absent)):
+            if not number and (line := missing_peers(options, absent)):
                 steps.say(line)  # the first event follows the start of the devices
             match event:
                 case Planned(rows):
@@ -64,17 +61,40 @@ def run(options: argparse.Namespace) -> int:
                     steps.say(f"study: {event}")
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
-                case Recorded():
-                    _say_end(event)
+                case Recorded(path, kept, resumed):
+                    if kept and resumed:
+                        print(f"study: went on with an interrupted run; {kept} of its cases were"
+                              " kept")  # fmt: skip
+                    elif kept:
+                        print(f"study: {kept} cases of the same sources were kept from an earlier"
+                              " run")  # fmt: skip
+                    print(f"study: recorded in {path.relative_to(paths.RESULTS.parent)}")
                 case _ if event.too_large:
                     steps.say(shared.left_out(event.op, event.case, event.too_large))
                     steps.skip(2 * sum(solution.op == event.op for solution in chosen))
                 case _:
                     for row in event.rows:
                         steps.done(f"{row.solution} {row.case}", event.kept, [row.verdict])
-                        if first := failures.first(row):
-                            steps.say(first)
+                        if not (row.fine or row.solution in failed):
+                            failed.add(row.solution)
+                            steps.say(f"{row.solution}: {row.verdict}: {row.reason}")
     return 0
+
+
+def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str:
+    """Return a line on the absent peers of the chosen op and the command that installs them.
+
+    Args:
+        options: The options.
+        absent: The reason for each absent peer, by the name of the peer's folder.
+    """
+    peers = solutions.discover(paths.PEERS)
+    wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
+    if options.only or not wanted:
+        return ""
+    in_nox = Path(sys.prefix) == paths.ROOT / ".nox" / "study"
+    command = "nox -s peers" if in_nox else "python -m common.tools.peers"
+    return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
@@ -101,26 +121,3 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
             solution for solution in chosen if (solution.name, solution.digest) not in measured
         }
     return [solution for solution in chosen if solution in unmeasured]
-
-
-def _say_end(ended: Recorded) -> None:
-    """Print a run's file, and the number of cases that it kept from an earlier run."""
-    if ended.kept and ended.resumed:
-        print(f"study: went on with an interrupted run; {ended.kept} of its cases were kept")
-    elif ended.kept:
-        print(f"study: {ended.kept} cases of the same sources were kept from an earlier run")
-    print(f"study: recorded in {ended.path.relative_to(paths.RESULTS.parent)}")
-
-
-class _Failures:
-    """The names of the solutions that have failed."""
-
-    def __init__(self) -> None:
-        self._failed: set[str] = set()
-
-    def first(self, row: Record) -> str | None:
-        """Return a line if the row is the first failure of its solution."""
-        if row.fine or row.solution in self._failed:
-            return None
-        self._failed.add(row.solution)
-        return f"{row.solution}: {row.verdict}: {row.reason}"

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from common import paths
 from common.commands import options as shared
-from common.commands.grader import Asked, Grader, started
 from common.disk_cache import DiskCache
-from common.printable import printable, wrapped
-from common.solutions import Solution, imports_of_ours
+from common.errors import UserError
+from common.importing import import_torch, require
+from common.printable import say
+from common.solutions import Solution, imports_of_ours, left_out
 
 if TYPE_CHECKING:
-    from common.board.ranking import About
+    from common.commands.grader import Grader
     from common.records.lines import Record
-    from common.records.runs import Results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,34 +28,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     parser.add_argument("--case", metavar="NAME", help="only this case, with every kind of call")
     either = parser.add_mutually_exclusive_group()
-    either.add_argument(
-        "--lf",
-        "--last-failed",
-        action="store_true",
-        dest="last_failed",
-        help="only the cases that failed last; all where none did",
-    )
-    either.add_argument(
-        "--hint", action="store_true", help="the next exercise of the path, and a hint"
-    )
-    either.add_argument(
-        "--watch",
-        action="store_true",
-        help="grade the smoke cases again after each save; with --case, time that case too",
-    )
+    for *names, help in (
+        ("--lf", "--last-failed", "only the cases that failed last; all where none did"),
+        ("--hint", "the next exercise of the path, and a hint"),
+        ("--watch", "grade the smoke cases again after each save; with --case, time that case too"),
+    ):
+        dest = names[-1].removeprefix("--").replace("-", "_")
+        either.add_argument(*names, action="store_true", dest=dest, help=help)
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder; print its failures, or its places on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
-    if options.watch:
-        from common.commands import watch
-
-        return watch.run(options)
-    if options.hint:
-        from common.commands import hint
-
-        return hint.run(options)
+    if options.watch or options.hint:
+        return _run_on_folder(options)
     solutions = shared.contributors(options)
     if refused := list(imports_of_ours(solutions[0].path.parent)):
         print("\n".join(refused))
@@ -62,24 +50,69 @@ def run(options: argparse.Namespace) -> int:
         return int(not _check(solutions, grader, options))
 
 
+def _run_on_folder(options: argparse.Namespace) -> int:
+    """Run `--watch` or `--hint`, for which a folder need not hold a solution yet.
+
+    Raises:
+        UserError: The folder does not exist or cannot be a handle, or `--hint` gets a case.
+        ModuleNotFoundError: watchfiles is missing.
+    """
+    handle = options.only.partition("/")[0]
+    exists = (paths.CONTRIBUTORS / handle).is_dir()
+    if options.hint and options.case:
+        raise UserError("--hint takes the cases of the exercise: leave --case out")
+    if handle in left_out() or not (exists or options.hint):
+        shared.contributors(options)  # raises the error with the reason
+    if not exists:
+        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
+    if options.watch:
+        require(["watchfiles"])
+    with started(options) as grader:
+        if options.hint:
+            from common.commands import hint
+
+            return hint.run(grader, options)
+        from common.commands import watch
+
+        return watch.run(grader, options)
+
+
+@contextlib.contextmanager
+def started(options: argparse.Namespace) -> Iterator[Grader]:
+    """Start a fork server and a compiler; import torch here while the server imports it."""
+    from common.grading.fork_server import ForkServer
+
+    device, quiet = shared.device(options), not options.verbose
+    with contextlib.closing(ForkServer(device, quiet=quiet)) as server:
+        import_torch()
+        from common.commands.grader import Grader
+        from common.grading.compiling import Compiler
+
+        with Compiler(device, quiet=quiet) as compiler:
+            yield Grader(server, compiler, options.memory)
+
+
 def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> bool:
     """Print the failures, or the folder's places; return whether there is no failure."""
     grader.compiler.prepare(solutions)
+    from common.board import terminal
+    from common.board.ranking import rank
+    from common.commands.grader import Asked
     from common.commands.report import TierReport
 
     smoke, board = (
         TierReport(tier, options.verbose, options.picture) for tier in ("smoke", "board")
     )
     earlier = grader.earlier_rows()
-    about = shared.about({row.solution for row in earlier.rows} | {s.name for s in solutions})
-    cache = DiskCache("failed", solutions[0].handle, str)
+    names, handle = {solution.name for solution in solutions}, solutions[0].handle
+    about = shared.about({row.solution for row in earlier.rows} | names)
+    cache = DiskCache("failed", handle, str)
     # each failed case, with the cases that its process must answer before, so that it fails
     found = cache.found.get("cases", ())
     failed = {(name, case): tuple(after) for name, case, *after in found}
     if options.case:
         cases = grader.named(options.case, solutions)
     else:
-        names = {solution.name for solution in solutions}
         cases = {key for key in failed if options.last_failed and key[0] in names}
     after = {key: failed[key] for key in cases & failed.keys()}
     asked = Asked(solutions, cases, after=after, stop=options.exitfirst)
@@ -105,11 +138,18 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
     if not rows:
         print("No case of the board fits this device: nothing was measured.")
         return False
-    _show_places(rows, earlier, grader.device, about)
+    if not earlier.rows:
+        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
+    if grader.device == "cpu":
+        print("Nothing is timed without a GPU: the board shows the coverage of each solution.")
+    latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
+    tracks = {(row.op, row.track) for row in rows}
+    for track in rank(latest.values(), about, timed=grader.device != "cpu"):
+        if (track.op, track.name) in tracks:
+            terminal.show_track(track, terminal.console(), handle)
     board.end()
-    if not board.failed:
-        for line in conclusion(rows, smoke.share):
-            print(wrapped(printable(line)))
+    for line in () if board.failed else conclusion(rows, smoke.share):
+        say(line)
     return not board.failed
 
 
@@ -130,22 +170,3 @@ def conclusion(rows: Sequence[Record], share: str) -> Iterator[str]:
         yield f"All that is answered is right, in {share}. {next_step}"
     else:
         yield f"No track ranks {handle}, although all that is answered is right, in {share}"
-
-
-def _show_places(
-    rows: Sequence[Record], earlier: Results, device: str, about: Mapping[str, About]
-) -> None:
-    """Print the boards with these rows in the place of the folder's earlier rows."""
-    from common.board import terminal
-    from common.board.ranking import rank
-
-    if not earlier.rows:
-        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
-    if device == "cpu":
-        print("Nothing is timed without a GPU: the board shows the coverage of each solution.")
-    latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
-    tracks = {(row.op, row.track) for row in rows}
-    handle = rows[0].solution.partition("/")[0]
-    for track in rank(latest.values(), about, timed=device != "cpu"):
-        if (track.op, track.name) in tracks:
-            terminal.show_track(track, terminal.console(), handle)

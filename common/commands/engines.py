@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from common.commands import gpus
 from common.commands import options as shared
 from common.errors import UserError
 from common.processes import cores
@@ -91,7 +90,7 @@ def chosen(
     device = "cuda" if ray else shared.found_device(options)
     if executors and device == "cuda" and command == "bench":
         raise UserError("--executors would disturb a GPU's times: it is for grade")
-    visible = gpus.visible() if device == "cuda" and not options.address else []
+    visible = shared.visible() if device == "cuda" and not options.address else []
     several_gpus = len(visible) > 1 and options.engine is None
     if several_gpus and not ray_installed:
         print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,34 +39,12 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common import files
-    from common.commands.report import coverage
-    from common.engines.grading import part_of
+    from common.commands.answers import coverage
+    from common.engines.engine import Planned
+    from common.engines.grading import grade_all, part_of
 
     results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}
-    for result in _graded(engine, target):
-        results.append(result)
-        if not result.kept:
-            print(_line(result.verdicts), flush=True)
-    verdicts = [verdict for result in results for verdict in result.verdicts]
-    # a solution that answers no case of a complete tier has failed
-    complete = () if options.sample else verdicts
-    silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
-    for line in lines:
-        print(line)
-    if target:
-        text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
-        files.replace(target, text.encode())
-        part_of(target).unlink(missing_ok=True)
-    failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
-    return int(bool(failed - peers))
-
-
-def _graded(engine: Engine, target: Path | None) -> Iterator[CaseResult]:
-    """Yield the verdicts of each solution and case, and show the progress."""
-    from common.engines.engine import Planned
-    from common.engines.grading import grade_all
-
     with (
         Progress("cases") as steps,
         contextlib.closing(grade_all(engine, target)) as events,
@@ -80,11 +58,24 @@ def _graded(engine: Engine, target: Path | None) -> Iterator[CaseResult]:
                     steps.say(f"study: {event}")
                 case _ if event.too_large:
                     print(shared.left_out(event.op, event.case, event.too_large))
-                    steps.skip(sum(solution.op == event.op for solution in engine.job.solutions))
+                    steps.skip(sum(solution.op == event.op for solution in chosen))
                 case _:
-                    verdicts = [verdict.verdict for verdict in event.verdicts]
-                    steps.done(f"{event.solution} {event.case}", event.kept, verdicts)
-                    yield event
+                    results.append(event)
+                    names = [verdict.verdict for verdict in event.verdicts]
+                    steps.done(f"{event.solution} {event.case}", event.kept, names)
+                    if not event.kept:
+                        print(_line(event.verdicts), flush=True)
+    verdicts = [verdict for result in results for verdict in result.verdicts]
+    # a solution that answers no case of a complete tier has failed
+    complete = () if options.sample else verdicts
+    silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
+    print(*lines, sep="\n", end="\n" * bool(lines))
+    if target:
+        text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
+        files.replace(target, text.encode())
+        part_of(target).unlink(missing_ok=True)
+    failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
+    return int(bool(failed - peers))
 
 
 def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]:

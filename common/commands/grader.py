@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from common import paths
+from common import ops, paths
 from common.commands import options as shared
+from common.commands.answers import Names
 from common.commands.progress import Progress
+from common.commands.report import TierReport
 from common.errors import UserError, did_you_mean
-from common.importing import import_torch
-from common.printable import wrapped
+from common.grading.compiling import Compiler
+from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
+from common.grading.fork_server import ForkServer
+from common.grading.grade import grade_case
+from common.grading.memory import DeviceMemory
+from common.grading.problem import Problem
+from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
+from common.grading.tiers import tier_cases
+from common.grading.worker import Worker
+from common.measure import machine
+from common.measure.rows import Measurement
+from common.printable import say
+from common.records import runs
+from common.records.lines import Record
 from common.solutions import Solution
-
-if TYPE_CHECKING:
-    from common.commands.report import TierReport
-    from common.grading.compiling import Compiler
-    from common.grading.diagnosis import Contrast, Diagnosis
-    from common.grading.fork_server import ForkServer
-    from common.grading.problem import Problem
-    from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
-    from common.grading.worker import Worker
-    from common.records.lines import Record
-    from common.records.runs import Results
-    from common.spec import Case, Direction, Op, Tier
+from common.spec import Case, Op, Tier
 
 T = TypeVar("T")
-Names = tuple[str, str]
-"""The names of a solution and of a case."""
+TIERS: tuple[Tier, Tier] = ("smoke", "board")
+"""The tiers of `check`."""
 TIME_SCALE = 0.3
 """The time for a row relative to `bench`; shorter, since `check` records no row."""
 
@@ -70,11 +71,8 @@ class Asked:
     def count(self, due: Iterable[tuple[Op[Any], Sequence[Case]]]) -> int:
         """Return the number of pairs of a solution and a case of the tier `due` to run."""
         return sum(self.has(solution, case) for op, cases in due
-                   for solution in self.of_op(op) for case in cases)  # fmt: skip
-
-    def of_op(self, op: Op[Any]) -> list[Solution]:
-        """Return the solutions of an op."""
-        return [solution for solution in self.solutions if solution.op == op.name]
+                   for solution in self.solutions if solution.op == op.name
+                   for case in cases)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -93,21 +91,21 @@ class Grader:
 
     def sweep(self, **options: Any) -> Sweep:
         """Return a sweep on the device within the limit of memory."""
-        from common.grading.memory import DeviceMemory
-        from common.grading.sweep import Sweep
-
         memory = DeviceMemory.of(self.device, self.memory)
         return Sweep(self.device, server=self.server, memory=memory, **options)
 
-    def earlier_rows(self) -> Results:
-        """Return the records of the device.
+    def interrupt(self) -> None:
+        """End the requests under way; what waits for them raises ServerEnded until `resume`."""
+        self.server.interrupt()
+        self.compiler.interrupt()
 
-        Import the board's modules while the fork server imports Triton.
-        """
-        from common.board import terminal  # noqa: F401
-        from common.measure import machine
-        from common.records import runs
+    def resume(self) -> None:
+        """Go on after `interrupt`, with the solutions' files as they are now."""
+        self.server.resume()
+        self.compiler.renew()
 
+    def earlier_rows(self) -> runs.Results:
+        """Return the records of the device."""
         return runs.read(paths.RESULTS / machine.results_folder(self.device))
 
     def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
@@ -116,15 +114,14 @@ class Grader:
         Raises:
             UserError: No op of the solutions has a smoke case or a board's case of this name.
         """
-        from common import ops
-
-        tiers: tuple[Tier, ...] = ("smoke", "board")
-        loaded = [ops.load(op) for op in sorted({solution.op for solution in solutions})]
         known = [
-            each.name for op in loaded for tier in tiers for each in op.tier(tier, self.device)
+            each.name
+            for op in sorted({solution.op for solution in solutions})
+            for tier in TIERS
+            for each in ops.load(op).tier(tier, self.device)
         ]
         if case not in known:
-            raise UserError(f"no case {case} of {' or '.join(tiers)}{did_you_mean(case, known)}")
+            raise UserError(f"no case {case} of {' or '.join(TIERS)}{did_you_mean(case, known)}")
         return {(solution.name, case) for solution in solutions}
 
     # --- smoke cases ------------------------------------------------------------------------------
@@ -136,36 +133,34 @@ class Grader:
 
     def graded(self, asked: Asked) -> Generator[Graded]:
         """Yield the smoke cases, graded several at a time: most of their time is compilation."""
-        from common.grading.grade import grade_case
-        from common.grading.tiers import tier_cases
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
             key = worker.solution.name, problem.case.name
             thorough = key in asked.cases or key in asked.after
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
 
-        told = set[str]()
+        late_names = set[str]()
 
         def late(worker: Worker) -> None:
             """Say once for each solution where it is."""
             name = worker.solution.name
-            if name not in told and (place := worker.place):
-                told.add(name)
+            if name not in late_names and (place := worker.place):
+                late_names.add(name)
                 steps.say(f"{name} {worker.case}: no answer yet; it is at {place}")
 
         due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
         # one process for each solution, which answers the earlier cases and then the asked ones
         at_once: dict[str, Any] = {"at_once": 1} if asked.before else {}
-        graded = Asked(asked.solutions, asked.cases | asked.before)
+        all_cases = Asked(asked.solutions, asked.cases | asked.before)
         with (
             self.sweep(overlap=True, grade=grade, late=late, **at_once) as sweep,
-            Progress("smoke cases", graded.count(due)) as steps,
+            Progress("smoke cases", all_cases.count(due)) as steps,
         ):
             for early, (op, cases) in itertools.product((True, False), due):
 
                 def skip(solution: Solution, case: Case, early: bool = early) -> bool:
                     later = ((solution.name, case.name) in asked.first) != early
-                    return later or not graded.has(solution, case)
+                    return later or not all_cases.has(solution, case)
 
                 for result in _fitting(sweep.grade(op, cases, asked.solutions, skip), asked, steps):
                     yield result
@@ -201,34 +196,33 @@ class Grader:
             report: The report.
             contrasts: Whether to grade further cases, to compare unexplained failures with.
         """
-        from common.grading.diagnosis import causes
-
         with Progress("looking for the cause"):
             diagnoses = list(causes(kept))
             for cause in diagnoses:
-                print(wrapped(str(cause)), flush=True)
+                say(str(cause))
             for contrast in self.contrasts(kept, report, diagnoses) if contrasts else ():
-                print(wrapped(str(contrast)), flush=True)
+                say(str(contrast))
 
     def contrasts(
         self, kept: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
     ) -> Iterator[Contrast]:
         """Yield, for unexplained failures, the passing cases that differ in one property."""
-        from common.grading.diagnosis import Failing, contrasts
-
         known = {(cause.solution, direction) for cause in diagnoses
                  for direction in cause.directions}  # fmt: skip
-        by_key = {(graded.solution.name, graded.case): graded for graded in kept}
-        directions: dict[tuple[str, Case], list[Direction]] = defaultdict(list)
-        for group, case in report.unexplained(known):
-            directions[group.solution, case] += group.directions
-        failing = [
-            Failing(by_key[key].solution, by_key[key].problem.op, key[1], tuple(dict.fromkeys(own)))
-            for key, own in directions.items()
-        ]
+        solutions = {graded.solution.name: graded.solution for graded in kept}
+        failing: dict[tuple[str, Case], Failing] = {}
+        for group in report.unexplained(known):
+            answer = group.by_size[0]
+            key = group.solution, answer.case
+            own = (
+                (*failing[key].directions, *group.directions)
+                if key in failing
+                else group.directions
+            )
+            failing[key] = Failing(solutions[group.solution], answer.op, answer.case, own)
         if failing:
             with self.sweep(overlap=True) as sweep:
-                yield from contrasts(sweep, failing)
+                yield from contrasts(sweep, failing.values())
 
     # --- the board's cases ------------------------------------------------------------------------
 
@@ -237,10 +231,6 @@ class Grader:
 
         Stop after the first failure if the selection says so.
         """
-        from common.grading.grade import grade_case
-        from common.grading.tiers import tier_cases
-        from common.measure.rows import Measurement
-
         due = list(tier_cases(asked.solutions, "board", self.device, budget=self.memory))
         rows: list[Record] = []
         # only records need the harness's digest
@@ -264,24 +254,6 @@ class Grader:
         return rows
 
 
-@contextlib.contextmanager
-def started(options: argparse.Namespace) -> Iterator[Grader]:
-    """Start a fork server and a compiler; import torch here while the server imports it.
-
-    Args:
-        options: The options of `study check`.
-    """
-    from common.grading.fork_server import ForkServer
-
-    device, quiet = shared.device(options), not options.verbose
-    with contextlib.closing(ForkServer(device, quiet=quiet)) as server:
-        import_torch()
-        from common.grading.compiling import Compiler
-
-        with Compiler(device, quiet=quiet) as compiler:
-            yield Grader(server, compiler, options.memory)
-
-
 def _fitting(
     results: Iterable[T | TooLarge], asked: Asked, steps: Progress, rows: int = 1
 ) -> Iterator[T]:
@@ -293,14 +265,12 @@ def _fitting(
         steps: The progress.
         rows: The steps of a solution and a case.
     """
-    from common.grading.sweep import TooLarge
-
     for result in results:
-        if not isinstance(result, TooLarge):
+        if isinstance(result, TooLarge):
+            steps.say(shared.left_out(result.op.name, result.case.name, result.reason))
+            steps.skip(rows * asked.count([(result.op, [result.case])]))
+        else:
             yield result
-            continue
-        steps.say(shared.left_out(result.op.name, result.case.name, result.reason))
-        steps.skip(rows * len(asked.of_op(result.op)))
 
 
 def compiled(graded_cases: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:

@@ -20,15 +20,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from common import paths
+from common import ops, paths
 from common.board import modelled
-from common.commands import options as shared
-from common.commands.grader import Asked, Grader, started
+from common.commands.grader import Asked, Grader
 from common.disk_cache import DiskCache
+from common.engines.benching import counts
 from common.errors import UserError
+from common.grading import diagnosis
+from common.ops._draw import facts_of
 from common.printable import wrapped
 from common.records.lines import Counted
-from common.solutions import Solution, discover, left_out
+from common.solutions import Solution, discover
 from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
 
@@ -68,17 +70,6 @@ class Path(msgspec.Struct, frozen=True):
     exercise: tuple[Exercise, ...]
     hint: tuple[Hint, ...]
 
-    def of(self, op: str | None) -> list[Exercise]:
-        """Return the exercises of an op, or of all ops for None, in order.
-
-        Raises:
-            UserError: The op has no exercise.
-        """
-        if exercises := [each for each in self.exercise if op in (None, each.op)]:
-            return exercises
-        known = ", ".join(dict.fromkeys(each.op for each in self.exercise))
-        raise UserError(f"{op} has no exercise: there are some of {known}")
-
 
 @functools.cache
 def path() -> Path:
@@ -87,22 +78,15 @@ def path() -> Path:
     return msgspec.convert(tomllib.loads(text), Path)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(grader: Grader, options: argparse.Namespace) -> int:
     """Print the done exercises and a hint for the folder `options.only`; return 0.
 
     Raises:
-        UserError: The folder does not exist, the op has no exercise, or a case is named.
+        UserError: The op has no exercise.
     """
-    if options.case:
-        raise UserError("--hint takes the cases of the exercise: leave --case out")
     handle = options.only.partition("/")[0]
-    if handle in left_out():
-        shared.contributors(options)  # raises the error with the reason
-    if not (paths.CONTRIBUTORS / handle).is_dir():
-        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
-    with started(options) as grader:
-        files = files_of(handle, grader)
-        show(handle, lambda exercise: lack_of(files, handle, exercise), options.op)
+    files = files_of(handle, grader)
+    show(handle, lambda exercise: lack_of(files, handle, exercise), options.op)
     return 0
 
 
@@ -117,7 +101,10 @@ def show(handle: str, lacks: Callable[[Exercise], Lack | None], op: str | None =
     Raises:
         UserError: The op has no exercise.
     """
-    exercises = path().of(op)
+    exercises = [exercise for exercise in path().exercise if op in (None, exercise.op)]
+    if not exercises:
+        known = ", ".join(dict.fromkeys(each.op for each in path().exercise))
+        raise UserError(f"{op} has no exercise: there are some of {known}")
     for number, exercise in enumerate(exercises):
         if lack := lacks(exercise):
             print(f"{handle}: {number} of {len(exercises)} exercises are done.\n")
@@ -127,6 +114,39 @@ def show(handle: str, lacks: Callable[[Exercise], Lack | None], op: str | None =
             print(wrapped(next_hint(handle, exercise, lack.signs)))
             return
     print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
+
+
+def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
+    """Return the next hint, first the hints for what is wrong; start over after the last."""
+    cache = DiskCache("hints", handle, str)
+    fitting = [each.hint for each in path().hint if each.op == exercise.op and each.of & signs]
+    hints = [*fitting, *exercise.hints]
+    printed = cache.found.get(exercise.title, [])
+    if not (left := [hint for hint in hints if hint not in printed]):
+        printed, left = [], hints
+    cache.found[exercise.title] = [*printed, left[0]]
+    cache.save()
+    more = " `--hint` again gives the next one." * (len(left) > 1)
+    return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}"
+
+
+# --- what an exercise lacks -----------------------------------------------------------------------
+
+
+class Lack(NamedTuple):
+    """The reason why an exercise is not done, and the mistakes, verdicts and directions in it."""
+
+    words: str
+    signs: Set[str] = frozenset()
+
+
+class Verdicts(msgspec.Struct):
+    """The verdicts of a file on the smoke cases of its op."""
+
+    cases: dict[str, dict[Direction, str]]
+    """The verdict of each direction, by case."""
+    mistakes: list[tuple[tuple[Direction, ...], tuple[str, ...]]]
+    """The directions of each diagnosis, and the mistakes that may cause it."""
 
 
 def lack_of(files: Sequence[File], handle: str, exercise: Exercise) -> Lack | None:
@@ -147,114 +167,79 @@ def files_of(handle: str, grader: Grader) -> list[File]:
     return [File(solution, grader) for solution in solutions]
 
 
-def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
-    """Return the next hint, first the hints for what is wrong; start over after the last."""
-    cache = DiskCache("hints", handle, str)
-    fitting = [each.hint for each in path().hint if each.op == exercise.op and each.of & signs]
-    hints = [*fitting, *exercise.hints]
-    printed = cache.found.get(exercise.title, [])
-    if not (left := [hint for hint in hints if hint not in printed]):
-        printed, left = [], hints
-    cache.found[exercise.title] = [*printed, left[0]]
-    cache.save()
-    more = "`--hint` again gives the next one." if len(left) > 1 else ""
-    return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]} {more}".rstrip()
-
-
-class Lack(NamedTuple):
-    """The reason why an exercise is not done, and the mistakes, verdicts and directions in it."""
-
-    words: str
-    signs: Set[str] = frozenset()
-
-
-class Answers(msgspec.Struct):
-    """The answers of a file to the smoke cases of its op."""
-
-    cases: dict[str, dict[Direction, str]]
-    """The verdict of each direction, by case."""
-    mistakes: list[tuple[tuple[Direction, ...], tuple[str, ...]]]
-    """The directions of each diagnosis, and the mistakes that may cause it."""
-
-
 @dataclass(frozen=True)
 class File:
-    """A solution, with its answers and its counted work."""
+    """A solution, with its verdicts and its counted work."""
 
     solution: Solution
     grader: Grader
 
     def lack(self, exercise: Exercise) -> Lack | None:
         """Return the file's lack; None if the file does the exercise."""
-        from common import ops
-
         op = ops.load(exercise.op)
+        return self._wrong(op, exercise) or self._excess(op, exercise)
+
+    def _wrong(self, op: Op[Any], exercise: Exercise) -> Lack | None:
+        """Return the most frequent failure in the exercise's smoke cases."""
         cases = [case.name for case in op.tier("smoke", self.grader.device)
                  if is_like(op, case, exercise.answers)]  # fmt: skip
-        asked = [self.answers.cases.get(case, {"forward": "UNSUPPORTED"}) for case in cases]
-        wrong = Counter(each for verdicts in asked for each in {*verdicts.values()} - {"PASSED"})
-        if wrong:
-            ((verdict, count),) = wrong.most_common(1)
-            causes = [f"{' and '.join(directions)}: {', or: '.join(mistakes)}"
-                      for directions, mistakes in self.answers.mistakes]  # fmt: skip
-            because = f" ({'; '.join(causes)})" if causes else ""
-            words = f"{self.solution.name}: {verdict} in {count} of {len(cases)} cases{because}"
-            words += f"; `nox -s check -- {self.solution.handle}` says where"
-            # forward's mistake is the first, and may be the only cause of backward's failures
-            signs = {mistake for _, mistakes in self.answers.mistakes[:1] for mistake in mistakes}
-            if any({"forward": "PASSED"}.items() <= each.items() for each in asked
-                   if each.get("backward", "PASSED") != "PASSED"):  # fmt: skip
-                signs.add("backward")
-            return Lack(words, signs | wrong.keys())
+        asked = [self.verdicts.cases.get(case, {"forward": "UNSUPPORTED"}) for case in cases]
+        wrong = Counter(name for each in asked for name in {*each.values()} - {"PASSED"})
+        if not wrong:
+            return None
+        mistakes = self.verdicts.mistakes
+        ((verdict, count),) = wrong.most_common(1)
+        causes = [f"{' and '.join(directions)}: {', or: '.join(names)}"
+                  for directions, names in mistakes]  # fmt: skip
+        because = f" ({'; '.join(causes)})" if causes else ""
+        words = f"{self.solution.name}: {verdict} in {count} of {len(cases)} cases{because}"
+        # forward's mistake is the first, and may be the only cause of backward's failures
+        signs = {*wrong, *(name for _, names in mistakes[:1] for name in names)}
+        if any(each.get("forward") == "PASSED" != each.get("backward", "PASSED") for each in asked):
+            signs.add("backward")
+        return Lack(f"{words}; `nox -s check -- {self.solution.handle}` says where", signs)
+
+    def _excess(self, op: Op[Any], exercise: Exercise) -> Lack | None:
+        """Return by how much the counted work exceeds the exercise's limit."""
         if not exercise.measure:
             return None
         words, measure = MEASURES[exercise.measure]
         elements = {case.name: math.prod(op.output(case)) for case in op.cases("board")
                     if is_like(op, case, exercise.where)}  # fmt: skip
-        measures = [measure(counted, elements[counted.case]) for counted in self.counted
-                    if counted.case in elements]  # fmt: skip
-        worst = max(measures, default=math.inf)
+        worst = max((measure(counted, elements[counted.case]) for counted in self.counted
+                     if counted.case in elements), default=math.inf)  # fmt: skip
         if worst <= exercise.most:
             return None
         words = f"{self.solution.name}: {words.format(f'{worst:.4g}')}"
         return Lack(f"{words}, and at most {exercise.most:g} in this exercise")
 
     @cached_property
-    def answers(self) -> Answers:
-        """The answers, kept on disk unless the machine may have caused one."""
-        device, solution = self.grader.device, self.solution
+    def verdicts(self) -> Verdicts:
+        """The verdicts, kept on disk unless the machine may have caused one."""
+        solution, device = self.solution, self.grader.device
         cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.text_digest}")
         if not cache.found:
-            cache.found = msgspec.to_builtins(self._graded())
-        answers = msgspec.convert(cache.found, Answers)
-        if not any(AGAIN.intersection(each.values()) for each in answers.cases.values()):
+            with closing(self.grader.smoke_cases(Asked([solution]))) as cases:
+                graded = list(cases)
+            verdicts = {
+                each.case.name: {name: one.verdict for name, one in each.verdicts.items()}
+                for each in graded
+            }
+            mistakes = [(cause.directions, cause.mistakes) for cause in diagnosis.causes(graded)]
+            cache.found = msgspec.to_builtins(Verdicts(verdicts, mistakes))
+        found = msgspec.convert(cache.found, Verdicts)
+        if not any(AGAIN.intersection(each.values()) for each in found.cases.values()):
             cache.save()
-        return answers
-
-    def _graded(self) -> Answers:
-        from common.grading import diagnosis
-
-        with closing(self.grader.smoke_cases(Asked([self.solution]))) as cases:
-            graded_cases = list(cases)
-        verdicts = {
-            graded.case.name: {name: each.verdict for name, each in graded.verdicts.items()}
-            for graded in graded_cases
-        }
-        causes = diagnosis.causes(graded_cases)
-        return Answers(verdicts, [(cause.directions, cause.mistakes) for cause in causes])
+        return found
 
     @cached_property
     def counted(self) -> list[Counted]:
         """The counted work of the board's cases, without digests, which only records need."""
-        from common.engines.benching import counts
-
         return list(counts([self.solution], "", {self.solution: ("", "")}))
 
 
 def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     """Return whether a case has all of these facts."""
-    from common.ops._draw import facts_of
-
     return facts.items() <= facts_of(op, case).items()
 
 

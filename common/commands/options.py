@@ -1,20 +1,19 @@
-"""Options and messages that several commands of `study` share."""
+"""Options and messages that several commands of `study` share, and the choice of the device."""
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import re
 import sys
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from common import interfaces, solutions
-from common.commands import gpus
 from common.errors import UserError
 from common.importing import require
-from common.paths import PEERS, ROOT
 from common.processes import VISIBLE
 from common.solutions import Solution
 
@@ -66,22 +65,14 @@ def handle_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def count(text: str) -> int:
-    """Return the positive number of the text, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is not a positive number.
-    """
+    """Return the positive number of the text, for argparse."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def gibibytes(text: str) -> int:
-    """Return the bytes of a positive number of GiB, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is not a positive number.
-    """
+    """Return the bytes of a positive number of GiB, for argparse."""
     try:
         size = int(float(text) * (1 << 30))
     except (ValueError, OverflowError):
@@ -92,11 +83,7 @@ def gibibytes(text: str) -> int:
 
 
 def device_argument(text: str) -> str:
-    """Return the device that the text names, for argparse: `cpu`, `cuda` or `cuda:N`.
-
-    Raises:
-        argparse.ArgumentTypeError: The text names no device.
-    """
+    """Return the device that the text names, for argparse: `cpu`, `cuda` or `cuda:N`."""
     if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
         raise argparse.ArgumentTypeError(f"{text!r} is no device: give cpu, cuda or cuda:1")
     return text
@@ -134,22 +121,6 @@ def _selected(find: Callable[[], list[Solution]], options: argparse.Namespace) -
     return solutions.select(find(), options.op, options.only)
 
 
-def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str | None:
-    """Return a line on the absent peers and the command that installs them.
-
-    Args:
-        options: With `op`, the line names only peers with this op.
-        absent: The reason for each absent peer, by the name of the peer's folder.
-    """
-    peers = solutions.discover(PEERS)
-    wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
-    if options.only or not wanted:
-        return None
-    in_nox = Path(sys.prefix) == ROOT / ".nox" / "study"
-    command = "nox -s peers" if in_nox else "python -m common.tools.peers"
-    return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
-
-
 def one_of(positional: str | None, option: str | None, name: str) -> str:
     """Return the value of a positional argument or its equivalent option, `name` in messages.
 
@@ -177,26 +148,25 @@ def writable(path: Path) -> Path:
     return path
 
 
-def device(options: argparse.Namespace) -> str:
-    """Return the result of `found_device`, and print to stderr if the GPU has no bfloat16.
+# --- the device -----------------------------------------------------------------------------------
 
-    Raises:
-        ModuleNotFoundError: A package that grading needs is missing.
-        UserError: torch does not find the requested GPU.
-    """
-    chosen = found_device(options)
-    if chosen == "cuda":
+
+def device(options: argparse.Namespace) -> str:
+    """Return the result of `found_device`, and print to stderr if the GPU has no bfloat16."""
+    found = found_device(options)
+    if found == "cuda":
         from common.grading.tiers import no_bfloat16
 
-        if line := no_bfloat16(chosen):
+        if line := no_bfloat16(found):
             print(f"study: {line}", file=sys.stderr)
-    return chosen
+    return found
 
 
 def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     """Return `cpu` or `cuda`: the requested device, by default a GPU if there is one.
 
     `cuda:1` becomes the only visible GPU of this process and its children, which use it as `cuda`.
+    Its number is an index of the visible GPUs: number 1 of CUDA_VISIBLE_DEVICES=2,3 is GPU 3.
     This creates no CUDA context. Without a driver, torch, whose import takes seconds, is not
     imported.
 
@@ -208,11 +178,14 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     # torch would warn at exit about shared memory that killed workers had mapped
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     kind, _, number = (options.device or "").partition(":")
-    if kind == "cpu" or (not kind and not gpus.driver()):
+    if kind == "cpu" or (not kind and not driver()):
         return "cpu"
     listed = os.environ.get(VISIBLE)
     if number:
-        gpus.see_only(int(number))
+        names = _listed()
+        if listed is not None and int(number) >= len(names):
+            raise _missing(number, len(names))
+        os.environ[VISIBLE] = number if listed is None else names[int(number)]
     import torch
 
     if torch.cuda.is_available():
@@ -222,11 +195,41 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     if not number:
         raise UserError("torch finds no GPU: leave --device out, or give cpu")
     # NVML counts the GPUs of the restored variable; CUDA has read the variable and keeps its value
-    if listed is None:
-        del os.environ[VISIBLE]
-    else:
-        os.environ[VISIBLE] = listed
-    raise gpus.missing(int(number), torch.cuda.device_count())
+    del os.environ[VISIBLE]
+    os.environ.update({} if listed is None else {VISIBLE: listed})
+    raise _missing(number, torch.cuda.device_count())
+
+
+def driver() -> bool:
+    """Return whether the CUDA driver, which torch needs to find a GPU, is installed."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def visible() -> list[str]:
+    """Return the visible GPUs by their names in `CUDA_VISIBLE_DEVICES`.
+
+    The names are numbers, or UUIDs of GPUs or of MIG slices; a process can use only the first MIG
+    slice. This creates no CUDA context.
+    """
+    import torch
+
+    names, count = _listed(), torch.cuda.device_count()
+    if any(name.startswith("MIG") for name in names):
+        return names
+    return names[:count] or [str(number) for number in range(count)]
+
+
+def _listed() -> list[str]:
+    return [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+
+
+def _missing(number: str, count: int) -> UserError:
+    found = f"{count} GPU{'s' * (count > 1)}, numbered from 0" if count else "no GPU"
+    return UserError(f"there is no cuda:{int(number)}: torch finds {found}")
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -253,9 +256,8 @@ def about(names: Container[str] | None = None) -> dict[str, About]:
     """
     from common.board.ranking import About
 
-    all_solutions = solutions.everyone(installed=False)
     return {
         solution.name: About(solution.note, solution.digest)
-        for solution in all_solutions
+        for solution in solutions.everyone(installed=False)
         if names is None or solution.name in names
     }

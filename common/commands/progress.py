@@ -11,11 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-
 
 PERIOD = 30.0
 """Seconds between two lines if stderr is not a terminal."""
@@ -30,29 +25,46 @@ class Progress:
     def __init__(
         self, unit: str, total: int | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
-        """Start the clock.
+        """Start the clock; output to the bar's console is printed above the bar.
 
         Args:
             unit: The name of the steps, such as `rows`, or of a work without steps.
             total: The number of steps, None if it is unknown; a work of no step is not shown.
             now: A clock in seconds.
         """
-        self._unit, self._total, self._doing = unit, total, "starting"
-        self._done = self._kept = 0
+        from rich import progress
+        from rich.console import Console
+        from rich.table import Column
+
+        self._unit, self._doing, self._kept = unit, "starting", 0
         self._verdicts: Counter[str] = Counter()
         self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
         """Returns the number of busy devices and of all devices; shown for several devices."""
-        self._bars = _bars(now)
+        console = Console(stderr=True)
+        # on a narrow terminal only the description is cut
+        bar = 10 if console.width < 120 else 40
+        rest = max(console.width - bar - 32, 10)
+        whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", max_width=rest)
+        self._bars = progress.Progress(
+            progress.TextColumn("{task.description}", table_column=cut),
+            progress.BarColumn(bar_width=bar),
+            progress.MofNCompleteColumn(table_column=whole),
+            progress.TimeElapsedColumn(table_column=whole),
+            progress.TextColumn("{task.fields[left]}", table_column=whole),
+            console=console,
+            disable=not console.is_terminal or _is_piped(),
+            redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
+            get_time=now,
+        )
         self._bars.add_task(unit, total=total, visible=total != 0, left=UNKNOWN)
         (self._task,) = self._bars.tasks
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._print_lines, daemon=True)
 
     def __enter__(self) -> Progress:
         """Show the bar, or start to print lines."""
         self._bars.start()
         if self._bars.disable:
-            self._thread.start()
+            threading.Thread(target=self._print_lines, daemon=True).start()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,10 +73,8 @@ class Progress:
         A bar without a done step disappears.
         """
         self._end.set()
-        if self._done == self._total:
-            self._bars.update(self._task.id, description=self._unit)
-        if not self._done:
-            self._bars.update(self._task.id, visible=False)
+        full = self._task.completed == self._task.total
+        self._update(description=self._unit if full else None, visible=self._task.completed > 0)
         self._bars.stop()
 
     def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
@@ -75,22 +85,20 @@ class Progress:
             kept: Whether an earlier run did the step, so that the time left ignores it.
             verdicts: The verdicts of the step.
         """
-        self._done += 1
-        self._kept += kept
+        self._doing, self._kept = text, self._kept + kept
         self._verdicts.update(verdicts)
-        self._doing = text
-        shown = ", ".join([text, *self._state()])
-        left = UNKNOWN if self._left is None else clock(self._left)
-        self._bars.update(self._task.id, advance=1, description=shown, left=left)
+        self._update(advance=1)
+        left = UNKNOWN if self._left is None else str(datetime.timedelta(seconds=round(self._left)))
+        self._update(description=", ".join([text, *self._state]), left=left)
 
     def doing(self, text: str) -> None:
         """Show an activity that is not a step."""
         self._doing = text
-        self._bars.update(self._task.id, description=text)
+        self._update(description=text)
 
     def skip(self, steps: int) -> None:
         """Subtract left-out steps from the total, but keep the total at least at the done steps."""
-        self.total(max((self._total or 0) - steps, self._done))
+        self.total(max(int(self._task.total or 0) - steps, int(self._task.completed)))
 
     def say(self, line: str) -> None:
         """Print a line on stderr, above the bar."""
@@ -98,8 +106,7 @@ class Progress:
 
     def total(self, steps: int) -> None:
         """Set the number of steps."""
-        self._total = steps
-        self._bars.update(self._task.id, total=steps)
+        self._update(total=steps)
 
     def line(self) -> str:
         """Return the state as a line.
@@ -108,12 +115,11 @@ class Progress:
         If they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and `3 of 4 devices busy` follow
         the time left.
         """
-        took = self._task.elapsed or 0.0
+        total = self._task.total
+        counted = "" if total is None else f"{self._task.completed:.0f} of {total:.0f} "
+        took = duration(self._task.elapsed or 0.0, exact=True)
         about = [] if self._left is None else [f"about {duration(self._left)} left"]
-        counted = self._unit
-        if self._total is not None:
-            counted = f"{self._done} of {self._total} {self._unit}"
-        words = [counted, duration(took, exact=True), *about, *self._state()]
+        words = [f"{counted}{self._unit}", took, *about, *self._state]
         return f"study: {', '.join(words)} ({self._doing})"
 
     @property
@@ -122,59 +128,28 @@ class Progress:
 
         For example, the first case of `bench` is done by all solutions at once.
         """
-        took, measured = self._task.elapsed or 0.0, self._done - self._kept
-        rest = (self._total or 0) - self._done  # the time after the last step is unknown
+        measured = self._task.completed - self._kept
+        rest = (self._task.total or 0) - self._task.completed
         if rest <= 0 or measured < ENOUGH * (measured + rest):
             return None
-        return took / measured * rest
+        return (self._task.elapsed or 0.0) / measured * rest
 
+    @property
     def _state(self) -> list[str]:
-        """Return texts of the rate, the verdicts and the busy devices, as far as known."""
-        took, measured = self._task.elapsed, self._done - self._kept
+        """Texts of the rate, the verdicts and the busy devices, as far as known."""
+        took, measured = self._task.elapsed, self._task.completed - self._kept
         rate = [f"{measured / took:.2f} {self._unit}/s"] if self._verdicts and took else []
         verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
         busy, all_devices = self.busy()
         devices = [f"{busy} of {all_devices} devices busy"] * (all_devices > 1)
         return [*rate, *verdicts, *devices]
 
+    def _update(self, **fields: object) -> None:
+        self._bars.update(self._task.id, **fields)  # type: ignore[arg-type]
+
     def _print_lines(self) -> None:
         while not self._end.wait(PERIOD):
             print(self.line(), file=sys.stderr, flush=True)
-
-
-def _bars(now: Callable[[], float]) -> RichProgress:
-    """Return progress bars for stderr with a clock in seconds, hidden if stderr is no terminal.
-
-    Output to the bars' console, and stdout on a terminal, is printed above the bars.
-    """
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import (
-        Progress as RichProgress,
-    )
-    from rich.table import Column
-
-    console = Console(stderr=True)
-    # on a narrow terminal only the description is cut
-    bar = 10 if console.width < 120 else 40
-    rest = max(console.width - bar - 32, 10)
-    described = Column(no_wrap=True, overflow="ellipsis", max_width=rest)
-    return RichProgress(
-        TextColumn("{task.description}", table_column=described),
-        BarColumn(bar_width=bar),
-        MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        TextColumn("{task.fields[left]}", table_column=Column(no_wrap=True)),
-        console=console,
-        disable=not console.is_terminal or _is_piped(),
-        redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
-        get_time=now,
-    )
 
 
 def _is_piped() -> bool:
@@ -182,11 +157,6 @@ def _is_piped() -> bool:
     with contextlib.suppress(OSError):  # it is closed
         return stat.S_ISFIFO(os.fstat(1).st_mode)
     return False
-
-
-def clock(seconds: float) -> str:
-    """Return seconds as `0:09:20`."""
-    return str(datetime.timedelta(seconds=round(seconds)))
 
 
 def duration(seconds: float, exact: bool = False) -> str:

@@ -7,27 +7,27 @@ from __future__ import annotations
 
 import argparse
 import ast
-import queue
-import signal
+import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import watchfiles
 
 from common import paths
+from common.board.ranking import limit, median
 from common.commands import options as shared
-from common.commands.grader import Asked, Grader, Names, started
+from common.commands.answers import Names
+from common.commands.grader import Asked, Grader
 from common.commands.report import TierReport
 from common.errors import ServerEnded, UserError
-from common.importing import require
-from common.printable import wrapped
+from common.grading.sweep import Graded
+from common.printable import say
+from common.records.lines import Record
 from common.solutions import Solution, imports_of_ours, is_hidden, python_files
 from common.verdicts import FINE
-
-if TYPE_CHECKING:
-    from common.grading.sweep import Graded
-    from common.records.lines import Record
 
 SUFFIXES = (".py", ".json")
 """The suffixes of a solution's files: the solution, its helpers and its configurations."""
@@ -35,39 +35,23 @@ DEBOUNCE = 50
 """Milliseconds without a further change after which a save is complete."""
 
 
-class Saved(Exception):
-    """A save or Ctrl-C during a round: the round's results are outdated."""
-
-
-def run(options: argparse.Namespace) -> int:
+def run(grader: Grader, options: argparse.Namespace) -> int:
     """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
 
     Args:
+        grader: The processes of all rounds.
         options: The options of `study check`.
 
     Returns:
         0 if the last round was complete and found no failure, otherwise 1.
 
     Raises:
-        UserError: The folder does not exist.
-        ModuleNotFoundError: watchfiles is missing.
         OSError: The folder cannot be watched.
     """
-    folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
-    if not folder.is_dir():
-        shared.contributors(options)  # raises the error with the existing folders
-    require(["watchfiles"])
-    end = threading.Event()
-    with started(options) as grader:
-        grader.earlier_rows()  # checks the device
-        watch = Watch(grader, options)
-        # instead of KeyboardInterrupt, which might interrupt an import
-        previous = signal.signal(signal.SIGINT, lambda *_: watch.end())
-        try:
-            watch.follow(saves(folder, end))
-        finally:
-            signal.signal(signal.SIGINT, previous)
-            end.set()
+    grader.earlier_rows()  # checks the device
+    watch = Watch(grader, options)
+    with contextlib.suppress(KeyboardInterrupt):
+        watch.follow(saves(paths.CONTRIBUTORS / options.only.partition("/")[0], watch.end))
     return int(not watch.passes)
 
 
@@ -76,7 +60,6 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
 
     The parent folder is watched, so that the folder may be deleted and created again.
     """
-    import watchfiles
 
     def is_relevant(_: watchfiles.Change, path: str) -> bool:
         changed = Path(path)
@@ -84,14 +67,9 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
             return False
         return not is_hidden(changed, folder)
 
-    watched = watchfiles.watch(
-        folder.parent,
-        watch_filter=is_relevant,
-        step=DEBOUNCE,
-        stop_event=end,
-        raise_interrupt=False,
-    )
-    for changes in watched:
+    for changes in watchfiles.watch(
+        folder.parent, watch_filter=is_relevant, step=DEBOUNCE, stop_event=end
+    ):
         yield {Path(path) for _, path in changes}
 
 
@@ -107,61 +85,47 @@ class Watch:
         """
         self.passes = False
         """Whether the latest round was complete and found no failure."""
+        self.end = threading.Event()
+        """Set once a round has raised an error, which ends the watch."""
         self._grader, self._options = grader, options
         self._times = Times()
-        self._failed: dict[Names, tuple[str, ...] | None] = {}
+        self._failed: Mapping[Names, tuple[str, ...] | None] = {}
         """The cases whose latest verdict is a failure, with `Verdict.after`."""
-        self._lock = threading.Lock()
-        """Held while a save is handled, so that its interrupt precedes the next round."""
-        self._saves: queue.SimpleQueue[set[Path] | Exception] = queue.SimpleQueue()
-        """The files of each save, or the exception that ended the iterator of saves."""
-        self._ended = False
 
     def follow(self, saves: Iterable[set[Path]]) -> None:
-        """Grade the folder now and after each save, until `end`.
+        """Grade the folder now and after each save, until the saves end.
+
+        The rounds run in a thread, so that Ctrl-C interrupts no import.
 
         Raises:
-            Exception: The exception that ended the iterator of saves.
+            Exception: The exception that ended a round or the saves.
         """
-        threading.Thread(target=self._listen, args=[saves], daemon=True).start()
         folder = self._options.only.partition("/")[0]
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
-        while True:
-            self.round()
-            pending = [self._saves.get()]
-            with self._lock:
-                while not self._saves.empty():
-                    pending.append(self._saves.get())
-                if self._ended:
-                    return
-                self._grader.server.resume()
-                self._grader.compiler.renew()
-            names = set()
-            for save in pending:
-                if isinstance(save, Exception):
-                    raise save
-                names |= {path.name for path in save}
-            print(f"\n{time.strftime('%H:%M:%S')} saved: {', '.join(sorted(names))}", flush=True)
+        with ThreadPoolExecutor(1) as thread:
+            current = self._start(thread)
+            try:
+                for save in saves:
+                    self._grader.interrupt()
+                    current.result()
+                    self._grader.resume()
+                    names = ", ".join(sorted({path.name for path in save}))
+                    print(f"\n{time.strftime('%H:%M:%S')} saved: {names}", flush=True)
+                    current = self._start(thread)
+            finally:
+                self._grader.interrupt()
+            current.result()
 
-    def end(self) -> None:
-        """End the current round and `follow`; safe to call from a signal handler."""
-        self._ended = True
-        self._stop(set())
+    def _start(self, thread: ThreadPoolExecutor) -> Future[None]:
+        """Start a round; an error in it ends the watch."""
 
-    def _stop(self, save: set[Path] | Exception) -> None:
-        """Queue a save and stop the current round."""
-        self._saves.put(save)
-        self._grader.server.interrupt()
-        self._grader.compiler.interrupt()
+        def done(current: Future[None]) -> None:
+            if current.exception():
+                self.end.set()
 
-    def _listen(self, saves: Iterable[set[Path]]) -> None:
-        """Stop the current round at each save."""
-        try:
-            for save in saves:
-                with self._lock:
-                    self._stop(save)
-        except Exception as error:  # such as too many watched folders; `follow` raises the error
-            self._saves.put(error)
+        current = thread.submit(self.round)
+        current.add_done_callback(done)
+        return current
 
     # --- one round --------------------------------------------------------------------------------
 
@@ -179,10 +143,8 @@ class Watch:
             print(f"study: {error}", flush=True)
         except FileNotFoundError as error:  # moved, or of another branch for a moment
             print(f"{error.filename or error} is away: waiting for it", flush=True)
-        except Saved:
-            pass
         except ServerEnded:
-            if self._saves.empty():
+            if not self._grader.server.interrupted:
                 raise
 
     def _grade(self, solutions: list[Solution]) -> None:
@@ -196,9 +158,9 @@ class Watch:
         self.passes = not report.failed
         if asked.cases and not report.failures:
             self._time(asked)
-        if asked.cases and not report.asked:  # only the board has the case
+        if asked.cases and not report.by_name:  # only the board has the case
             return
-        took = f"{len(report.asked)} smoke cases in {time.monotonic() - start:.1f} s"
+        took = f"{len(report.by_name)} smoke cases in {time.monotonic() - start:.1f} s"
         if mended := before.keys() - self._failed.keys():
             took += f", {len(mended)} of them mended"
         if report.failures:
@@ -208,7 +170,7 @@ class Watch:
         else:
             next_step = f"All that is answered is right, in {share}."
             next_step += f" Next: nox -s check -- {self._options.only}"
-        print(wrapped(f"{took}. {next_step}"), flush=True)
+        say(f"{took}. {next_step}")
 
     def _asked(self, solutions: list[Solution]) -> Asked:
         """Return the case of `--case`, or all cases with the failures first.
@@ -226,8 +188,7 @@ class Watch:
         """Measure the named case of the board, and print its times with the earlier times."""
         report = self._report("board")
         rows = self._grader.measure_board(asked, report)
-        if not self._saves.empty():
-            raise Saved
+        self._check()
         if not rows:
             return
         report.end()
@@ -238,17 +199,17 @@ class Watch:
             print("\n".join(lines), flush=True)
 
     def _hear(self, graded: Graded, report: TierReport) -> None:
-        """Print the round's first answer if it is a pass.
-
-        Raises:
-            Saved: A file was saved, so that the answer is outdated.
-        """
-        if not self._saves.empty():
-            raise Saved
+        """Print the round's first answer if it is a pass."""
+        self._check()
         verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
-        if not report.asked and FINE.issuperset(verdicts):
+        if not report.by_name and FINE.issuperset(verdicts):
             name = f"{graded.solution.name} {graded.case.name}"
             print(f"{name}: {' and '.join(verdicts)}", flush=True)
+
+    def _check(self) -> None:
+        """Raise ServerEnded if a file was saved, so that the answers are outdated."""
+        if self._grader.server.interrupted:
+            raise ServerEnded
 
     def _report(self, tier: str) -> TierReport:
         return TierReport(tier, self._options.verbose, self._options.picture)
@@ -263,13 +224,9 @@ class Times:
         alice/rotate_half forward    53.1  54.0 -2%      53.1     141.3      51.9 98%
     """
 
-    HEADER = "{:32}{:>8}{:>13}{:>8}{:>8}{:>11}"
-    """The format of a line of 80 columns."""
-
     def __init__(self) -> None:
         """Start without times."""
-        self._last: dict[tuple[str, ...], float] = {}
-        self._best: dict[tuple[str, ...], float] = {}
+        self._earlier: dict[tuple[str, ...], list[float]] = {}
 
     def lines(self, rows: Iterable[Record]) -> list[str]:
         """Return the lines of a table of the timed rows.
@@ -278,28 +235,24 @@ class Times:
         the same measurement, followed by the solution's share of the limit. A case that is ranked
         by host time has no limit.
         """
-        from common.board.ranking import limit, median
-
-        lines: list[str] = []
+        table: list[tuple[str, ...]] = []
         for row in rows:
             if not row.gpu or not row.host:
                 continue
-            if not lines:
-                head = "now", "last", "best", "eager", "limit"
-                lines.append(self.HEADER.format(f"{row.case}, us"[:31], *head))
-            now, key = median(row), row.key
-            last, best = self._last.get(key), min(now, self._best.get(key, now))
-            self._last[key], self._best[key] = now, best
-            before = f"{last:.1f} {now / last - 1:+.0%}" if last else "-"
+            now, times = median(row), self._earlier.setdefault(row.key, [])
+            before = f"{times[-1]:.1f} {now / times[-1] - 1:+.0%}" if times else "-"
+            times.append(now)
             bound = limit(row)[0]
             of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
-            lines.append(
-                self.HEADER.format(
-                    f"{row.solution} {shared.TIMED[row.direction]}"[:31], f"{now:.1f}", before,
-                    f"{best:.1f}", f"{median(row, 'eager'):.1f}", of_limit,
-                )
-            )  # fmt: skip
-        return lines
+            cells = [f"{each:.1f}" for each in (now, min(times), median(row, "eager"))]
+            if not table:
+                table.append((f"{row.case}, us", "now", "last", "best", "eager", "limit"))
+            name = f"{row.solution} {shared.TIMED[row.direction]}"
+            table.append((name, cells[0], before, *cells[1:], of_limit))
+        return [
+            f"{name[:31]:32}{now:>8}{last:>13}{best:>8}{eager:>8}{bound:>11}"
+            for name, now, last, best, eager, bound in table
+        ]
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

@@ -9,9 +9,10 @@ import pytest
 from triton.compiler.errors import CompilationError
 
 from common import ops, paths, source
-from common.commands import report
-from common.commands.report import SHOWN, TierReport, excerpt
+from common.commands.answers import SHOWN
+from common.commands.report import MARGIN, TierReport
 from common.sandbox.failures import judge
+from common.source import CUT, excerpt
 from common.verdicts import Verdict
 from tests.support.workers import ask, workers
 
@@ -141,15 +142,15 @@ def test_each_place_is_reported_once(reasons, excerpts, summaries, tmp_path, mon
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
-def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, monkeypatch, width):
+def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, width):
     """A line of 118 columns once wrapped, and its carets pointed at nothing."""
     call = "tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)"
     line = f"        x_tile, w_tile = {call}, tl.load(w, there)"
     (folder / "rope.py").write_text(f"{line}\n")
-    monkeypatch.setattr(report, "columns", lambda: width)
-    name, code, carets = excerpt(f"read outside of x, line 1 of rope.py: {call}", folder)
+    reason = f"read outside of x, line 1 of rope.py: {call}"
+    name, code, carets = excerpt(reason, folder, width - len(MARGIN))
     assert name == "rope.py:1"
-    assert max(len(code), len(carets)) + len(report.MARGIN) <= width
+    assert max(len(code), len(carets)) + len(MARGIN) <= width
     first, last = carets.index("^"), len(carets)
-    pointed = code[first:last].removesuffix(report.CUT)
+    pointed = code[first:last].removesuffix(CUT)
     assert pointed and call.startswith(pointed) and (pointed == call or width < 100)

@@ -104,8 +104,8 @@ def lacks(server, cache, tmp_path, monkeypatch):
         for file in files:
             if file.solution.op.startswith("masked_"):
                 cases = ops.load(file.solution.op).cases("smoke")
-                answers = hint.Answers({case.name: {"forward": "PASSED"} for case in cases}, [])
-                vars(file)["answers"] = answers
+                answers = hint.Verdicts({case.name: {"forward": "PASSED"} for case in cases}, [])
+                vars(file)["verdicts"] = answers
         found = {each.title: hint.lack_of(files, folder.name, each) for each in PATH}
         found = {title: lack or hint.Lack("") for title, lack in found.items()}
         return {title: lack for title, lack in found.items() if "there is no" not in lack.words}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common.arena import Arena
-from common.commands import gpus, options
+from common.commands import options
 from common.errors import UserError
 from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
@@ -29,7 +29,7 @@ def visible(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(VISIBLE) != "9")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4 if VISIBLE not in os.environ else 0)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setattr(gpus, "driver", lambda: True)
+    monkeypatch.setattr(options, "driver", lambda: True)
 
     def choose(device, before=None):
         monkeypatch.delenv(VISIBLE)
@@ -155,7 +155,7 @@ def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(monkeypatch, capsys, b
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 60, 1 << 60))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
-    monkeypatch.setattr(gpus, "driver", lambda: True)
+    monkeypatch.setattr(options, "driver", lambda: True)
     assert options.device(argparse.Namespace(device=None)) == "cuda"
     line = "study: Tesla T4 has no bfloat16: cases of that dtype are left out"
     assert capsys.readouterr().err.splitlines() == [line] * (not bfloat16)
@@ -170,7 +170,7 @@ def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(monkeypatch, capsys, b
 
 def test_without_a_driver_the_device_is_known_before_torch_is(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("torch was asked"))
-    monkeypatch.setattr(gpus, "driver", lambda: False)
+    monkeypatch.setattr(options, "driver", lambda: False)
     assert options.device(argparse.Namespace(device=None)) == "cpu"
-    monkeypatch.setattr(gpus, "driver", lambda: True)
+    monkeypatch.setattr(options, "driver", lambda: True)
     assert options.device(argparse.Namespace(device="cpu")) == "cpu"

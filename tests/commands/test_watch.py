@@ -195,7 +195,7 @@ def test_a_save_ends_the_round_under_way_even_where_a_kernel_hangs(alice, tmp_pa
     assert wait_until((tmp_path / "called").exists)
     alice.save("rotate_half.py", RIGHT)
     wait_until(lambda: alice.watch.passes)
-    alice.watch.end()
+    alice.saves.put(None)
     followed.join(LONGEST)
     assert not followed.is_alive()
     out = alice.capsys.readouterr().out

@@ -32,7 +32,7 @@ MAY = {
     "paths": "",
     "peaks": "",
     "printable": "",
-    "source": "",
+    "source": "printable",
     "wire": "",
     "stats": "",
     "arena": "wire",

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import paths, solutions
-from common.commands import bench, options
+from common.commands import bench
 from common.engines import benching
 from common.paths import ROOT
 from common.tools import peers
@@ -203,8 +203,8 @@ def test_bench_names_the_missing_peers_of_the_op_and_the_command(
     for prefix, command in (("/usr", "python -m common.tools.peers"),
                             (str(ROOT / ".nox" / "study"), "nox -s peers")):  # fmt: skip
         monkeypatch.setattr(sys, "prefix", prefix)
-        line = f"study: not on the board: {names} ({command} installs them)" if names else None
-        assert options.missing_peers(asked, absent) == line
+        line = f"study: not on the board: {names} ({command} installs them)" if names else ""
+        assert bench.missing_peers(asked, absent) == line
 
 
 def test_bench_says_it_at_its_start(monkeypatch, capsys):
