@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 
 from common import ops, solutions
-from common.commands.progress import Progress
 from common.commands.answers import SHOWN, coverage
+from common.commands.progress import Progress
 from common.commands.report import TierReport
 from common.errors import Kind
 from common.grading.sweep import Sweep

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from common import cli
-from common.commands import engines, options as shared
+from common.commands import engines
+from common.commands import options as shared
 from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
