@@ -69,8 +69,7 @@ class Diagnosis(NamedTuple):
 
     def __str__(self) -> str:
         """Return the line that `check` prints."""
-        where = " and ".join(self.directions)
-        return f"{self.solution} {where}: likely cause: {self.mistake}"
+        return f"{self.solution} {' and '.join(self.directions)}: likely cause: {self.mistake}"
 
 
 def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
@@ -140,13 +139,9 @@ def _cause(graded_cases: Sequence[Graded], direction: Direction) -> tuple[str, .
         likely = explanations(mistakes, wrong, right, functools.partial(explains, names=names))
     if len(likely) > 1:
         (other,) = {*DIRECTIONS} - {direction}
-        other_cases = [case for cases in _judged(graded_cases, other) for case in cases]
-        explain_both = [
-            mistake
-            for mistake in likely
-            if all(explains(mistake, case) is not False for case in other_cases)
-        ]
-        likely = explain_both or likely
+        others = [case for cases in _judged(graded_cases, other) for case in cases]
+        both = [each for each in likely if all(explains(each, one) is not False for one in others)]
+        likely = both or likely
     return tuple(likely) if len(likely) <= MOST else ()
 
 
@@ -172,10 +167,14 @@ class _Judged:
     verdict: Verdict
 
     @property
+    def backward(self) -> bool:
+        """Whether the results are gradients."""
+        return self.verdict.direction == "backward"
+
+    @property
     def names(self) -> list[str]:
         """The names of the direction's results."""
-        backward = self.verdict.direction == "backward"
-        return [name for name in self.problem.names if (name != OUTPUT) == backward]
+        return [name for name in self.problem.names if (name != OUTPUT) == self.backward]
 
     @property
     def size(self) -> int:
@@ -185,7 +184,8 @@ class _Judged:
     def explained_by(self, mistake: Reference, names: Collection[str] = ()) -> bool | None:
         """Return whether the results match the mistake's results, and not the reference's.
 
-        For a case that passes, return whether the mistake's own results would pass.
+        For a case that passes, return whether the mistake's own results, rounded to the dtype,
+        would pass.
 
         Args:
             mistake: The mistake.
@@ -204,47 +204,41 @@ class _Judged:
             return False if passes and self.problem.shapes[OUTPUT].numel() else None
         compared = [name for name in self.names if not names or name in names]
         if passes:
-            return self._would_pass(expected, compared)
-        return not self._differing(mistake, expected, compared)
+            dtype = getattr(torch, self.problem.case.dtype)
+            results = {name: expected[name].to(dtype) for name in compared}
+            return not self._outside(results, self._truth, self.problem.budgets)
+        results = {name: self.verdict.results[name] for name in compared}
+        return not self._differing(results, mistake, expected)
 
-    def _would_pass(self, results: Results, names: Iterable[str]) -> bool:
-        """Return whether results, rounded to the dtype, pass the numeric rule."""
-        dtype = getattr(torch, self.problem.case.dtype)
-        truth, budgets, slack = self._truth, self.problem.budgets, self.problem.slack
-        return all(
-            _is_right(results[name].to(dtype), truth[name], budgets[name], slack) for name in names
-        )
+    @cached_property
+    def wrong(self) -> list[str]:
+        """The wrong results of the first call; none if only a later call fails."""
+        return self._differing(self.verdict.results, self.problem.op.reference, self._truth)
 
     @cached_property
     def _truth(self) -> Results:
         return self._results_of(self.problem.op.reference)
 
-    @cached_property
-    def wrong(self) -> list[str]:
-        """The wrong results of the first call; none if only a later call fails."""
-        if not self.verdict.results:
-            return []
-        return self._differing(self.problem.op.reference, self._truth, self.names)
-
-    def _differing(
-        self, reference: Reference, expected: Results, names: Iterable[str]
-    ) -> list[str]:
-        """Return the results that differ from a reference's results, by the numeric rule."""
-        results, usual, slack = self.verdict.results, self.problem.budgets, self.problem.slack
-
-        def outside(names: Iterable[str], budgets: Mapping[str, Budget]) -> list[str]:
-            return [
-                name
-                for name in names
-                if not _is_right(results[name], expected[name], budgets[name], slack)
-            ]
-
-        remaining = outside(names, usual)
-        return remaining and outside(remaining, self._budgets_of(reference, expected))
-
     def _results_of(self, reference: Reference) -> Results:
         op = dataclasses.replace(self.problem.op, reference=reference)
-        return oracle.truth(op, *self._inputs, self.verdict.direction == "backward")
+        return oracle.truth(op, *self._inputs, self.backward)
+
+    def _differing(self, results: Results, reference: Reference, expected: Results) -> list[str]:
+        """Return the results that differ from a reference's results, by the numeric rule."""
+        outside = self._outside(results, expected, self.problem.budgets)
+        if outside:
+            results = {name: results[name] for name in outside}
+            outside = self._outside(results, expected, self._budgets_of(reference, expected))
+        return outside
+
+    def _outside(
+        self, results: Results, expected: Results, budgets: Mapping[str, Budget]
+    ) -> list[str]:
+        return [
+            name
+            for name, result in results.items()
+            if not _is_right(result, expected[name], budgets[name], self.problem.slack)
+        ]
 
     def _budgets_of(self, reference: Reference, expected: Results) -> dict[str, Budget]:
         """Return the larger of eager's error under a mistake and its error without the mistake.
@@ -256,13 +250,13 @@ class _Judged:
         # dense copies, as in the oracle: a mistake may index a view beyond the end of its memory
         dense = {name: value.clone() if isinstance(value, torch.Tensor) else value
                  for name, value in arguments.items()}  # fmt: skip
-        eager = oracle.eager(op, dense, grad_output, self.verdict.direction == "backward")
-        sliced, usual = self.problem.case.by_slice, self.problem.budgets
-        own = {name: budget_of(eager[name], expected[name], sliced) for name in self.names}
-        return {
-            name: larger(budget, usual[name]) if math.isfinite(budget.largest) else usual[name]
-            for name, budget in own.items()
-        }
+        eager = oracle.eager(op, dense, grad_output, self.backward)
+        budgets = dict(self.problem.budgets)
+        for name in self.names:
+            own = budget_of(eager[name], expected[name], self.problem.case.by_slice)
+            if math.isfinite(own.largest):
+                budgets[name] = larger(own, budgets[name])
+        return budgets
 
     @cached_property
     def _inputs(self) -> tuple[dict[str, Any], torch.Tensor]:
@@ -275,17 +269,14 @@ def _is_right(result: torch.Tensor, expected: torch.Tensor, budget: Budget, slac
     """Return whether a result passes the numeric rule; expected infinity and NaN are right too."""
     result = result.to(expected.device)
     same = (result == expected) | (result.isnan() & expected.isnan())
-    if same.all():
-        return True
     result, expected = result.masked_fill(same, 0), expected.masked_fill(same, 0)
-    return check_values(result, expected, budget, slack)[0] is None
+    return bool(same.all()) or check_values(result, expected, budget, slack)[0] is None
 
 
 # --- contrasts ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Failing:
+class Failing(NamedTuple):
     """A case that a solution fails, and the directions that fail."""
 
     solution: Solution
@@ -294,8 +285,7 @@ class Failing:
     directions: tuple[Direction, ...]
 
 
-@dataclass(frozen=True)
-class Contrast:
+class Contrast(NamedTuple):
     """The single changes with which a failing case passes."""
 
     failing: Failing
@@ -318,11 +308,12 @@ def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contra
             continue
         # a separate `grade` per try: within one, equal cases get the same plan of calls
         tries = (_answers(sweep, failing, [failing.case]) for _ in range(TRIES))
-        if any(answers != [(failing.case, False)] for answers in tries):
+        if any(answers != {failing.case: False} for answers in tries):
             continue
         passing = list(others)
         for _ in range(TRIES):
-            passing = [case for case, passed in _answers(sweep, failing, passing) if passed]
+            answers = _answers(sweep, failing, passing)
+            passing = [case for case in passing if answers.get(case)]
         if passing:
             yield Contrast(failing, tuple(others[case] for case in passing))
 
@@ -360,14 +351,10 @@ def _others(failing: Failing) -> dict[Case, str]:
     return cases
 
 
-def _answers(sweep: Sweep, failing: Failing, cases: Iterable[Case]) -> list[tuple[Case, bool]]:
-    """Return each case, and whether it passes in the failing directions; skip too large cases."""
-    directions = failing.directions
-    return [
-        (
-            graded.case,
-            all(graded.verdicts[direction].verdict == "PASSED" for direction in directions),
-        )
+def _answers(sweep: Sweep, failing: Failing, cases: Iterable[Case]) -> dict[Case, bool]:
+    """Return whether each case passes in the failing directions, without too large cases."""
+    return {
+        graded.case: {graded.verdicts[each].verdict for each in failing.directions} == {"PASSED"}
         for graded in sweep.grade(failing.op, cases, [failing.solution])
-        if isinstance(graded, Graded) and graded.verdicts.keys() >= set(directions)
-    ]
+        if isinstance(graded, Graded) and graded.verdicts.keys() >= set(failing.directions)
+    }
