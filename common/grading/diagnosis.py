@@ -223,7 +223,9 @@ class _Judged:
         op = dataclasses.replace(self.problem.op, reference=reference)
         return oracle.truth(op, *self._inputs, self.backward)
 
-    def _differing(self, results: Results, reference: Reference, expected: Results) -> list[str]:
+    def _differing(
+        self, results: Mapping[str, torch.Tensor], reference: Reference, expected: Results
+    ) -> list[str]:
         """Return the results that differ from a reference's results, by the numeric rule."""
         outside = self._outside(results, expected, self.problem.budgets)
         if outside:
@@ -232,7 +234,10 @@ class _Judged:
         return outside
 
     def _outside(
-        self, results: Results, expected: Results, budgets: Mapping[str, Budget]
+        self,
+        results: Mapping[str, torch.Tensor],
+        expected: Results,
+        budgets: Mapping[str, Budget],
     ) -> list[str]:
         return [
             name

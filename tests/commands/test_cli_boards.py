@@ -7,11 +7,13 @@ import pytest
 
 from tests.support.study import one_line
 
+HIDDEN = "torch triton matplotlib"
+
 
 @pytest.mark.slow
 def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, recorded):
     options = "--op rope --only house --device cpu --verbose"  # bench's own, as nox hands them on
-    ran = study("leaderboard", *options.split(), hidden="torch triton matplotlib")
+    ran = study("leaderboard", *options.split(), hidden=HIDDEN)
     assert ran.code == 0, ran.err
     readme, whole = ((repository / name).read_text() for name in ("README.md", "LEADERBOARD.md"))
     for text, score in ((ran.out, "2.50"), (whole, "2.50"), (readme, " 2.50 |")):
@@ -21,18 +23,8 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
     *_, changed, page = ran.out.splitlines()
     assert changed == "rewrote README.md and README.ko.md, between their markers"
     assert page == "the page: site/index.html"
-    again = study("leaderboard", hidden="torch triton matplotlib")
+    again = study("leaderboard", hidden=HIDDEN)
     assert "rewrote" not in again.out, "nothing has changed"
-
-
-@pytest.mark.slow
-def test_a_device_without_a_row_of_the_op_has_no_heading(study, elsewhere):
-    elsewhere.write_text(elsewhere.read_text().replace("rope", "rotate_half"))
-    for op, shown, other in (("rope", "A GPU", "Another"), ("rotate_half", "Another", "A GPU")):
-        ran = study("leaderboard", "--op", op)
-        assert ran.code == 0, ran.err
-        assert f"house/{op}" in ran.out
-        assert shown in ran.out and other not in ran.out
 
 
 def test_an_op_without_a_result_gets_a_line(study, recorded):
@@ -42,21 +34,14 @@ def test_an_op_without_a_result_gets_a_line(study, recorded):
         "study: no result of rotate_half is recorded yet:"
         " nox -s bench leaderboard -- --op rotate_half\n"
     )
-    assert not study("leaderboard", "--op", "rope").err
 
 
-@pytest.fixture
-def plotted(recorded):
-    """The record with a row of the tier plot."""
+@pytest.mark.slow
+def test_leaderboard_draws_the_plots_without_torch(study, repository, recorded):
     *_, line = recorded.read_text().splitlines()
     params = {"dtype": "float32", "s": 32, "b": 1, "h": 8, "d": 256, "d2": 256, "angles": "model"}
     fields = {"tier": "plot", "case": "sbhd-32x1x8x256-float32", "params": params}
     recorded.write_text(recorded.read_text() + json.dumps(json.loads(line) | fields) + "\n")
-    return recorded
-
-
-@pytest.mark.slow
-def test_leaderboard_draws_the_plots_without_torch(study, repository, plotted):
     ran = study("leaderboard", "--tier", "plot", hidden="torch triton")
     assert ran.code == 0, ran.err
     path = "docs/plots/gpu/rope-bandwidth.svg"
@@ -72,19 +57,7 @@ def twice(recorded):
     """The record finished, and the same run again."""
     once = recorded.read_text() + '{"schema":2,"kind":"end","run":"r1"}\n'
     recorded.write_text(once)
-    again = recorded.with_name("20261121T082931Z-r2.jsonl")
-    again.write_text(once.replace('"r1"', '"r2"'))
-    return recorded, again
-
-
-def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
-    before = (repository / "README.md").read_text()
-    ran = study("leaderboard", "--compare", "--device", "cpu", hidden="torch triton matplotlib")
-    assert ran.code == 0, ran.err
-    assert "rope: run r1, then r2" in ran.out
-    assert "2.50 2.50 1.000 1.000" in " ".join(ran.out.split())
-    assert (repository / "README.md").read_text() == before
-    assert not (repository / "LEADERBOARD.md").exists()
+    recorded.with_name("20261121T082931Z-r2.jsonl").write_text(once.replace('"r1"', '"r2"'))
 
 
 @pytest.fixture
@@ -98,17 +71,22 @@ def elsewhere(recorded):
     return other
 
 
-def test_two_devices_stand_side_by_side_without_torch_and_nothing_is_written(
-    study, repository, elsewhere
-):
+def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
     before = (repository / "README.md").read_text()
-    ran = study("leaderboard", "--devices", "--only", "house", hidden="torch triton matplotlib")
+    ran = study("leaderboard", "--compare", "--device", "cpu", hidden=HIDDEN)
+    assert ran.code == 0, ran.err
+    assert "rope: run r1, then r2" in ran.out
+    assert "2.50 2.50 1.000 1.000" in " ".join(ran.out.split())
+    assert (repository / "README.md").read_text() == before
+    assert not (repository / "LEADERBOARD.md").exists()
+
+
+def test_two_devices_stand_side_by_side_without_torch(study, elsewhere):
+    ran = study("leaderboard", "--devices", "--only", "house", hidden=HIDDEN)
     assert ran.code == 0, ran.err
     assert ran.out.index("Another GPU") < ran.out.index("A GPU")
     (line,) = [line for line in ran.out.splitlines() if "house/rope" in line]
     assert line.split() == ["house/rope", "†5.00", "†2.50"]
-    assert (repository / "README.md").read_text() == before
-    assert not (repository / "LEADERBOARD.md").exists()
 
 
 @pytest.mark.slow
@@ -119,15 +97,18 @@ def test_the_readme_follows_the_newest_whole_device(study, repository, elsewhere
     assert (repository / "docs/plots/other-gpu/overview.svg").exists()
     assert "### Another GPU" in readme and "[A GPU](LEADERBOARD.md#a-gpu), 2026-11-21" in readme
     assert whole.index("## Another GPU") < whole.index("## A GPU")
+    elsewhere.write_text(elsewhere.read_text().replace("rope", "rotate_half"))
+    ran = study("leaderboard", "--op", "rope")
+    assert "A GPU" in ran.out and "Another" not in ran.out, "it has no row of the op"
 
 
 @pytest.mark.parametrize(
-    ("option", "told"),
+    ("option", "says"),
     [("--devices", "run bench on another one"), ("--compare", "run bench again"),
      ("--model", "is counted")],
 )  # fmt: skip
-def test_one_run_of_one_device_is_told_what_is_missing(study, recorded, option, told):
-    assert told in one_line(study("leaderboard", option))
+def test_one_run_of_one_device_is_told_what_is_missing(study, recorded, option, says):
+    assert says in one_line(study("leaderboard", option))
 
 
 def test_no_results_and_two_ways_at_once_are_refused(study):
@@ -135,13 +116,12 @@ def test_no_results_and_two_ways_at_once_are_refused(study):
     assert "not allowed with" in study("leaderboard", "--devices", "--compare").err
 
 
-@pytest.mark.slow
 def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, recorded):
     """Without a terminal nothing is coloured."""
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
-    ran = study("leaderboard", hidden="torch")
+    ran = study("leaderboard", "--csv", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
     assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err
     recorded.write_text(recorded.read_text().replace('{"schema": 2, "ki', '{"schema": 99}\n'))
-    assert "line 3" in one_line(study("leaderboard")), "another schema is refused"
+    assert "line 3" in one_line(study("leaderboard"))

@@ -6,74 +6,58 @@ import pytest
 
 from tests.support.study import one_line
 
-
-@pytest.mark.slow
-def test_what_new_writes_passes_check(study, repository):
-    folder = repository / "contributors" / "newcomer"
-    for op in ("rotate_half", "rope"):
-        ran = study("new", "newcomer", op, hidden="torch triton numpy rich")
-        assert ran.code == 0, ran.err
-    assert {f.name for f in folder.iterdir()} == {"README.md", "rope.py", "rotate_half.py"}
-    assert "newcomer" in (folder / "README.md").read_text()
-    ran = study("check", "newcomer", timeout=300)
-    shutil.rmtree(folder)
-    assert ran.code == 0, ran.out + ran.err
-    assert "newcomer/rope, smoke: " in ran.out
-    assert "newcomer/rotate_half, smoke: " in ran.out
-    assert "PASSED" in ran.out
-    assert ran.out.endswith("Next: nox -s bench leaderboard -- --only newcomer\n")
-
-
-def test_new_overwrites_nothing(study, repository):
-    study("new", "careful", "rope")
-    folder = repository / "contributors" / "careful"
-    for name in ("rope.py", "README.md"):
-        (folder / name).write_text("mine")
-    assert "careful/rope.py" in one_line(study("new", "careful", "rope"))
-    ran = study("new", "careful", "rotate_half")
-    assert ran.out.endswith("rotate_half.py; next: nox -s check -- careful --op rotate_half\n")
-    assert (folder / "rope.py").read_text() == (folder / "README.md").read_text() == "mine"
-    assert (folder / "rotate_half.py").exists()
-    shutil.rmtree(folder)
-
-
-def test_new_tuned_brings_the_helper_that_reads_configurations(study, repository):
-    folder = repository / "contributors" / "tuner"
-    ran = study("new", "tuner", "rotate_half", "--tuned", hidden="torch triton numpy rich")
-    assert ran.code == 0, ran.err
-    assert "tuner/rotate_half.py and contributors/tuner/configs.py" in ran.out
-    assert {f.name for f in folder.iterdir()} == {"README.md", "rotate_half.py", "configs.py"}
-    template = repository / "contributors" / "_template" / "configs.py"
-    assert (folder / "configs.py").read_bytes() == template.read_bytes()
-    (folder / "configs.py").write_text("mine")
-    assert "tuner/configs.py" in one_line(study("new", "tuner", "rotate_half", "--tuned"))
-    assert study("new", "tuner", "rope", "--tuned").code == 0
-    assert (folder / "configs.py").read_text() == "mine"
-    shutil.rmtree(folder)
+HIDDEN = "torch triton numpy rich"
 
 
 @pytest.fixture
-def no_template(repository):
-    """An op for which there is none."""
+def newcomer(repository):
+    """The folder that the tests fill."""
+    folder = repository / "contributors" / "newcomer"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_what_new_writes_passes_check(study, newcomer):
+    for op in ("rotate_half", "rope"):
+        ran = study("new", "newcomer", op, hidden=HIDDEN)
+        assert ran.code == 0, ran.err
+    assert {f.name for f in newcomer.iterdir()} == {"README.md", "rope.py", "rotate_half.py"}
+    assert "newcomer" in (newcomer / "README.md").read_text()
+    ran = study("check", "newcomer", timeout=300)
+    assert ran.code == 0, ran.out + ran.err
+    assert "newcomer/rope, smoke: " in ran.out and "newcomer/rotate_half, smoke: " in ran.out
+    assert ran.out.endswith("Next: nox -s bench leaderboard -- --only newcomer\n")
+
+
+def test_new_overwrites_nothing(study, newcomer):
+    study("new", "newcomer", "rope")
+    for name in ("rope.py", "README.md"):
+        (newcomer / name).write_text("mine")
+    assert "newcomer/rope.py" in one_line(study("new", "newcomer", "rope"))
+    ran = study("new", "newcomer", "rotate_half", "--tuned", hidden=HIDDEN)
+    assert ran.out == (
+        "wrote contributors/newcomer/rotate_half.py and contributors/newcomer/configs.py;"
+        " next: nox -s check -- newcomer --op rotate_half\n"
+    )
+    assert (newcomer / "rope.py").read_text() == (newcomer / "README.md").read_text() == "mine"
+    (newcomer / "configs.py").write_text("mine")
+    assert "newcomer/configs.py" in one_line(study("new", "newcomer", "rotate_half", "--tuned"))
+
+
+def test_new_tuned_adds_the_helper_alone_to_a_file_of_an_op_without_a_template(
+    study, repository, newcomer
+):
     template = repository / "contributors" / "_template" / "rope.py"
     text = template.read_text()
     template.unlink()
-    yield "rope"
+    newcomer.mkdir()
+    (newcomer / "rope.py").write_text("mine")
+    ran, refused = (study("new", name, "rope", "--tuned") for name in ("newcomer", "bob"))
     template.write_text(text)
-
-
-def test_new_tuned_adds_the_helper_alone_to_what_is_there(study, repository, by_hand, no_template):
-    by_hand("alice", "mine")
-    folder = repository / "contributors" / "alice"
-    shutil.copy(folder / "rotate_half.py", folder / f"{no_template}.py")
-    for op in ("rotate_half", no_template):
-        (folder / "configs.py").unlink(missing_ok=True)
-        ran = study("new", "alice", op, "--tuned")
-        assert ran.code == 0, ran.err
-        assert ran.out.startswith("wrote contributors/alice/configs.py; next: ")
-        assert (folder / f"{op}.py").read_text() == "mine"
-        assert "class Tuned" in (folder / "configs.py").read_text()
-    assert "no template" in one_line(study("new", "bob", no_template, "--tuned"))
+    assert ran.out.startswith("wrote contributors/newcomer/configs.py; next: ")
+    assert (newcomer / "rope.py").read_text() == "mine"
+    assert "no template" in one_line(refused)
     assert not (repository / "contributors" / "bob").exists()
 
 
