@@ -99,11 +99,13 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
     from common.board.ranking import rank
     from common.commands.grader import Asked
     from common.commands.report import TierReport
+    from common.measure import machine
+    from common.records import runs
 
     smoke, board = (
         TierReport(tier, options.verbose, options.picture) for tier in ("smoke", "board")
     )
-    earlier = grader.earlier_rows()
+    earlier = runs.read(paths.RESULTS / machine.results_folder(grader.device))
     names, handle = {solution.name for solution in solutions}, solutions[0].handle
     about = shared.about({row.solution for row in earlier.rows} | names)
     cache = DiskCache("failed", handle, str)

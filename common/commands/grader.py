@@ -10,7 +10,7 @@ from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from common import ops, paths
+from common import ops
 from common.commands import options as shared
 from common.commands.answers import Names
 from common.commands.progress import Progress
@@ -25,10 +25,8 @@ from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
 from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
-from common.measure import machine
 from common.measure.rows import Measurement
 from common.printable import say
-from common.records import runs
 from common.records.lines import Record
 from common.solutions import Solution
 from common.spec import Case, Op, Tier
@@ -103,10 +101,6 @@ class Grader:
         """Go on after `interrupt`, with the solutions' files as they are now."""
         self.server.resume()
         self.compiler.renew()
-
-    def earlier_rows(self) -> runs.Results:
-        """Return the records of the device."""
-        return runs.read(paths.RESULTS / machine.results_folder(self.device))
 
     def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
         """Return each solution's name with the case's name.

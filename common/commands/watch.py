@@ -48,7 +48,6 @@ def run(grader: Grader, options: argparse.Namespace) -> int:
     Raises:
         OSError: The folder cannot be watched.
     """
-    grader.earlier_rows()  # checks the device
     watch = Watch(grader, options)
     with contextlib.suppress(KeyboardInterrupt):
         watch.follow(saves(paths.CONTRIBUTORS / options.only.partition("/")[0], watch.end))
