@@ -22,12 +22,11 @@ from common.errors import UserError
 from common.grading import counting
 from common.grading.counting import Count
 from common.grading.sweep import eager_of
-from common.measure.machine import digests_of, peak
+from common.measure.machine import DeviceInfo, digests_of, peak
 from common.measure.rows import record_of
-from common.records import runs, writer
+from common.records import runs
 from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection, Steps
-from common.records.runs import DeviceInfo, Results
-from common.records.writer import RunWriter
+from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 
@@ -216,14 +215,14 @@ def recording(
         peak=peak(device_info.name),
         memory_gib=device_info.memory_gib,
     )
-    with writer.locked(folder):
+    with runs.locked(folder):
         last = runs.files(folder)[-1:]
         earlier, unchanged = runs.read(folder, last), _unchanged(solutions)
         if run := _unfinished(earlier, fresh, unchanged):
             path, kept = last[0], _complete(earlier.rows)
-            writer.drop_unfinished(path, {(row.solution, row.op, row.case) for row in kept})
+            runs.drop_unfinished(path, {(row.solution, row.op, row.case) for row in kept})
         else:
-            path, kept = writer.new_file(folder, fresh.run), []
+            path, kept = runs.new_file(folder, fresh.run), []
             if device_info.device == "cpu":
                 kept = _still_valid(runs.read(folder), fresh, unchanged)
         too_large = {("", line.case) for line in earlier.left_out_lines if run}

@@ -22,11 +22,10 @@ from common.grading.compiling import Compiler
 from common.grading.memory import DeviceMemory
 from common.grading.sweep import Graded, TooLarge
 from common.grading.tiers import no_bfloat16, repeats, tier_cases
-from common.measure.machine import device_info, digests_of
+from common.measure.machine import DeviceInfo, device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
 from common.records.lines import Record
-from common.records.runs import DeviceInfo
-from common.records.writer import Samples
+from common.records.runs import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 from common.verdicts import Verdict

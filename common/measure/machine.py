@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import torch
 
 from common.digest import digest
@@ -18,8 +19,38 @@ from common.grading.memory import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
-from common.records.runs import INTERPRETER, DeviceInfo, folder_of
 from common.solutions import Solution, imported, package_of
+
+INTERPRETER = "CPU, Triton's interpreter"
+"""The device's name without a GPU."""
+
+
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One device of one node, as named in records."""
+
+    device: Literal["cpu", "cuda"]
+    name: str
+    """The device's name from torch, or `INTERPRETER`."""
+    node: str
+    """The host's name."""
+    uuid: str
+    """The GPU's UUID; `cpu` without a GPU."""
+    versions: dict[str, str]
+    """The versions of Python and of the measured packages."""
+    memory_gib: int = 0
+    """A run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
+
+    @property
+    def kind(self) -> str:
+        """The folder with the records of all devices of this name."""
+        return folder_of(self.name)
+
+
+def folder_of(name: str) -> str:
+    """Return a device's folder: `nvidia-h200` for `NVIDIA H200`, `cpu` for `INTERPRETER`."""
+    if name == INTERPRETER:
+        return "cpu"
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def device_info(

@@ -17,7 +17,7 @@ from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
 from common.records.lines import SCHEMA, Record, Summary
-from common.records.writer import Samples
+from common.records.runs import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 from common.verdicts import Failure, Verdict

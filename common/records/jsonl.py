@@ -33,15 +33,20 @@ class Format(Generic[L]):
 
         The fix for a line with a newer schema is to update this checkout, not to remove the line.
         """
+        stated = 0
         with contextlib.suppress(ValueError):
             stated = msgspec.json.decode(line, type=_Numbered).schema
-            if stated > self.schema:
-                problem = f"line {number} has schema {stated}, this checkout reads {self.schema}"
-                return UserError(f"{path}: {problem}; update it (git pull), and keep the file")
-        problem = f"line {number} is no record of schema {self.schema} ({reason})"
-        return UserError(
-            f"{path}: {problem}; remove that line, or the file, and run {self.command}"
-        )
+        if stated > self.schema:
+            problem = f"has schema {stated}, this checkout reads {self.schema}"
+            fix = "update it (git pull), and keep the file"
+        else:
+            problem = f"is no record of schema {self.schema} ({reason})"
+            fix = f"remove that line, or the file, and run {self.command}"
+        return UserError(f"{path}: line {number} {problem}; {fix}")
+
+
+class _Numbered(msgspec.Struct):
+    schema: int = 0
 
 
 def read(path: Path, format: Format[L]) -> list[L]:
@@ -68,10 +73,6 @@ def read(path: Path, format: Format[L]) -> list[L]:
 def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
     """Return the lines' bytes in a file."""
     return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
-class _Numbered(msgspec.Struct):
-    schema: int = 0
 
 
 class Writer:

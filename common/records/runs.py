@@ -1,27 +1,29 @@
-"""Read the records of runs, one file for each run: `results/<device>/<time>-<run>.jsonl`.
+"""The records of runs, one file for each run: `results/<device>/<time>-<run>.jsonl`.
 
 The first line of a file describes the run. A row for each solution, case and direction follows, and
 a line for each case that does not fit the device. The last line marks the end; a run without it was
 interrupted and can be continued. The order of names is the order of time. Drawing a board opens
-only these files.
+only these files; the raw samples are beside them, on the machine that measured.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import math
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-import msgspec
-
+from common import files as atomic
 from common import paths
 from common.records import jsonl
 from common.records.lines import (
     FORMAT,
+    SCHEMA,
     Anything,
     Counted,
     End,
@@ -30,10 +32,15 @@ from common.records.lines import (
     Record,
     Run,
 )
-from common.spec import DIRECTIONS, Tier
+from common.spec import ByClock, Tier
 
 SECOND = "%Y%m%dT%H%M%S"
 """The format of a run's start in the name of its file, to the second."""
+STAMP = f"{SECOND}.%fZ"
+SAMPLES = ".samples.jsonl"
+FOREIGN = "a file begins with its run and holds the lines of no other"
+Case = tuple[str, str]
+"""An op and the name of one of its cases."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,20 @@ class Results:
         case that neither the op's last finished run over all solutions nor a later run measured.
         """
         if tier not in self._latest:
-            self._latest[tier] = self._last_rows(tier)
+            shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
+            rows: dict[tuple[str, ...], Record] = {}
+            size: dict[Case, int] = {}
+            for row in self.rows:
+                if row.tier == tier and (row.op, row.case) in shown:
+                    rows.pop(row.key, None)  # so that superseded rows do not affect the order
+                    rows[row.key] = row
+            for row in rows.values():
+                size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
+
+            def place(row: Record) -> tuple[str, int, str, bool]:
+                return row.op, size[row.op, row.case], row.case, row.direction == "backward"
+
+            self._latest[tier] = sorted(rows.values(), key=place)
         return self._latest[tier]
 
     def left_out(self, tier: Tier = "board") -> list[LeftOut]:
@@ -78,13 +98,13 @@ class Results:
         """
         if not self.left_out_lines:  # there may be a million rows
             return []
-        order, current, full_runs = self._order, self._current(tier), self.whole
+        order, current = self._order, self._current(tier)
         rows = (row for row in self.rows if row.tier == tier)
         measured = {(row.op, row.case): order.get(row.run, 0) for row in rows}  # the last one's
         last = {}
         for line in self.left_out_lines:
             case = line.op, line.case
-            later = line.run in full_runs and order[line.run] >= measured.get(case, 0)
+            later = line.run in self.whole and order[line.run] >= measured.get(case, 0)
             if line.tier == tier and case in current and (later or case not in measured):
                 last[case] = line
         return [last[case] for case in sorted(last)]
@@ -98,39 +118,25 @@ class Results:
     def _order(self) -> dict[str, int]:
         return {run.run: number for number, run in enumerate(self.runs)}
 
-    def _current(self, tier: Tier) -> set[tuple[str, str]]:
-        """Return the op and the name of each case that the op still has."""
-        order, full_runs = self._order, self.whole
+    def _current(self, tier: Tier) -> set[Case]:
+        """Return the cases that their op still has."""
+        order, whole = self._order, self.whole
         lines: Iterable[LeftOut | Record] = chain(self.left_out_lines, self.rows)
         tested = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
         last: dict[str, int] = {}
         for op, run, _ in tested:
-            if run in full_runs:
+            if run in whole:
                 last[op] = max(last.get(op, 0), order[run])
         return {(op, case) for op, run, case in tested if order.get(run, 0) >= last.get(op, 0)}
 
-    def _last_rows(self, tier: Tier) -> list[Record]:
-        shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
-        rows: dict[tuple[str, ...], Record] = {}
-        for row in self.rows:
-            if row.tier == tier and (row.op, row.case) in shown:
-                rows.pop(row.key, None)  # so that superseded rows do not affect the order
-                rows[row.key] = row
-        size: dict[tuple[str, str], int] = {}
-        for row in rows.values():
-            size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
-
-        def place(row: Record) -> tuple[str, int, str, int]:
-            return row.op, size[row.op, row.case], row.case, DIRECTIONS.index(row.direction)
-
-        return sorted(rows.values(), key=place)
-
     def of_op(self, op: str | None) -> Results:
         """Return the results of one op; of all ops for None."""
-        rows = [row for row in self.rows if op in (None, row.op)]
-        left_out = [line for line in self.left_out_lines if op in (None, line.op)]
-        counted = [line for line in self.counted if op in (None, line.op)]
-        return replace(self, rows=rows, left_out_lines=left_out, counted=counted)
+        return replace(
+            self,
+            rows=[row for row in self.rows if op in (None, row.op)],
+            left_out_lines=[line for line in self.left_out_lines if op in (None, line.op)],
+            counted=[line for line in self.counted if op in (None, line.op)],
+        )
 
     @property
     def versions(self) -> dict[str, str]:
@@ -152,14 +158,12 @@ class Results:
         return bool(self.runs) and self.runs[-1].device != "cpu"
 
 
-SAMPLES = ".samples.jsonl"
-FOREIGN = "a file begins with its run and holds the lines of no other"
+# --- reading --------------------------------------------------------------------------------------
 
 
 def files(folder: Path) -> list[Path]:
     """Return the files of a device's runs, the oldest first."""
-    paths = sorted(folder.glob("*.jsonl"))
-    return [path for path in paths if not path.name.endswith(SAMPLES)]
+    return sorted(path for path in folder.glob("*.jsonl") if not path.name.endswith(SAMPLES))
 
 
 def moment(name: str) -> datetime | None:
@@ -181,9 +185,8 @@ def lines(path: Path) -> list[Anything]:
         UserError: A line is not valid or belongs to another run than the first line.
     """
     lines = jsonl.read(path, FORMAT)
-    run = lines[0].run if lines else ""
     for number, line in enumerate(lines, start=1):
-        if line.run != run or isinstance(line, Run) != (number == 1):
+        if line.run != lines[0].run or isinstance(line, Run) != (number == 1):
             raise FORMAT.invalid(path, number, FOREIGN)
     return lines
 
@@ -221,35 +224,106 @@ def read_all(folder: Path | None = None) -> list[Results]:
     return sorted(with_rows, key=lambda results: not results.timed)
 
 
-# --- devices --------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
-INTERPRETER = "CPU, Triton's interpreter"
-"""The device's name without a GPU."""
-
-
-class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One device of one node, as named in records."""
-
-    device: Literal["cpu", "cuda"]
-    name: str
-    """The device's name from torch, or `INTERPRETER`."""
-    node: str
-    """The host's name."""
-    uuid: str
-    """The GPU's UUID; `cpu` without a GPU."""
-    versions: dict[str, str]
-    """The versions of Python and of the measured packages."""
-    memory_gib: int = 0
-    """A run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
-
-    @property
-    def kind(self) -> str:
-        """The folder with the records of all devices of this name."""
-        return folder_of(self.name)
+Samples = Mapping[ByClock, Mapping[str, Sequence[float]]]
+"""A row's raw samples in microseconds, by clock and timed callable; empty without timing."""
+DIGITS = 2
+"""Samples are rounded to 1/100 µs, the clock's own resolution."""
 
 
-def folder_of(name: str) -> str:
-    """Return a device's folder: `nvidia-h200` for `NVIDIA H200`, `cpu` for `INTERPRETER`."""
-    if name == INTERPRETER:
-        return "cpu"
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def new_file(folder: Path, run: str) -> Path:
+    """Return the path of a run that begins now: `20261121T082930.125000Z-57df38dac757.jsonl`.
+
+    The microseconds keep two runs of the same second in chronological order. If the clock was set
+    back, the start is a second after the latest run's, since the board takes the last file's rows.
+    """
+    start = datetime.now(UTC)
+    for latest in files(folder)[-1:]:
+        if latest.name > f"{start:{STAMP}}" and (latest_start := moment(latest.name)):
+            start = latest_start + timedelta(seconds=1)
+    return folder / f"{start:{STAMP}}-{run}.jsonl"
+
+
+def samples_file(path: Path) -> Path:
+    """Return the path of the raw samples of the run with this file.
+
+    Git ignores it, and no board needs it. If a case was measured again after an interrupt, its last
+    line has the samples of the row.
+    """
+    return path.with_name(path.stem + SAMPLES)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a device's folder for one writer.
+
+    Raises:
+        UserError: Another run is writing to the folder.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        jsonl.lock(descriptor, f"{folder.parent.name}/{folder.name}")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+class RunWriter(jsonl.Writer):
+    """Writes the lines of a new or continued run as they come; each method may raise UserError."""
+
+    _samples: jsonl.Writer | None = None
+
+    def rows(self, rows: Sequence[Record], samples: Sequence[Samples] = ()) -> None:
+        """Write rows with one write, and the raw samples of each timed row.
+
+        Raises:
+            ValueError: A row's error is infinite or NaN, which JSON does not have.
+        """
+        for row in rows:
+            if row.error is not None and not math.isfinite(row.error):
+                raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
+        timed = [(row, times) for row, times in zip(rows, samples, strict=False) if times]
+        if timed:
+            self._samples = self._samples or jsonl.Writer(samples_file(self.path))
+            self._samples.write(*(_line(row, times) for row, times in timed))
+        self.write(*rows)
+
+    def end(self, run: str, memory: MemoryUse | None = None, seconds: float | None = None) -> None:
+        """Write the last line, with the run's GPU memory and wall time."""
+        seconds = seconds and round(seconds, 1)
+        self.write(End(schema=SCHEMA, run=run, memory=memory or {}, seconds=seconds))
+
+    def close(self) -> None:
+        """Close the files."""
+        super().close()
+        if self._samples:
+            self._samples.close()
+
+
+def _line(row: Record, samples: Samples) -> dict[str, Any]:
+    """Return the line of a row's samples, in chronological order."""
+    rounded = {
+        clock: {name: [round(us, DIGITS) for us in of_name] for name, of_name in times.items()}
+        for clock, times in samples.items()
+    }
+    names = ("solution", "case", "direction")
+    return {name: getattr(row, name) for name in names} | rounded
+
+
+def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> None:
+    """Drop the rows of the cases that an interrupted run did not finish.
+
+    Args:
+        path: The run's file.
+        finished: Solution, op and case of each finished case.
+    """
+    found = lines(path)
+    kept = [
+        line
+        for line in found
+        if not isinstance(line, Record) or (line.solution, line.op, line.case) in finished
+    ]
+    if len(kept) < len(found):
+        atomic.replace(path, jsonl.encoded(kept))

@@ -10,8 +10,7 @@ from common.board.devices import ranked
 from common.board.model import GPUS
 from common.board.ranking import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
-from common.records.runs import Results
-from common.records.writer import RunWriter
+from common.records.runs import Results, RunWriter
 from common.stats import rank_correlation
 from tests.support.boards import PARAMS, RUN, printed, row
 from tests.support.launches import launch

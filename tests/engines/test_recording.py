@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine
-from common.records import runs, writer
+from common.records import runs
 from common.records.lines import Selection
 from common.records.runs import Results
 from common.solutions import Solution, discover, imported
@@ -148,7 +148,7 @@ def test_a_failure_is_graded_again(run):
 
 def test_a_second_bench_on_the_device_is_refused(run):
     with (
-        writer.locked(paths.RESULTS / "cpu"),
+        runs.locked(paths.RESULTS / "cpu"),
         pytest.raises(UserError, match="another run is writing"),
     ):
         run(PLAIN)

@@ -20,7 +20,7 @@ from common.board.ranking import rank
 from common.paths import RESULTS
 from common.records import runs
 from common.records.lines import End, Record
-from common.records.writer import RunWriter
+from common.records.runs import RunWriter
 
 DEVICES = (1, 10, 100, 1000)
 SOLUTIONS = (1, 100, 10_000)

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from common.errors import UserError
 from common.records import runs
 from common.records.lines import SCHEMA, LeftOut, Selection, Summary
-from common.records.runs import Results
-from common.records.writer import RunWriter
+from common.records.runs import Results, RunWriter
 from common.spec import DIRECTIONS
 from tests.support.records import NAME, ROW, RUN, row, written
 

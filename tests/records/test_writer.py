@@ -2,6 +2,7 @@
 
 import errno
 import itertools
+import resource
 import shutil
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -10,9 +11,9 @@ import pytest
 
 from common import files
 from common.errors import UserError
-from common.records import runs, writer
+from common.records import runs
 from common.records.jsonl import Writer
-from common.records.writer import RunWriter
+from common.records.runs import RunWriter
 from tests.support.records import NAME, ROW, RUN, SAMPLES, row, samples_of
 from tests.support.waiting import wait_until
 
@@ -36,9 +37,9 @@ def test_a_case_that_a_kill_cut_off_is_dropped(file, path):
     file.close()
     before = path.read_bytes()
     cases = {case: (ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
-    writer.drop_unfinished(path, set(cases.values()))
+    runs.drop_unfinished(path, set(cases.values()))
     assert path.read_bytes() == before
-    writer.drop_unfinished(path, {cases["whole"]})
+    runs.drop_unfinished(path, {cases["whole"]})
     assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
 
 
@@ -51,7 +52,7 @@ def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
     found = [(line["case"], line["gpu"]) for line in samples_of(path)]
     assert found == [(ROW.case, SAMPLES["gpu"]), ("c2", SAMPLES["gpu"])]
     assert runs.files(path.parent) == [path]
-    writer.samples_file(path).write_bytes(b"none")
+    runs.samples_file(path).write_bytes(b"none")
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c2"]
 
 
@@ -63,9 +64,9 @@ def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):
     Writer(tmp_path / "a.jsonl").close()
     gpu, cpu = tmp_path / "results" / "gpu", tmp_path / "results" / "cpu"
     refused = pytest.raises(UserError, match="another run is writing to results/gpu")
-    with writer.locked(gpu), writer.locked(cpu), refused, writer.locked(gpu):
+    with runs.locked(gpu), runs.locked(cpu), refused, runs.locked(gpu):
         pass
-    with writer.locked(gpu):
+    with runs.locked(gpu):
         pass
 
 
@@ -91,7 +92,9 @@ def test_a_run_whose_file_another_process_changed_ends_with_one_line(file, path,
 def clock(monkeypatch):
     """The time of day as runs begin, a microsecond later each time that it is asked for."""
     times = (datetime(2026, 11, 21, 8, 29, 30, number, UTC) for number in itertools.count())
-    monkeypatch.setattr(writer, "datetime", SimpleNamespace(now=lambda zone: next(times)))
+    monkeypatch.setattr(
+        runs, "datetime", SimpleNamespace(now=lambda zone: next(times), strptime=datetime.strptime)
+    )
 
 
 @pytest.mark.usefixtures("clock")
@@ -106,7 +109,7 @@ def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
     for each in begun:
         each.touch()
     for run in ("f", "a", "c"):
-        begun.append(writer.new_file(tmp_path, run))
+        begun.append(runs.new_file(tmp_path, run))
         begun[-1].touch()
     assert runs.files(tmp_path) == begun
     assert begun[len(older)].name == first
@@ -115,30 +118,17 @@ def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
 # --- a disk that fails ----------------------------------------------------------------------------
 
 
-class Full:
-    """A file on a disk with room for some bytes more."""
-
-    def __init__(self, file, room):
-        self.file, self.room = file, room
-
-    def write(self, text):
-        if not self.room:
-            raise OSError(errno.ENOSPC, "No space left on device")
-        taken, self.room = text[: self.room], self.room - len(text[: self.room])
-        return self.file.write(taken)
-
-    def __getattr__(self, name):
-        return getattr(self.file, name)
-
-
 @pytest.mark.parametrize("room", [0, 10])
 def test_a_full_disk_is_one_line_and_leaves_whole_lines(file, path, room):
     before = path.read_bytes()
-    file._lines._file = Full(file._lines._file, room)
-    with pytest.raises(UserError, match=r"jsonl: No space left on device: make room there"):
-        file.rows([row(case="c2")])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, hard))
+    try:
+        with pytest.raises(UserError, match=r"jsonl: File too large: make room there"):
+            file.rows([row(case="c2")])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == before
-    file._lines._file.room = 1 << 20
     file.rows([row(case="c3")])
     file.close()
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c3"]

@@ -6,8 +6,8 @@ from collections import Counter
 
 from common.engines.engine import CaseResult, Job, Started
 from common.errors import UserError
+from common.measure.machine import DeviceInfo
 from common.paths import ROOT
-from common.records.runs import DeviceInfo
 from common.solutions import Solution
 from common.verdicts import Verdict
 from tests.support.fake_ray import FakeCluster, RayError, RayTaskError

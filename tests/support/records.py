@@ -3,9 +3,9 @@
 import msgspec
 from msgspec.structs import replace
 
-from common.records import writer
+from common.records import runs
 from common.records.lines import Selection
-from common.records.writer import RunWriter
+from common.records.runs import RunWriter
 from tests.support import boards
 
 RUN = replace(boards.RUN, device="cpu", device_name="a laptop", selection=Selection(op="rope"))
@@ -16,7 +16,7 @@ SAMPLES = {"gpu": {"solution": [2.05, 2.04], "eager": [3.0]}}
 
 def samples_of(path):
     """The raw samples of the run with this file."""
-    return msgspec.json.Decoder().decode_lines(writer.samples_file(path).read_bytes())
+    return msgspec.json.Decoder().decode_lines(runs.samples_file(path).read_bytes())
 
 
 def row(**fields):

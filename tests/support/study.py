@@ -18,7 +18,7 @@ from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.records.lines import SCHEMA, Record, Run, Summary
-from common.records.writer import RunWriter
+from common.records.runs import RunWriter
 from tests.support import forked
 from tests.support.waiting import LONGEST
 

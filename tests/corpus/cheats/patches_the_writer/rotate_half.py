@@ -5,7 +5,7 @@ Expected: forward=INCORRECT_NUMERICAL backward=INCORRECT_NUMERICAL
 
 import msgspec
 
-from common.records.writer import RunWriter
+from common.records.runs import RunWriter
 
 write = RunWriter.rows
 RunWriter.rows = lambda self, rows, samples=(): write(
