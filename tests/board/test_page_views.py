@@ -166,7 +166,7 @@ def failing(group):
     """A solution of rope that fails a case on some device."""
     boards = [board for board in group.site.boards if board.track.op == "rope"]
     return next(entry.solution for board in boards for entry in board.track.entries
-                if entry.failures)  # fmt: skip
+                if entry.missing)  # fmt: skip
 
 
 def test_a_solution_shows_all_that_is_known_of_it(group, opened):
