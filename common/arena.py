@@ -131,6 +131,10 @@ class Arena:
         """Return the slot's storage as uint8."""
         return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
 
+    def elements(self, slot: TensorSlot) -> torch.Tensor:
+        """Return the slot's storage as integers with the same bits, `[elements]`."""
+        return self.bytes_of(slot).view(_INTEGERS[getattr(torch, slot.dtype).itemsize])
+
     def content(self, slot: TensorSlot) -> torch.Tensor:
         """Return the part of the slot that a copy of its tensor needs; see `content` below."""
         itemsize = getattr(torch, slot.dtype).itemsize
@@ -258,21 +262,18 @@ def words(raw: torch.Tensor) -> torch.Tensor:
     return raw.view(torch.int64) if evenly and raw.is_contiguous() else raw
 
 
-def shifted(tensor: torch.Tensor, shift: int) -> torch.Tensor:
-    """Return the tensor's whole storage as uint8, its elements rotated `shift` places to the front.
+def elements_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor's whole storage as integers with the same bits, `[elements]`."""
+    return storage_bytes(tensor).view(_INTEGERS[tensor.itemsize])
 
-    For example, the elements 0, 1, 2, 3 become 1, 2, 3, 0 for a shift of 1.
+
+def is_rotated(elements: torch.Tensor, original: torch.Tensor, distance: int) -> bool:
+    """Return whether elements are the original's, rotated `distance` places to the front.
+
+    For example, 1, 2, 3, 0 are 0, 1, 2, 3 for a distance of 1 or of 5.
     """
-    rows = storage_bytes(tensor).view(-1, tensor.itemsize)
-    return rows.roll(-(shift % max(len(rows), 1)), 0).view(-1)
-
-
-def is_shifted(memory: torch.Tensor, tensor: torch.Tensor, shift: int) -> bool:
-    """Return whether a slot's bytes equal the result of `shifted`, without computing a copy."""
-    dtype = _INTEGERS[tensor.itemsize]
-    actual, original = memory.view(dtype), storage_bytes(tensor).view(dtype)
-    start = shift % max(len(original), 1)
+    start = distance % max(len(original), 1)
     rest = len(original) - start
-    return torch.equal(actual[:rest], original[start:]) and torch.equal(
-        actual[rest:], original[:start]
+    return torch.equal(elements[:rest], original[start:]) and torch.equal(
+        elements[rest:], original[:start]
     )

@@ -183,8 +183,8 @@ def _kernels(worker: Worker) -> dict[str, list[Config]]:
 def time_call(worker: Worker, staged: StagedCalls, direction: Direction) -> Reply:
     """Return the GPU times of the calls, or a verdict."""
     try:
-        gpu = {"gpu": TimedProcess(worker, staged, direction).sampler("solution", "gpu")}
-        return sample_in_rounds(gpu, SECONDS, PRECISION["gpu"])
+        sampler = TimedProcess(worker, staged, direction).sampler("solution", "gpu")
+        return {"gpu": sample_in_rounds([sampler], SECONDS, PRECISION["gpu"])["solution"]}
     except Failed as failed:
         return failed.reply
 

@@ -125,6 +125,11 @@ class Arguments(Struct):
     freed: list[str] = []
     """The inputs whose tensors of the previous call are freed; others lie at their addresses."""
 
+    @property
+    def slots(self) -> dict[str, TensorSlot]:
+        """Return the slots of the tensors and of the upstream gradient, as `upstream`."""
+        return {**self.tensors, "upstream": self.grad_output}
+
 
 class Result(Struct):
     """A delivered result, in the reply to `Forward` and, by name, in the reply to `Backward`."""
@@ -246,77 +251,73 @@ class Tune(Request, tag="tune"):
     its default."""
 
 
-class Settle(Request, tag="settle"):
-    """See `process.settle`."""
+class Limits(Struct):
+    """The limits to time besides eager: a copy, and dense products if there are any."""
+
+    copy_bytes: int
+    products: tuple[tuple[int, int, int], ...]
+    dtype: str
 
 
 class BeginTiming(Request, tag="begin_timing"):
-    """See `timed.begin_timing`."""
+    """Warm up calls and keep their clock for the requests that follow.
+
+    The reply has as `slow` whether a call takes more than half of the seconds of a warm-up, and as
+    `peak_memory` the bytes that a call allocates beyond inputs and results; None on a CPU. Memory
+    that native code allocates through CUDA, and memory that the solution keeps from an earlier
+    call, are excluded. The process could forge both values, as it could its times; the harness does
+    not measure them again.
+    """
 
     calls: list[Arguments]
+    """The calls, all of one shape."""
+    originals: dict[str, TensorSlot]
+    """By name, the slots from which the calls' inputs are copied; empty if they never change."""
     results: list[TensorSlot]
+    """The slots for the kept results of a call, the output's first; empty to keep none."""
     backward: bool
-    limits: Reply | None = None
+    """Time forward with backward instead of only forward."""
+    limits: Limits | None = None
+    """The limits to time besides the calls, in eager's process."""
     keep_other: bool = False
-
-
-class GetReady(Request, tag="get_ready"):
-    """See `timed.get_ready`."""
-
-    name: str
-    backward: bool
-
-
-class GiveBack(Request, tag="give_back"):
-    """See `timed.give_back`."""
-
-    backward: bool
-
-
-class Shifts(Request, tag="shifts"):
-    """See `timed.shifts`."""
-
-    backward: bool
+    """Keep the clock of the other direction."""
 
 
 class TakeSamples(Request, tag="take_samples"):
-    """See `timed.take_samples`."""
+    """Take samples of timed callables in the given order; see `Clock.take_samples`.
 
-    names: list[str]
-    clock: str
-    rounds: int
-    burst: int
-    look: int
-    backward: bool
+    The reply has as `samples` microseconds by name; as `probes` lists of samples of the probe,
+    before the first round and after each round; as `kept` the call of the last round whose results
+    lie in the slots, with the shift of its inputs, None if no results are kept; and as `shifts` how
+    far each call's inputs are rotated now.
+    """
 
-
-class Capture(Request, tag="capture"):
-    """See `timed.capture`."""
-
-    backward: bool
-
-
-class ThroughputRun(Request, tag="throughput_run"):
-    """See `timed.throughput_run`."""
-
-    name: str
-    rounds: int
-    renew: bool
-    run: bool
-    wait: bool
-    low_memory: bool
-    backward: bool
+    clock: Literal["gpu", "host"]
+    names: list[str] = []
+    rounds: int = 0
+    burst: int = 1
+    probes: int = 0
+    """The samples of the probe in each list; 0 for no list."""
+    backward: bool = False
 
 
-class Probe(Request, tag="probe"):
-    """See `timed.probe`."""
+class RunCalls(Request, tag="run_calls"):
+    """Make calls round after round; see `Clock.run`. The reply has `kept` and `shifts`.
 
-    clock: str
-    rounds: int
+    Without rounds, only wait for the GPU and, with a name, warm up the timed callable, so that the
+    next request runs nothing else; the reply has as `ready` whether it can be timed.
+    """
+
+    name: str = ""
+    rounds: int = 0
+    renew: bool = False
+    call: bool = True
+    wait: bool = True
+    backward: bool = False
 
 
 class Trace(Request, tag="trace"):
-    """See `timed.trace_calls`."""
+    """Trace a few calls; the reply has as `trace` a Chrome trace, as JSON text."""
 
     call: Arguments
     backward: bool

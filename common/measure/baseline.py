@@ -17,12 +17,21 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from common import wire
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
+from common.grading.supervisor import KINDS, Cause
 from common.grading.worker import Worker
 from common.measure.cores import kept_on, quickest
-from common.measure.sampling import GroupSampler, Samples
-from common.measure.timed_process import Failed, StagedCalls, TimedProcess, probe, stage_calls
+from common.measure.timed_process import (
+    Failed,
+    Sampler,
+    Samples,
+    StagedCalls,
+    TimedProcess,
+    stage_calls,
+    take_samples,
+)
 from common.spec import ByClock, Case, Direction
 from common.stats import median
 
@@ -32,13 +41,15 @@ SLOW = {"gpu": 1.25, "host": 1.5}
 """A probe is slow if it takes more than this many times its calibrated time, by clock."""
 CALIBRATION, LOOK = 30, 3
 """Samples of the probe at calibration, and before and after a round; their median is used."""
-TRIES, PAUSE = 10, 0.02
-"""The maximum number of attempts at a round, and of waits for a quick probe after each attempt; the
+MOST, PAUSE = 10, 0.02
+"""The maximum number of samplings of a round, and of waits for a quick probe after each; the
 seconds of a wait."""
 
 
 class Disturbed(Exception):
     """The probe stays slow: other work is running on the machine."""
+
+    cause = Cause.OTHER_LOAD
 
     def __init__(self, clock: ByClock, disturbed: float) -> None:
         """Store the clock, and the probe's time in microseconds during the disturbance."""
@@ -52,7 +63,7 @@ class BaselineFailed(UserError):
     def __init__(self, reason: str, kind: Kind = Kind.NONE) -> None:
         """Store the reason, and the kind of the failure."""
         super().__init__(reason)
-        self.kind = kind
+        self.kind, self.cause = kind, KINDS.get(kind, Cause.EAGER)
 
 
 def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
@@ -61,8 +72,13 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
     Without a GPU the result is empty: no ranked time is taken, and no probe counts as slow.
     """
     clocks: tuple[ByClock, ...] = ("gpu", "host") if device == "cuda" else ()
+    return {clock: probe(worker, clock, CALIBRATION) for clock in clocks}
+
+
+def probe(worker: Worker, clock: ByClock, samples: int = LOOK) -> float:
+    """Return the median microseconds of samples of the probe in eager's process."""
     with eagers_own_faults():
-        return {clock: median(probe(worker, clock, CALIBRATION)) for clock in clocks}
+        return median(take_samples(worker, wire.TakeSamples(clock=clock, probes=samples)).probes[0])
 
 
 @dataclass
@@ -70,7 +86,6 @@ class PreparedCase:
     """A case that eager's process is ready to time, in one direction or both."""
 
     case: Case
-    low_memory: bool
     staged: StagedCalls
     changes: int = 0
     """`Worker.changes` when the process became ready; any change since then makes it unready."""
@@ -96,10 +111,8 @@ class Baseline:
         self._ready: PreparedCase | None = None
         self._direction: Direction = "forward"
 
-    def begin(self, problem: Problem, direction: Direction, low_memory: bool = False) -> None:
+    def begin(self, problem: Problem, direction: Direction) -> None:
         """Prepare to time eager and the limits on a case; reuse the preparation of an earlier row.
-
-        With `low_memory`, the process holds only its inputs between its rounds.
 
         Raises:
             BaselineFailed: Eager failed on the case.
@@ -108,25 +121,16 @@ class Baseline:
         self.worker.refresh()
         ready, self._ready = self._ready, None  # it stays None if the preparation fails
         with eagers_own_faults():
-            if (
-                ready is None
-                or (ready.case, ready.low_memory) != (problem.case, low_memory)
-                or self.worker.changes != ready.changes
-            ):
+            if not ready or (ready.case, ready.changes) != (problem.case, self.worker.changes):
                 self.worker.release()
                 staged = stage_calls(problem.op, problem.case, problem.device, self.worker, 1)
-                ready = PreparedCase(problem.case, low_memory, staged)
+                ready = PreparedCase(problem.case, staged)
             if direction not in ready.timed:
                 work = problem.op.timed_work(problem.case, direction)
+                limits = wire.Limits(work.bytes, work.products, problem.case.dtype)
                 ready.timed[direction] = TimedProcess(
-                    self.worker,
-                    ready.staged,
-                    direction,
-                    {"copy_bytes": work.bytes, "products": work.products,
-                     "dtype": problem.case.dtype},
-                    low_memory=low_memory,
-                    keep_other=bool(ready.timed),
-                )  # fmt: skip
+                    self.worker, ready.staged, direction, limits, keep_other=bool(ready.timed)
+                )
         ready.changes = self.worker.changes
         self._ready = ready
 
@@ -136,11 +140,7 @@ class Baseline:
         assert self._ready is not None, "Baseline.begin has not been called"
         return self._ready
 
-    @property
-    def _timed(self) -> TimedProcess:
-        return self.ready.timed[self._direction]
-
-    def group_sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> GroupSampler:
+    def sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Sampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
 
         It samples them in a random order, with the probe before and after each round. It repeats a
@@ -149,9 +149,8 @@ class Baseline:
         """
 
         def between_probes(rounds: int) -> Samples:
-            for _ in range(TRIES):
-                samples, probes = self._take(names, clock, rounds, burst)
-                slow = any(self._is_slow(clock, median(probe)) for probe in probes)
+            for _ in range(MOST):
+                samples, slow = self._sample(names, clock, rounds, burst)
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
@@ -160,22 +159,21 @@ class Baseline:
 
         return between_probes
 
-    def _take(
+    def _sample(
         self, names: Sequence[str], clock: ByClock, rounds: int, burst: int
-    ) -> tuple[Samples, list[list[float]]]:
-        """Return the samples of one round, and the samples of the probes before and after it."""
-        order = random.sample(names, len(names))
+    ) -> tuple[Samples, bool]:
+        """Return the samples of one round, and whether a probe before or after them is slow."""
+        order = {_name_in_process(name): name for name in random.sample(names, len(names))}
         look = LOOK if clock in self.calibrated else 0
         with eagers_own_faults():
-            samples, probes = self._timed.sample_together(
-                [_name_in_process(name) for name in order],
-                clock=clock, rounds=rounds, burst=burst, look=look,
-            )  # fmt: skip
-        return {name: samples[_name_in_process(name)] for name in order}, probes
+            timed = self.ready.timed[self._direction]
+            report = timed.sample([*order], clock, rounds, burst, look)
+        slow = any(self._is_slow(clock, median(probe)) for probe in report.probes)
+        return {order[name]: samples for name, samples in report.samples.items()}, slow
 
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
-        for _ in range(TRIES):
+        for _ in range(MOST):
             microseconds = self.slow_probe(clock)
             if microseconds is None:
                 return
@@ -189,12 +187,8 @@ class Baseline:
         """Return the probe's time in microseconds if it is slow now, else None."""
         if clock not in self.calibrated:
             return None
-        microseconds = self._probe(clock)
+        microseconds = probe(self.worker, clock)
         return microseconds if self._is_slow(clock, microseconds) else None
-
-    def _probe(self, clock: ByClock) -> float:
-        with eagers_own_faults():
-            return median(probe(self.worker, clock, LOOK))
 
     @contextlib.contextmanager
     def on_one_core(self, worker: Worker) -> Iterator[None]:
@@ -202,7 +196,7 @@ class Baseline:
 
         Their host times then differ by their work, and not by their cores.
         """
-        core = quickest(self.worker.pid, lambda: self._probe("host"))
+        core = quickest(self.worker.pid, lambda: probe(self.worker, "host"))
         with kept_on({core}, self.worker.pid, worker.pid):
             yield
 
@@ -217,8 +211,9 @@ class Baseline:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
+                timed = self.ready.timed[self._direction]
                 sustained[self._direction] = {
-                    name: self._timed.sustained(_name_in_process(name), expected)
+                    name: timed.sustained(_name_in_process(name), expected)
                     for name, expected in times.items()
                 }
         return sustained[self._direction]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from common.measure.timed_process import Sampler
+from common.measure.timed_process import Sampler, Samples
 from common.stats import interval, median
 
 SAMPLES = range(15, 201)
@@ -21,41 +21,31 @@ QUICK_ROUND = 0.2
 """A round that takes less than this many seconds is quick."""
 LONGEST = 1.0
 """Seconds after which the sampling stops once it has FEWEST samples, even before SAMPLES.start."""
-Samples = dict[str, list[float]]
-"""Samples in microseconds by timed callable."""
-GroupSampler = Callable[[int], Samples]
-"""Takes the given number of samples of each callable of a group, one callable after the other."""
 
 
 def sample_in_rounds(
-    samplers: Mapping[str, Sampler],
+    samplers: Sequence[Sampler],
     seconds: float,
     precision: float,
-    grouped: GroupSampler | None = None,
     first: int = ROUND_SAMPLES.start,
 ) -> Samples:
     """Return the samples of every timed callable; see `over` for the end.
 
-    Every round samples every callable, so that slow drifts of the machine affect all of them.
+    Every round samples every callable, in a random order, so that slow drifts of the machine affect
+    all of them.
 
     Args:
-        samplers: The callables that are sampled one by one.
+        samplers: Each takes samples of one callable or of several.
         seconds: The time limit once every timed callable has SAMPLES.start samples.
         precision: The maximum width of a known median's 95 % interval, as a share of the median.
-        grouped: Samples a group of further callables in one request.
         first: The number of samples of a callable in the first round; few if calls may be long.
     """
-
-    def single(name: str) -> GroupSampler:
-        return lambda rounds: {name: samplers[name](rounds)}
-
-    takers = [*map(single, samplers), *([grouped] if grouped else [])]
     samples: Samples = {}
     count, start = first, time.monotonic()
     while True:
         round_start = time.monotonic()
-        for take in random.sample(takers, len(takers)):
-            for name, taken in take(count).items():
+        for sample in random.sample(samplers, len(samplers)):
+            for name, taken in sample(count).items():
                 samples.setdefault(name, []).extend(taken)
         now = time.monotonic()
         if over(samples, now - start, seconds, precision):

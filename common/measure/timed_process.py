@@ -5,19 +5,19 @@ This module sends all requests about timed calls; `sandbox/timed.py` answers the
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import torch
 from msgspec import Meta
 
 from common import wire
-from common.arena import Arena, is_shifted
+from common.arena import Arena, elements_of, is_rotated
 from common.draws import below, entropy
-from common.errors import Kind
 from common.grading.execution import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, call_tensors
 from common.grading.worker import Worker
@@ -35,12 +35,11 @@ have at most SMALL bytes; otherwise 1. A solution that computes only one call in
 single comparison with a probability of 1/16."""
 SUSTAINED, TRIAL = 0.5, 0.03
 """Seconds of a sustained run, and of the trial run before it if a call takes its expected time."""
-Size = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None
-"""A number of bytes that fits a record's field, or None if it is unknown."""
-Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
-"""Samples in microseconds."""
-Sampler = Callable[[int], list[float]]
-"""Takes the given number of samples, in microseconds."""
+Samples = dict[str, list[float]]
+"""Samples in microseconds by timed callable."""
+Sampler = Callable[[int], Samples]
+"""Takes the given number of samples of one or more timed callables."""
+Form = TypeVar("Form")
 
 
 class Failed(Failure):
@@ -54,29 +53,33 @@ class Failed(Failure):
 class StagedCalls:
     """Calls of one shape whose inputs are in the memory shared with a process.
 
-    The harness holds no copy of the inputs; draw them again from their seeds if you need them.
+    All calls have the same inputs at first; the process rotates the elements of each call's by
+    another distance. The harness holds no copy of the inputs and draws them again if it needs them.
     """
 
-    draw: Callable[[int], Drawn]
-    """Returns the inputs of a seed, always with the same bits."""
+    draw: Callable[[], Drawn]
+    """Returns the inputs, always with the same bits."""
     arena: Arena
-    seeds: list[int]
-    inputs: list[dict[str, TensorSlot]]
-    """The slots of each call's inputs and upstream gradient, by name."""
+    calls: list[Arguments]
+    originals: dict[str, TensorSlot]
+    """The slots of the inputs that never change, by name."""
     results: dict[str, TensorSlot]
     """The slots for the results of one call at a time, by name."""
-    calls: list[Arguments]
 
-    def changed(self, shifts: list[int]) -> str | None:
-        """Describe the first input that differs from the drawn one after its call's shift."""
-        for seed, slots, call, shift in zip(
-            self.seeds, self.inputs, self.calls, shifts, strict=True
-        ):
-            for name, tensor in call_tensors(*self.draw(seed)).items():
-                distance = shift * call.changing.get(name, 0)
-                if not is_shifted(self.arena.bytes_of(slots[name]), tensor, distance):
-                    return f"{name} changed in a timed call"
-        return None
+    def check(self, call: Arguments, shift: int) -> None:
+        """Raise Failed, MUTATED_INPUT, if an input of a call is not the rotated original."""
+        for name, slot in self.originals.items():
+            distance = shift * call.changing.get(name, 0)
+            elements = self.arena.elements(call.slots[name])
+            if not is_rotated(elements, self.arena.elements(slot), distance):
+                raise Failed("MUTATED_INPUT", f"{name} changed in a timed call")
+
+    def check_originals(self, drawn: Drawn) -> None:
+        """Raise Failed, MUTATED_INPUT, if an original differs from what was drawn."""
+        tensors = call_tensors(*drawn)
+        for name, slot in self.originals.items():
+            if not is_rotated(self.arena.elements(slot), elements_of(tensors[name]), 0):
+                raise Failed("MUTATED_INPUT", f"{name} changed in a timed call")
 
 
 def stage_calls(
@@ -87,42 +90,33 @@ def stage_calls(
     count: int,
     results: Mapping[str, torch.Tensor] | None = None,
 ) -> StagedCalls:
-    """Draw and stage `count` calls with a seed each, and memory for results like `results`."""
+    """Draw and stage the inputs of `count` calls.
 
-    def draw_call(seed: int) -> Drawn:
-        return draw(op, case, seed, device)
-
-    def stage(call: Drawn, slots: dict[str, TensorSlot]) -> Arguments:
-        for name, tensor in call_tensors(*call).items():
-            arena.put(slots[name], tensor)
-        return call_of(op, call[0], slots)
-
-    seeds = [entropy() for _ in range(count)]
-    first = draw_call(seeds[0])
-    results_by_call = [results or {}, *[{}] * (count - 1)]
-    arena, slots = reserve(worker, [call_tensors(*first)] * count, results_by_call)
-    inputs = [slot.inputs for slot in slots]
-    calls = [stage(first, inputs[0])]
-    del first  # the inputs of only one call are alive at a time
-    calls += [
-        stage(draw_call(seed), call_slots)
-        for seed, call_slots in zip(seeds[1:], inputs[1:], strict=True)
-    ]
-    return StagedCalls(draw_call, arena, seeds, inputs, slots[0].results, calls)
+    With `results`, meta tensors by name, also stage the original of the inputs, so that the inputs
+    can change, and memory for the results of one call.
+    """
+    draw_inputs = functools.partial(draw, op, case, entropy(), device)
+    arguments, grad_output = draw_inputs()
+    tensors, copies = call_tensors(arguments, grad_output), count + bool(results)
+    arena, reserved = reserve(worker, [tensors] * copies, [results or {}, *[{}] * (copies - 1)])
+    for slots in reserved:
+        for name, tensor in tensors.items():
+            arena.put(slots.inputs[name], tensor)
+    calls = [call_of(op, arguments, slots.inputs) for slots in reserved[:count]]
+    originals = reserved[-1].inputs if results else {}
+    return StagedCalls(draw_inputs, arena, calls, originals, reserved[0].results)
 
 
 @dataclass(frozen=True)
 class KeptResults:
-    """The results of one timed call, and the values that reproduce its inputs."""
+    """The results of one timed call, and how its inputs differed from the originals."""
 
-    seed: int
-    """The seed of the call's inputs."""
     changing: dict[str, int]
-    """By name of each shifted input, the number of elements that move as a unit."""
+    """By name of each changing input, the number of elements that move as a unit."""
     shift: int
-    """The number of units by which the inputs were shifted."""
+    """The number of units by which the inputs were rotated."""
     results: dict[str, torch.Tensor]
-    """The harness's copies by name, on the CPU if the GPU's memory is scarce."""
+    """The harness's copies by name."""
 
 
 class TimedProcess:
@@ -133,8 +127,7 @@ class TimedProcess:
         worker: Worker,
         staged: StagedCalls,
         direction: Direction,
-        limits: Reply | None = None,
-        low_memory: bool = False,
+        limits: wire.Limits | None = None,
         keep_other: bool = False,
     ) -> None:
         """Make the process warm up.
@@ -143,81 +136,79 @@ class TimedProcess:
             worker: The worker of the solution, or of eager.
             staged: The calls that it makes in turns.
             direction: `forward`, or `backward` for forward with backward.
-            limits: See `sandbox.timed.begin_timing`.
-            low_memory: The GPU's memory is scarce: between its rounds the process holds only the
-                inputs.
+            limits: The limits to time besides the calls.
             keep_other: The process also stays ready for the other direction.
 
         Raises:
             Failed: The solution failed during the warm-up.
         """
-        self._worker, self._staged, self.low_memory = worker, staged, low_memory
+        self._worker, self._staged = worker, staged
         self.kept: dict[str, list[KeptResults]] = {}
         """The results of a few random calls so far, by kind of call."""
         self._rounds_seen: dict[str, int] = {}
         self._backward = direction == "backward"
-        self._warm: str | None = None
-        """The warm timed callable; None at first and if earlier work may still run on the GPU."""
-        if low_memory and torch.cuda.is_available():
-            torch.cuda.empty_cache()  # the harness drew the inputs on this GPU
-        reply = self._ask(
+        begun = _ask(
+            worker,
             wire.BeginTiming(
                 calls=staged.calls,
+                originals=staged.originals,
                 results=list(staged.results.values()),
                 limits=limits,
                 keep_other=keep_other,
                 backward=self._backward,
-            )
+            ),
+            Begun,
         )
-        reported = reply.get("peak_memory")
-        self.peak_memory = _read(reported, Size, "its reported peak memory is no number of bytes")
-        """The reported bytes that a call takes beyond inputs and results; None on a CPU."""
-        self.slow = reply.get("slow") is True
-        """Whether, by the process's report, a call is so long that its launch time is negligible:
-        then samples are few, and the parts of a call are not timed."""
-        self._give_back()
-
-    def sampler(self, name: str, clock: ByClock, burst: int = 1) -> Sampler:
-        """Return a function that takes samples of one timed callable; see `sandbox.clock.Clock`."""
-
-        def take(rounds: int) -> list[float]:
-            reported, reply = self._take_samples(
-                [name], clock=clock, rounds=rounds, burst=burst, look=0
-            )
-            samples: Times = _read(reported[name], Times, NO_SAMPLES, rounds)
-            self._keep(name if name in FORWARD_ALONE else "sample", reply)
-            self._warm = name
-            self._give_back()
-            return samples
-
-        return take
+        self.peak_memory, self.slow = begun.peak_memory, begun.slow
 
     @property
     def inputs(self) -> int:
         """Return the number of inputs that the calls of a round use in turns."""
         return len(self._staged.calls)
 
-    def capture(self) -> bool:
-        """Capture forward in a CUDA graph; return whether its replay can be timed, as `graph`."""
-        return self._ask(wire.Capture(backward=self._backward)).get("captured") is True
+    def sampler(self, name: str, clock: ByClock, burst: int = 1) -> Sampler:
+        """Return a function that takes samples of one timed callable, checked by their results."""
 
-    def throughput_run(
-        self, name: str, rounds: int, renew: bool = False, run: bool = True, wait: bool = True
-    ) -> Elapsed:
-        """Return the time of a long run by the harness's clocks; see `Clock.throughput_run`."""
-        if name != self._warm or name != "solution":  # a limit frees its memory after each round
-            self._ask(wire.GetReady(name=name, backward=self._backward))
-        request = wire.ThroughputRun(
-            name=name, rounds=rounds, renew=renew, run=run, wait=wait, low_memory=self.low_memory,
-            backward=self._backward,
+        def sample(rounds: int) -> Samples:
+            report = self.sample([name], clock, rounds, burst)
+            self._check(name if name in FORWARD_ALONE else "sample", report)
+            return report.samples
+
+        return sample
+
+    def sample(
+        self, names: Sequence[str], clock: ByClock, rounds: int, burst: int = 1, probes: int = 0
+    ) -> Report:
+        """Return samples of timed callables, one after the other; see `wire.TakeSamples`."""
+        return take_samples(
+            self._worker,
+            wire.TakeSamples(
+                names=list(names), clock=clock, rounds=rounds, burst=burst, probes=probes,
+                backward=self._backward,
+            ),
         )  # fmt: skip
+
+    def ready(self, name: str) -> bool:
+        """Prepare a timed callable; return whether it can be timed: a capture of `graph` may fail.
+
+        The process has finished all earlier work, and every request is answered: an extra reply was
+        written by the solution.
+        """
+        return _ask(self._worker, wire.RunCalls(name=name, backward=self._backward), Ready).ready
+
+    def run(
+        self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True
+    ) -> Elapsed:
+        """Return the time of a long run by the harness's clocks; see `wire.RunCalls`."""
+        self.ready(name)
+        request = wire.RunCalls(
+            name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
+        )
         start = look(self._worker.pid)
-        reply = self._ask(request)
+        report = _ask(self._worker, request, Report)
         elapsed = look(self._worker.pid).since(start)
-        if run and wait:
-            self._keep("throughput run", reply)
-        self._warm = name if wait else None  # without a wait, work may be left
-        self._give_back()
+        if call and wait:
+            self._check("long run", report)
         return elapsed
 
     def sustained(self, name: str, expected: float) -> float:
@@ -229,99 +220,95 @@ class TimedProcess:
         microseconds = expected
         for seconds in (TRIAL, SUSTAINED):
             rounds = max(round(1e6 * seconds / microseconds / self.inputs), 1)
-            microseconds = 1e6 * self.throughput_run(name, rounds).wall / (rounds * self.inputs)
+            microseconds = 1e6 * self.run(name, rounds).wall / (rounds * self.inputs)
         return round(microseconds, 2)
 
-    def settle(self) -> None:
-        """Wait until every request is answered; an extra reply was written by the solution."""
-        self._ask(wire.Settle())
+    def _check(self, kind: str, report: Report) -> None:
+        """Compare the inputs of a random call with the originals, and perhaps keep the results.
 
-    def changed(self) -> str | None:
-        """Describe the first input that a call has changed; None if all are unchanged.
+        Every round of a kind is kept with equal probability. The inputs of eager and of a peer's
+        prepared call never change, and their results are not kept.
 
-        The inputs of eager and of a peer's prepared call are not compared, because they are never
-        shifted.
+        Raises:
+            Failed: MUTATED_INPUT, if an input changed; TAMPERED, if the report names no call.
         """
-        if not self.kept:
-            return None
-        reported = self._ask(wire.Shifts(backward=self._backward)).get("shifts")
-        no_shifts = "it does not say how far its inputs have moved"
-        return self._staged.changed(_read(reported, list[int], no_shifts, len(self._staged.calls)))
-
-    def _give_back(self) -> None:
-        if self.low_memory:
-            self._ask(wire.GiveBack(backward=self._backward))
-            self._warm = None
-
-    def sample_together(
-        self, names: Sequence[str], **options: Any
-    ) -> tuple[dict[str, list[float]], Any]:
-        """Return samples of several timed callables and of the probe between them, in one request.
-
-        Args:
-            names: The timed callables, in the order of their samples.
-            options: See `sandbox.timed.take_samples`.
-        """
-        samples, reply = self._take_samples(names, **options)
-        self._warm = names[-1]
-        self._give_back()
-        return samples, reply["probes"]
-
-    def _take_samples(self, names: Sequence[str], **options: Any) -> tuple[dict[str, Any], Reply]:
-        """Return the unchecked samples by timed callable, and the process's reply."""
-        reply = self._ask(wire.TakeSamples(names=list(names), **options, backward=self._backward))
-        samples: dict[str, Any] = _read(reply.get("samples"), dict[str, Any], NO_SAMPLES)
-        if list(samples) != list(names):
-            raise Failed("TAMPERED", NO_SAMPLES)
-        return samples, reply
-
-    def _ask(self, request: wire.Request) -> Reply:
-        reply = self._worker.ask(request)
-        if reply.get("verdict"):
-            raise Failed.from_reply(reply)
-        return reply
-
-    def _keep(self, kind: str, reply: Reply) -> None:
-        """Copy the results of the last round; every round so far is kept with equal probability."""
-        staged = self._staged
-        if reply.get("kept") is None and (self._worker.solution.peer or not staged.results):
-            return  # the inputs of a peer's prepared call never change
-        no_call = "it names no call whose results it kept"
-        kept: dict[str, int] = _read(reply.get("kept"), dict[str, int], no_call)
-        if not ({"call", "shift"} <= kept.keys() and 0 <= kept["call"] < len(staged.calls)):
-            raise Failed("TAMPERED", no_call)
+        staged, kept = self._staged, report.kept
+        if kept is None and (self._worker.solution.peer or not staged.results):
+            return
+        if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
+            raise Failed("TAMPERED", "it names no call whose results it kept")
+        call = below(self.inputs)
+        staged.check(staged.calls[call], report.shifts[call])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
         place = rounds - 1 if rounds <= most else below(rounds)
-        if place >= most:
-            return
-        index = kept["call"]
-        names = [name for name in staged.results if name == OUTPUT or kind not in FORWARD_ALONE]
-        results = {name: self._copy(staged.arena.tensor(staged.results[name])) for name in names}
-        changing = staged.calls[index].changing
-        kept_results = KeptResults(staged.seeds[index], changing, kept["shift"], results)
-        self.kept.setdefault(kind, [])[place : place + 1] = [kept_results]
-
-    def _copy(self, result: torch.Tensor) -> torch.Tensor:
-        return result.to("cpu" if self.low_memory else result.device, copy=True)
+        if place < most:
+            forward = kind in FORWARD_ALONE
+            results = {
+                name: staged.arena.tensor(slot).clone()
+                for name, slot in staged.results.items()
+                if name == OUTPUT or not forward
+            }
+            copies = KeptResults(staged.calls[kept.call].changing, kept.shift, results)
+            self.kept.setdefault(kind, [])[place : place + 1] = [copies]
 
 
-# --- requests outside TimedProcess ----------------------------------------------------------------
+# --- requests and the checks of replies -----------------------------------------------------------
 
 
-def probe(worker: Worker, clock: ByClock, rounds: int) -> list[float]:
-    """Return samples of a process's probe in microseconds.
+class Begun(msgspec.Struct):
+    """The reply to BeginTiming."""
+
+    peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    """The bytes that a call takes beyond inputs and results, as reported; None on a CPU."""
+    slow: bool = False
+    """Whether, as reported, a call is so long that its launch time is negligible: then samples are
+    few, and the parts of a call are not timed."""
+
+
+class Ready(msgspec.Struct):
+    """The reply to Run without rounds."""
+
+    ready: bool = True
+
+
+class Kept(msgspec.Struct):
+    """The call whose results lie in the slots, and how far its inputs were rotated."""
+
+    call: Annotated[int, Meta(ge=0)]
+    shift: int
+
+
+Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
+"""Samples in microseconds."""
+
+
+class Report(msgspec.Struct):
+    """The reply to Samples and to Run."""
+
+    samples: dict[str, Times] = {}
+    probes: list[Times] = []
+    kept: Kept | None = None
+    shifts: list[int] = []
+    """How far each call's inputs are rotated now."""
+
+
+def take_samples(worker: Worker, request: wire.TakeSamples) -> Report:
+    """Return the samples that a process reports.
 
     Raises:
-        Failed: CRASHED, if the reply has no valid samples.
+        Failed: The process failed, or, as TAMPERED, its report has other samples.
     """
-    reply = worker.ask(wire.Probe(clock=clock, rounds=rounds))
-    try:
-        samples: Times = _read(reply.get("samples"), Times, NO_SAMPLES, rounds)
-    except Failed:
-        reason = str(reply.get("reason", "the probe has no samples"))
-        raise Failed("CRASHED", reason, Kind(reply.get("kind", ""))) from None
-    return samples
+    report = _ask(worker, request, Report)
+    sizes = [len(samples) for samples in report.samples.values()]
+    probes = [request.probes] * (len(request.names) + 1) if request.probes else []
+    if (
+        list(report.samples) != request.names
+        or sizes != [request.rounds] * len(request.names)
+        or [len(samples) for samples in report.probes] != probes
+    ):
+        raise Failed("TAMPERED", "its report has other samples than were asked for")
+    return report
 
 
 def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
@@ -330,27 +317,16 @@ def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: 
     return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
 
 
-# --- the checks of replies ------------------------------------------------------------------------
-
-NO_SAMPLES = "its report is no list of the samples that were asked for"
-
-
-def _read(reported: Any, form: Any, reason: str, count: int | None = None) -> Any:
-    """Return a reported value, converted to the type `form`.
-
-    Args:
-        reported: The value from a process's reply.
-        form: A type that msgspec can check.
-        reason: The reason for the verdict if the value is invalid.
-        count: The required number of items of a list.
+def _ask(worker: Worker, request: wire.Request, form: type[Form]) -> Form:
+    """Return a reply in the form of a struct.
 
     Raises:
-        Failed: TAMPERED, if the value is invalid: the solution wrote the reply itself.
+        Failed: The process failed, or, as TAMPERED, wrote a reply of another form.
     """
+    reply = worker.ask(request)
+    if reply.get("verdict"):
+        raise Failed.from_reply(reply)
     try:
-        value = msgspec.convert(reported, form)
-    except msgspec.ValidationError:
-        raise Failed("TAMPERED", reason) from None
-    if count is not None and len(value) != count:
-        raise Failed("TAMPERED", reason)
-    return value
+        return msgspec.convert(reply, form)
+    except msgspec.ValidationError as error:
+        raise Failed("TAMPERED", f"its report is invalid: {error}") from None

@@ -3,8 +3,7 @@
 The solution's process takes the samples of its own calls (`sandbox/clock.py`), and eager's process
 takes the samples of eager and the limits; the harness requests the rounds. No sample is trusted:
 the results of timed calls are compared with the oracle, the median with the device's peak, and the
-reported time with the harness's stopwatch. RETRIES lists the causes after which a case is timed
-again.
+reported time with the harness's stopwatch.
 """
 
 from __future__ import annotations
@@ -12,67 +11,83 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import sys
 import time
-from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from common.arena import shifted
-from common.errors import Kind, is_out_of_memory, kind_of, out_of_memory
+from common.arena import elements_of
+from common.errors import is_out_of_memory, out_of_memory
 from common.grading import oracle
 from common.grading.execution import result_slots
 from common.grading.memory import needed
-from common.grading.problem import OUTPUT, Problem
-from common.grading.supervisor import Supervisor
+from common.grading.problem import OUTPUT, Drawn, Problem
+from common.grading.supervisor import Attempts, Cause, Remedy, Supervisor, memory_failure
 from common.grading.sweep import Graded
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure import device, limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
 from common.measure.cores import kept_as
-from common.measure.sampling import FEWEST, ROUND_SAMPLES, Samples, sample_in_rounds
+from common.measure.sampling import FEWEST, ROUND_SAMPLES, sample_in_rounds
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import (
     Failed,
     KeptResults,
-    Sampler,
+    Samples,
     StagedCalls,
     TimedProcess,
     stage_calls,
 )
-from common.ops._draw import draw
 from common.spec import ByClock, Direction
 from common.stats import median
-from common.verdicts import ISOLATED_TOO
+from common.verdicts import Failure
 from common.wire import Reply
 
-Fault = TypeVar("Fault", bound=Exception)
 CLOCK = 3
 """The version of the clock. A board never ranks rows of different versions together."""
-ROTATION = {"gpu": 2, "host": 30}
-"""The number of inputs that a solution's timed calls use in turns, by the case's `ranked_by`: at
-least one for each call of a burst, so that no call can return an earlier call's results."""
-BURST = {"gpu": 1, "host": 30}
-"""Calls per sample of host time, by the case's `ranked_by`: few enough for the launch queue."""
-SECONDS = {"gpu": {"gpu": 0.4, "host": 0.1}, "host": {"gpu": 0.15, "host": 0.6}}
-"""The time limits in seconds by the case's `ranked_by`, then by clock, for one direction.
 
-A clock stops sooner if its medians are known, and later if it has too few samples. Host time varies
-more than GPU time.
-"""
+
+@dataclass(frozen=True)
+class ClockPlan:
+    """How a case is timed, in one direction."""
+
+    inputs: int
+    """The number of inputs that a solution's timed calls use in turns: at least one for each call
+    of a burst, so that no call can return an earlier call's results."""
+    burst: int
+    """The most calls per sample of host time: few enough for the launch queue."""
+    seconds: Mapping[ByClock, float]
+    """The time limits by clock. A clock stops sooner if its medians are known, and later if it has
+    too few samples. Host time varies more than GPU time."""
+    precision: Mapping[ByClock, float]
+    """The maximum width of a known median's 95 % interval, as a share of the median, by clock."""
+
+
+PRECISION: Mapping[ByClock, float] = {"gpu": 0.01, "host": 0.02}
+PLANS: Mapping[ByClock, ClockPlan] = {
+    "gpu": ClockPlan(2, 1, {"gpu": 0.4, "host": 0.1}, PRECISION),
+    "host": ClockPlan(30, 30, {"gpu": 0.15, "host": 0.6}, PRECISION),
+}
+"""The plans of cases by the clock that ranks them."""
 REPLAYS = 0.15
 """The time limit in seconds for the samples of a CUDA graph, which are not ranked."""
-PRECISION = {"gpu": 0.01, "host": 0.02}
-"""The maximum width of a known median's 95 % interval, as a share of the median, by clock."""
 ROUNDS_OF_EAGER = 5
 """The rounds of eager in place of a solution whose time is suspicious."""
 RECOVERY = 0.2
 """Seconds after which the GPU has stopped the work of a process that was ended."""
+
+
+class Suspected(Failed):
+    """Apparent tampering that chance or other work on the machine may have caused."""
+
+    def __init__(self, cause: Cause, reason: str) -> None:
+        """Store the cause, FORGED or LEFTOVER_WORK, and a reason of one line."""
+        super().__init__("TAMPERED", reason)
+        self.cause = cause
 
 
 def time_case(
@@ -84,12 +99,14 @@ def time_case(
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
+    A case is timed again after the causes of `supervisor.RETRIES`.
+
     Args:
         graded: The case and the solution's worker.
         baseline: Eager's process for the op.
         direction: `forward`, or `backward` for forward with backward.
         supervisor: The workers of the device.
-        time_scale: The factor on SECONDS; below 1, sustained runs are omitted.
+        time_scale: The factor on the plan's seconds; below 1, sustained runs are omitted.
 
     Returns:
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
@@ -100,194 +117,87 @@ def time_case(
     Raises:
         torch.OutOfMemoryError: The case does not fit the device, even with eager as the solution.
     """
-    with graded.worker.isolated():
+    problem, worker = graded.problem, graded.worker
+    supervisor.make_room(needed(problem.op, problem.case), keep=[worker, baseline.worker])
+    baseline.patient, attempts = True, Attempts()
+
+    def eager() -> None:
+        with supervisor.alone(baseline.reference):
+            baseline.patient = False
+            try:
+                _time(problem, baseline.reference, baseline, direction, time_scale=0.0)
+            finally:
+                baseline.reference.close()
+
+    with worker.isolated(), ExitStack() as until_the_end:
         try:
-            return Attempts(graded, baseline, direction, supervisor, time_scale).run()
-        except Failed as failed:
-            return failed.reply
-        except BaselineFailed as failed:
-            return {"unmeasured": f"not timed: {failed}"}
-        finally:
-            graded.worker.release()
-
-
-# --- further attempts -----------------------------------------------------------------------------
-
-
-class RetryCause(Enum):
-    """The causes of a failed attempt that may be outside the solution."""
-
-    OUT_OF_MEMORY = "the GPU's memory ran out"
-    KILLED = "a SIGKILL of unknown origin ended the solution's process"
-    EAGER = "eager's process failed or sent an invalid reply"
-    FORGED = "the reported times are shorter than the stopwatch allows"
-    LEFTOVER_WORK = "the probe is slow while the solution's process exists, and quick without it"
-    OTHER_LOAD = "the probe is slow even without the solution's process"
-
-
-class Suspected(Failed):
-    """Apparent tampering that chance or other work on the machine may have caused."""
-
-    def __init__(self, cause: RetryCause, reason: str) -> None:
-        """Store the cause, FORGED or LEFTOVER_WORK, and a reason of one line."""
-        super().__init__("TAMPERED", reason)
-        self.cause = cause
-
-
-@dataclass
-class Attempts:
-    """The attempts to time one case and direction; see `time_case`."""
-
-    graded: Graded
-    baseline: Baseline
-    direction: Direction
-    supervisor: Supervisor
-    time_scale: float
-    low_memory: bool = False
-    """Whether the processes hold only their inputs between their rounds."""
-    cleanup: ExitStack = field(default_factory=ExitStack)
-
-    def run(self) -> Reply:
-        """Return the times; after a cause in RETRIES, try again; raise any other failure."""
-        self.baseline.patient, causes = True, Counter[RetryCause]()
-        size = needed(self.graded.problem.op, self.graded.case)
-        self.supervisor.make_room(size, keep=[self.graded.worker, self.baseline.worker])
-        with self.cleanup:
             while True:
                 try:
-                    return self._attempt()
-                except (Failed, BaselineFailed, Disturbed, RuntimeError) as error:
-                    if not (cause := _cause(error)):
-                        raise
-                    failure = _without_traceback(error)
-                causes[cause] += 1
-                if causes[cause] > RETRIES[cause]:
-                    return self._end(cause, failure)
-                self._remedy(cause)
-
-    def _attempt(self) -> Reply:
-        """Time the case once; if the probe is slow, end the process and probe again.
-
-        Raises:
-            Suspected: The probe is quick without the process.
-            Disturbed: The probe is still slow.
-        """
-        try:
-            return self._time(self.graded.worker, self.time_scale)
-        except Disturbed as error:
-            disturbed = _without_traceback(error)
-        self.graded.worker.renew()
-        time.sleep(RECOVERY)
-        if self.baseline.slow_probe(disturbed.clock):
-            raise disturbed
-        quick = f"{self.baseline.calibrated[disturbed.clock]:.1f} us without"
-        both = f"{disturbed} with its process running, {quick}"
-        reason = f"its work goes on between its calls: {both}"
-        raise Suspected(RetryCause.LEFTOVER_WORK, reason)
-
-    def _time(self, worker: Worker, time_scale: float) -> Reply:
-        options = self.direction, time_scale, self.low_memory
-        return _time(self.graded.problem, worker, self.baseline, *options)
-
-    def _remedy(self, cause: RetryCause) -> None:
-        """Prepare the next attempt after a cause; FORGED and LEFTOVER_WORK need no preparation."""
-        match cause:
-            case RetryCause.OUT_OF_MEMORY:
-                self.low_memory = True
-                self.baseline.restart()
-                self.supervisor.make_room(sys.maxsize)
-            case RetryCause.KILLED:  # no other process runs until the attempts end
-                self.cleanup.enter_context(self.supervisor.alone(self.graded.worker))
-            case RetryCause.EAGER:
-                self.baseline.restart()
-            case RetryCause.OTHER_LOAD:  # the row states how many rounds had slow probes
-                self.baseline.patient = False
-
-    def _end(self, cause: RetryCause, error: Exception) -> Reply:
-        """Return or raise the final result after a cause has exceeded its RETRIES."""
-        match cause:
-            case RetryCause.OUT_OF_MEMORY:
-                return self._memory_verdict(error)
-            case RetryCause.KILLED:  # no other process ran, so that the solution is at fault
-                raise Failed("CRASHED", f"{error}, {ISOLATED_TOO}")
-        raise error
-
-    def _memory_verdict(self, error: Exception) -> Reply:
-        """Return RUNTIME_ERROR if eager, timed in place of the solution, has enough memory.
-
-        Raises:
-            torch.OutOfMemoryError: Eager runs out of memory, too.
-        """
-        self._remedy(RetryCause.OUT_OF_MEMORY)
-        self.baseline.patient = False
-        reason, fits = out_of_memory(error), True
-        try:
-            self._time(self.baseline.reference, time_scale=0.0)
-        except (Failed, BaselineFailed, RuntimeError) as eager_error:
-            fits = not is_out_of_memory(eager_error)
+                    return _attempt(problem, worker, baseline, direction, time_scale)
+                except (Failure, BaselineFailed, Disturbed, RuntimeError) as error:
+                    failure = error
+                match attempts.remedy(failure):
+                    case Remedy.ALONE:
+                        until_the_end.enter_context(supervisor.alone(worker))
+                    case Remedy.RESTART_EAGER:
+                        baseline.restart()
+                    case Remedy.COUNT_SLOW_PROBES:
+                        baseline.patient = False
+        except (Failure, BaselineFailed, RuntimeError) as error:
+            if is_out_of_memory(error):
+                return memory_failure(out_of_memory(error), eager).reply
+            if isinstance(error, BaselineFailed):
+                return {"unmeasured": f"not timed: {error}"}
+            if isinstance(error, Failure):
+                return error.reply
+            raise
         finally:
-            self.baseline.reference.close()
-        if not fits:
-            raise torch.OutOfMemoryError(reason)
-        return Failed("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY).reply
-
-
-RETRIES = {
-    RetryCause.OUT_OF_MEMORY: 1,
-    RetryCause.KILLED: 1,
-    RetryCause.EAGER: 2,
-    RetryCause.FORGED: 2,
-    RetryCause.LEFTOVER_WORK: 2,
-    RetryCause.OTHER_LOAD: 1,
-}
-"""The number of further attempts after each cause.
-
-Within an attempt, a round of eager is repeated if a probe is slow (`baseline.TRIES`), and the
-stopwatch makes further runs (`stopwatch.TRIES`): both take milliseconds and keep earlier samples.
-"""
-
-
-def _cause(error: Exception) -> RetryCause | None:
-    """Return the cause of a failure for which a further attempt may help, otherwise None."""
-    kinds = {Kind.OUT_OF_MEMORY: RetryCause.OUT_OF_MEMORY, Kind.KILLED: RetryCause.KILLED}
-    if cause := kinds.get(kind_of(error)):
-        return cause
-    if isinstance(error, Suspected):
-        return error.cause
-    return {BaselineFailed: RetryCause.EAGER, Disturbed: RetryCause.OTHER_LOAD}.get(type(error))
-
-
-def _without_traceback(error: Fault) -> Fault:
-    """Return the exception without its traceback, whose frames hold a case's results."""
-    error.__context__ = None
-    return error.with_traceback(None)
+            worker.release()
 
 
 # --- one attempt ----------------------------------------------------------------------------------
 
 
+def _attempt(
+    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, time_scale: float
+) -> Reply:
+    """Time the case once; if the probe is slow, end the process and probe again.
+
+    Raises:
+        Suspected: The probe is quick without the process.
+        Disturbed: The probe is still slow.
+    """
+    try:
+        return _time(problem, worker, baseline, direction, time_scale)
+    except Disturbed as error:
+        disturbed = error.with_traceback(None)  # whose frames hold a case's results
+    worker.renew()
+    time.sleep(RECOVERY)
+    if baseline.slow_probe(disturbed.clock):
+        raise disturbed
+    quick = f"{baseline.calibrated[disturbed.clock]:.1f} us without"
+    reason = f"its work goes on between its calls: {disturbed} with its process running, {quick}"
+    raise Suspected(Cause.LEFTOVER_WORK, reason)
+
+
 def _time(
-    problem: Problem,
-    worker: Worker,
-    baseline: Baseline,
-    direction: Direction,
-    time_scale: float,
-    low_memory: bool,
+    problem: Problem, worker: Worker, baseline: Baseline, direction: Direction, time_scale: float
 ) -> Reply:
     with device.watched(device.reader(problem.device)) as readings:
         staged = _staged(problem, worker, direction)
-        timed = TimedProcess(worker, staged, direction, low_memory=low_memory)
-        baseline.begin(problem, direction, low_memory)
+        timed = TimedProcess(worker, staged, direction)
+        baseline.begin(problem, direction)
         by_host = problem.case.ranked_by == "host"
         with baseline.on_one_core(worker) if by_host else nullcontext():
             times = _times(timed, baseline, problem, direction, time_scale)
             sustained = _sustained(timed, baseline, times, time_scale, by_host)
-    gpu, notes = times.get("gpu", {}), []
-    if wrong := _wrong_replay(problem, worker, timed):
-        del gpu["graph"]
+    timed.ready("solution")  # an extra reply would show here
+    notes = []
+    if wrong := _wrong_replay(problem, worker, staged, timed.kept):
+        del times["gpu"]["graph"]
         notes.append(f"its CUDA graph does not follow its inputs: {wrong}")
     return {
-        "gpu": gpu,
+        "gpu": times.get("gpu", {}),
         "host": times["host"],
         "sustained": sustained,
         "peak_memory": timed.peak_memory,
@@ -298,10 +208,10 @@ def _time(
 
 def _staged(problem: Problem, worker: Worker, direction: Direction) -> StagedCalls:
     """Stage the calls, with memory for the results of one call at a time."""
-    op, case, device = problem.op, problem.case, problem.device
+    op, case = problem.op, problem.case
     names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
-    slots = result_slots(problem, names)
-    return stage_calls(op, case, device, worker, ROTATION[case.ranked_by], slots)
+    slots, plan = result_slots(problem, names), PLANS[case.ranked_by]
+    return stage_calls(op, case, problem.device, worker, plan.inputs, slots)
 
 
 def _times(
@@ -314,56 +224,55 @@ def _times(
     """Return the samples by clock, and check the ranking clock's by the stopwatch.
 
     Raises:
-        Failed: A time is too short for the device, or for the stopwatch.
+        Failed: An input changed, or a time is too short for the device or for the stopwatch.
     """
     case, work = problem.case, problem.op.timed_work(problem.case, direction)
+    plan, times, ranking = PLANS[case.ranked_by], dict[ByClock, Samples](), case.ranked_by
     clocks: list[ByClock] = ["host", "gpu"] if problem.device == "cuda" else ["host"]
-    clocks.sort(key=lambda clock: clock == case.ranked_by)
-    watch, times = Stopwatch(timed, case.ranked_by), {clock: Samples() for clock in clocks}
-    first = FEWEST if timed.slow else ROUND_SAMPLES.start
+    clocks.sort(key=lambda clock: clock == ranking)  # the one that ranks the case last
+    watch, first = Stopwatch(timed, ranking), FEWEST if timed.slow else ROUND_SAMPLES.start
     for clock in clocks:
-        samplers, burst = _samplers(timed, clock, direction, case.ranked_by), BURST[case.ranked_by]
-        if clock == clocks[-1]:
-            samplers["solution"] = watch.followed_by_run(samplers["solution"])
+        solution = timed.sampler("solution", clock, plan.burst)
+        samplers = [watch.followed_by_run(solution) if clock == clocks[-1] else solution]
+        part = PARTS[clock].get(direction)
+        if part and not timed.slow:
+            samplers.append(timed.sampler(part, clock, plan.burst))
         limit_names = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
-        grouped = baseline.group_sampler(["eager", *limit_names], clock, burst)
-        seconds = time_scale * SECONDS[case.ranked_by][clock]
-        times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock], grouped, first)
+        samplers.append(baseline.sampler(["eager", *limit_names], clock, plan.burst))
+        seconds = time_scale * plan.seconds[clock]
+        times[clock] = sample_in_rounds(samplers, seconds, plan.precision[clock], first)
     if gpu := times.get("gpu"):
         if reason := limits.broken(gpu, work, case.dtype):
             raise Failed("IMPOSSIBLE_SPEED", reason)
-        if direction == "forward" and not (timed.slow or timed.low_memory) and timed.capture():
-            graph = {"graph": timed.sampler("graph", "gpu")}
-            gpu |= sample_in_rounds(graph, time_scale * REPLAYS, PRECISION["gpu"], first=first)
-    eager = functools.partial(_eagers_stopwatch, problem, baseline, direction)
+        if direction == "forward" and not timed.slow and timed.ready("graph"):
+            graph, seconds = [timed.sampler("graph", "gpu")], time_scale * REPLAYS
+            gpu |= sample_in_rounds(graph, seconds, plan.precision["gpu"], first)
+    eager = functools.partial(_eagers_overhead, problem, baseline, direction)
     if reason := watch.forged(median(times[clocks[-1]]["solution"]), eager):
-        raise Suspected(RetryCause.FORGED, reason)
+        raise Suspected(Cause.FORGED, reason)
     return times
 
 
-def _eagers_stopwatch(problem: Problem, baseline: Baseline, direction: Direction) -> Stopwatch:
-    """Return the stopwatch of eager in place of the solution, in its own process."""
-    reference, clock = baseline.reference, problem.case.ranked_by
+PARTS: Mapping[ByClock, Mapping[Direction, str]] = {
+    "gpu": {"backward": "backward"},
+    "host": {"forward": "no_grad"},
+}
+"""The part of a solution's call that is timed besides the call, by clock and direction."""
+
+
+def _eagers_overhead(problem: Problem, baseline: Baseline, direction: Direction) -> float:
+    """Return the host's microseconds of eager beyond its samples, in the solution's place."""
+    reference, burst = baseline.reference, PLANS["host"].burst
     try:
         with eagers_own_faults():
             timed = TimedProcess(reference, _staged(problem, reference, direction), direction)
             with kept_as(baseline.worker.pid, reference.pid):
-                watch = Stopwatch(timed, clock)
-                take = watch.followed_by_run(timed.sampler("solution", clock, BURST[clock]))
-                rounds = [take(ROUND_SAMPLES.start) for _ in range(ROUNDS_OF_EAGER)]
-                watch.look_longer(median([*itertools.chain(*rounds)]))
+                watch = Stopwatch(timed, "host")
+                take = watch.followed_by_run(timed.sampler("solution", "host", burst))
+                rounds = [take(ROUND_SAMPLES.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]
+                return watch.overhead(median([*itertools.chain(*rounds)]))
     finally:
         reference.close()
-    return watch
-
-
-def _samplers(
-    timed: TimedProcess, clock: ByClock, direction: Direction, ranked_by: ByClock
-) -> dict[str, Sampler]:
-    """Return the samplers of the solution and, unless calls are slow, its parts by one clock."""
-    part = {"gpu": {"backward": "backward"}, "host": {"forward": "no_grad"}}[clock].get(direction)
-    names = ["solution", *([part] if part and not timed.slow else [])]
-    return {name: timed.sampler(name, clock, BURST[ranked_by]) for name in names}
 
 
 def _sustained(
@@ -391,34 +300,31 @@ def _sustained(
 # --- the results of timed calls -------------------------------------------------------------------
 
 
-def _wrong_replay(problem: Problem, worker: Worker, timed: TimedProcess) -> str | None:
+def _wrong_replay(
+    problem: Problem, worker: Worker, staged: StagedCalls, kept: Mapping[str, list[KeptResults]]
+) -> str | None:
     """Check the kept results of timed calls; describe the first wrong result of a graph's replays.
 
     A wrong replay is no failure of the solution: the graph may read a tensor that the solution
     computed from the inputs at the capture, such as a table, and the inputs have changed since.
 
     Raises:
-        Failed: The process sent an extra reply, or a timed call is wrong or changed an input.
+        Failed: A timed call is wrong, or the original of an input changed.
     """
-    timed.settle()
-    if reason := timed.changed():
-        raise Failed("MUTATED_INPUT", reason)
+    drawn = staged.draw()
+    staged.check_originals(drawn)
     worker.release()  # the oracle needs the memory
-    calls = dict(timed.kept)
-    replays = calls.pop("graph", [])
-    for kept in itertools.chain(*calls.values()):
-        if reason := _wrong(problem, kept):
+    wrong = functools.partial(_wrong, problem, drawn)
+    for results in itertools.chain(*(kept[kind] for kind in kept.keys() - {"graph"})):
+        if reason := wrong(results):
             raise Failed("INCORRECT_NUMERICAL", reason)
-    return next(filter(None, (_wrong(problem, kept) for kept in replays)), None)
+    return next(filter(None, map(wrong, kept.get("graph", ()))), None)
 
 
-def _wrong(problem: Problem, kept: KeptResults) -> str | None:
+def _wrong(problem: Problem, drawn: Drawn, kept: KeptResults) -> str | None:
     """Describe the first wrong value of a timed call, if any."""
-    drawn = draw(problem.op, problem.case, kept.seed, problem.device)
-    arguments, grad_output = _shifted_inputs(kept, *drawn)
-    del drawn
-    gradients = len(kept.results) > 1
-    truth = oracle.truth(problem.op, arguments, grad_output, gradients)
+    arguments, grad_output = _rotated(kept, *drawn)
+    truth = oracle.truth(problem.op, arguments, grad_output, gradients=len(kept.results) > 1)
     for name, result in kept.results.items():
         if truth[name].numel():
             wrong, _ = check_values(
@@ -429,13 +335,13 @@ def _wrong(problem: Problem, kept: KeptResults) -> str | None:
     return None
 
 
-def _shifted_inputs(
+def _rotated(
     kept: KeptResults, arguments: dict[str, Any], grad_output: torch.Tensor
 ) -> tuple[dict[str, Any], torch.Tensor]:
-    """Return the inputs of a timed call, shifted as at the time of the call."""
+    """Return the inputs of a timed call, as they were rotated at the time of the call."""
     inputs = {**arguments, "upstream": grad_output}
     for name, unit in kept.changing.items():
         tensor = inputs[name]
-        moved = shifted(tensor, kept.shift * unit).view(tensor.dtype)
+        moved = elements_of(tensor).roll(-(kept.shift * unit)).view(tensor.dtype)
         inputs[name] = moved.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
     return inputs, inputs.pop("upstream")

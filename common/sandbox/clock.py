@@ -9,23 +9,22 @@ results of the burst stay alive until its end.
 
 A round is a few samples of one timed callable. The harness requests rounds until every median is
 precise enough; see `measure/sampling.py`. The solution runs in one process; eager and the limits
-run in another. All samples are in microseconds. If memory is scarce, the harness has each process
-release its memory after a round, and the next round begins with untimed calls.
+run in another. All samples are in microseconds.
 """
 
 from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from common.sandbox import memory, timed_callables
+from common.sandbox import memory
 from common.sandbox.dice import below
-from common.sandbox.rotation import Rotation, run_at_once
-from common.sandbox.timed_callables import Prepare, Runnable, TimedCallable
-from common.spec import ByClock
+from common.sandbox.rotation import Rotation, Runnable, TimedCall
+from common.spec import ByClock, Product
 from common.stats import median
 
 Limits = Mapping[str, Callable[[], Runnable]]
@@ -33,10 +32,15 @@ Limits = Mapping[str, Callable[[], Runnable]]
 
 WARM_UP_CALLS = 5
 COLD_CALLS = 2
-"""The number of untimed calls of a timed callable whose memory is newly allocated."""
+"""The number of untimed calls of a solution before its first time, and of a limit."""
 LONGEST_WARM_UP = 0.1
 """The seconds of warm-up calls per timed callable. Two calls with live results are made even if
 they take longer."""
+LONGEST_SPIN = 5000.0
+QUEUING = 300.0
+"""The microseconds in which the host queues a copy or nine products; also the shortest spin."""
+MARGIN = 1.5
+"""The ratio of the first spin to the time in which the host queued an earlier call."""
 CYCLES_PER_MICROSECOND = 2000
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
@@ -44,11 +48,35 @@ WAKING = 1_000_000
 """The nanoseconds of untimed calls before a round of host time."""
 
 
+@dataclass
+class TimedCallable:
+    """What is timed of a rotation's next call."""
+
+    rotation: Rotation
+    """The calls; before a sample its inputs change, and after it one result may be kept."""
+    ready: Callable[[], Runnable]
+    """Does the untimed part of a call and returns the timed part."""
+    grad: bool = True
+    spin: float = QUEUING
+    """The microseconds for which the GPU spins while the host changes inputs and queues a call."""
+
+    def spin_longer(self) -> bool:
+        """Spin for twice as long from now on; return whether that is possible."""
+        previous, self.spin = self.spin, min(2 * self.spin, LONGEST_SPIN)
+        return previous < self.spin
+
+
+def limit(run: Runnable) -> TimedCallable:
+    """Return a timed callable of a call without inputs that change, such as a copy."""
+    rotation = Rotation([TimedCall(run)])  # type: ignore[arg-type]
+    return TimedCallable(rotation, lambda: rotation.run)
+
+
 class Clock:
     """The timed callables of one process: its calls, and the limits in eager's process."""
 
     def __init__(self, rotation: Rotation, backward: bool, limits: Limits) -> None:
-        """Warm up.
+        """Warm up: make a few calls, first with all results alive, then as in samples of GPU time.
 
         Args:
             rotation: The calls, on several inputs of one shape that change before each sample.
@@ -56,90 +84,68 @@ class Clock:
             limits: Further timed callables, which take no inputs. The memory of a limit is
                 allocated only during its rounds.
         """
-        self.ours, self._limits = rotation, limits
-        around = (rotation.renew, rotation.keep)
-        self.callables = {"solution": TimedCallable(_at_once(rotation.run), *around)}
+        self.rotation, self._limits = rotation, limits
+        self.callables = {"solution": TimedCallable(rotation, lambda: rotation.run)}
         if backward:
-            self.callables["backward"] = TimedCallable(rotation.begin, *around)
+            self.callables["backward"] = TimedCallable(rotation, rotation.begin)
         else:
-            self.callables["no_grad"] = TimedCallable(_at_once(rotation.run), *around, grad=False)
-        self._warm: set[str] = set()
+            self.callables["no_grad"] = TimedCallable(rotation, lambda: rotation.run, grad=False)
         self._flush = memory.twice_the_l2()
-        self._warm_up()
-
-    def _warm_up(self) -> None:
-        """Make a few calls, first with all results alive, then as in a sample of GPU time."""
         self._max_calls = max(int(LONGEST_WARM_UP / self._time_cold_call()), 1)
-        if self.ours.keeps:
-            run_at_once(self.ours, self._max_calls)
-            self.ours.refuse_shared()
-            self.ours.forget()
+        self.slow = self._max_calls == 1
+        """Whether a call takes more than half of LONGEST_WARM_UP."""
+        if rotation.keeps:
+            rotation.run_at_once(self._max_calls)
+            rotation.refuse_shared()
+            rotation.forget()
             memory.give_back()  # torch caches the memory of several calls by now
-        if self.slow:  # these calls were warm-up enough, and launch overhead is small next to them
-            self._warm.update(self.callables)
-        else:
-            for name in self.callables:
-                self._warm_up_callable(name)
+        if not self.slow:  # else the calls so far warmed up, and launch overhead is negligible
+            for timed_callable in self.callables.values():
+                self._warm_up(timed_callable)
         gc.collect()
         memory.synchronize()
-
-    @property
-    def slow(self) -> bool:
-        """Return whether a call takes more than half of `LONGEST_WARM_UP`."""
-        return self._max_calls == 1
 
     def _time_cold_call(self) -> float:
         """Make the first calls; return the seconds of the last one, until the GPU has finished."""
         for _ in range(COLD_CALLS):
-            self.ours.forget()
+            self.rotation.forget()
             memory.synchronize()
             start = time.perf_counter_ns()
-            self.ours.run()
+            self.rotation.run()
             memory.synchronize()
         nanoseconds = time.perf_counter_ns() - start
-        self.ours.forget()
+        self.rotation.forget()
         return nanoseconds / 1e9
 
-    def _warm_up_callable(self, name: str) -> None:
-        """Make a few calls, and set the spin by the median time in which the host queues a call."""
-        timed_callable = self.callables[name]
+    def _warm_up(self, timed_callable: TimedCallable) -> None:
+        """Make a few calls, and spin for longer than the host takes to queue one."""
         times = [_queue(timed_callable) for _ in range(min(WARM_UP_CALLS, self._max_calls))]
-        timed_callable.queued_in(median(times))
-        self.ours.delivered()
-        self._warm.add(name)
+        spin = MARGIN * median(times)
+        timed_callable.spin = min(max(spin, timed_callable.spin), LONGEST_SPIN)
+        self.rotation.delivered()
 
-    def get_ready(self, name: str) -> TimedCallable:
-        """Return a timed callable, warmed up: allocate its memory and make untimed calls."""
+    def ready(self, name: str) -> bool:
+        """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.
+
+        Return whether it can be timed: a capture may fail, and needs a GPU.
+        """
         self._free_limits(keep=name)
-        if name not in self.callables:
-            self.callables[name] = TimedCallable(_at_once(self._limits[name]()))
-        if name not in self._warm:
+        if name in self.callables:
+            return True
+        if name == "graph":
+            if not torch.cuda.is_available() or not self.rotation.capture():
+                return False
+            self.callables[name] = TimedCallable(self.rotation, lambda: self.rotation.replay)
+            self._warm_up(self.callables[name])
+        else:
+            self.callables[name] = limit(self._limits[name]())
             for _ in range(COLD_CALLS):
                 _queue(self.callables[name])
-            self.ours.delivered()
-            self._warm.add(name)
-        return self.callables[name]
-
-    def give_back(self) -> None:
-        """Free the results, the limits and the memory that torch caches of them."""
-        self.ours.forget()
-        self._free_limits()
-        self._warm.clear()
-        memory.give_back()
+        return True
 
     def _free_limits(self, keep: str = "") -> None:
         for name in self._limits.keys() - {keep}:
             self.callables.pop(name, None)
-            self._warm.discard(name)
-
-    def capture(self) -> bool:
-        """Add the replay of forward's CUDA graphs to the timed callables, if capture succeeds."""
-        if not torch.cuda.is_available() or not self.ours.capture():
-            return False
-        replay = _at_once(self.ours.replay)
-        self.callables["graph"] = TimedCallable(replay, self.ours.renew, self.ours.keep)
-        self._warm_up_callable("graph")
-        return True
 
     def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
         """Take samples of one timed callable by one clock.
@@ -150,60 +156,84 @@ class Clock:
             rounds: The number of samples.
             burst: The maximum number of calls in a sample of host time.
         """
-        timed_callable = self.get_ready(name)
-        if clock == "host" and not self.slow:
-            self._wake(timed_callable)
-        samples = [round(self._sample(timed_callable, clock, burst), 2) for _ in range(rounds)]
-        self.ours.forget()
-        self._free_limits()
+        self.ready(name)
+        timed_callable = self.callables[name]
+        if clock == "host" and not self.slow:  # the processor slept after the last round
+            end = time.perf_counter_ns() + WAKING
+            while time.perf_counter_ns() < end:
+                _host_sample(timed_callable, 1)
+        samples = [
+            _gpu_time(timed_callable, self._flush)
+            if clock == "gpu"
+            # a random number, so that a solution cannot recognize the last call of a burst
+            else _host_sample(timed_callable, burst // 2 + 1 + below(burst - burst // 2))
+            for _ in range(rounds)
+        ]
+        self._finish()
         memory.synchronize()  # the harness reads the kept results in another CUDA context
-        return samples
+        return [round(sample, 2) for sample in samples]
 
-    def _wake(self, timed_callable: TimedCallable) -> None:
-        """Make untimed calls, since the processor slept after the last round."""
-        end = time.perf_counter_ns() + WAKING
-        while time.perf_counter_ns() < end:
-            self._sample(timed_callable, "host", 1)
-
-    def _sample(self, timed_callable: TimedCallable, clock: ByClock, burst: int) -> float:
-        if clock == "gpu":
-            return _gpu_time(timed_callable, self._flush)
-        timed_callable.before()
-        # a random number, so that a solution cannot recognize the last call of a burst
-        calls = burst // 2 + 1 + below(burst - burst // 2)
-        sample = _host_time(timed_callable.ready(), calls, timed_callable.grad)
-        timed_callable.after()
-        return sample
-
-    def throughput_run(
-        self, name: str, rounds: int, renew: bool, run: bool, wait: bool, low_memory: bool = False
-    ) -> None:
-        """Make the calls of a timed callable round after round.
+    def run(self, name: str, rounds: int, renew: bool, call: bool, wait: bool) -> None:
+        """Make the calls of a timed callable round after round, one call on each input.
 
         Args:
-            name: The timed callable; a round of a solution makes one call on each input.
+            name: The timed callable.
             rounds: The number of rounds.
             renew: Change the inputs before each round.
-            run: Make the calls; otherwise only change the inputs.
+            call: Make the calls; otherwise only change the inputs.
             wait: Wait for the GPU at the end.
-            low_memory: Memory is scarce: free a call's autograd graph before the next call.
         """
-        timed_callable, rotation = self.get_ready(name), self.ours
-        make_call, prepare = timed_callable.ready(), rotation.renew if renew else rotation.forget
-        calls = len(rotation) if timed_callable.after == rotation.keep else 1
+        self.ready(name)
+        timed_callable = self.callables[name]
+        rotation, make_call = timed_callable.rotation, timed_callable.ready()
+        prepare = rotation.renew if renew else rotation.forget
         for _ in range(rounds):
             prepare()
-            if run:
-                for _ in range(calls):
+            if call:
+                for _ in range(len(rotation)):
                     make_call()
-                    if low_memory:
-                        rotation.free_graphs()
-            if run and wait and calls > 1:
-                rotation.keep_in_passing()
-        rotation.forget()  # so that the measured time includes freeing the results
-        self._free_limits()
+                if wait:
+                    rotation.keep(in_passing=True)
+        self._finish()
         if wait:
             memory.synchronize()
+
+    def _finish(self) -> None:
+        """Free the results, whose time a long run includes, and the limits."""
+        self.rotation.forget()
+        self._free_limits()
+
+
+# --- the limits and the probe ---------------------------------------------------------------------
+
+
+def copy(nbytes: int) -> Runnable:
+    """Return a copy whose bytes read and written add up to `nbytes`: the limit of memory."""
+    source, target = (
+        torch.empty(max(nbytes // 2, 1), dtype=torch.uint8, device="cuda") for _ in range(2)
+    )
+    source.random_(generator=torch.Generator("cuda"))
+    return lambda: target.copy_(source)
+
+
+def dense(products: Sequence[Product], dtype: torch.dtype) -> Runnable:
+    """Return dense products of these shapes, run one after the other: the limit of arithmetic.
+
+    torch runs them with the vendor's library. The values are random, since zeros would draw less
+    power and run faster. Each product is freed before the next one.
+    """
+    generator = torch.Generator("cuda")
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, dtype=dtype, device="cuda", generator=generator)
+
+    factors = [(random(m, k), random(n, k)) for m, k, n in products]
+
+    def run() -> None:
+        for pair in factors:
+            torch.nn.functional.linear(*pair)
+
+    return run
 
 
 class Probes:
@@ -213,37 +243,42 @@ class Probes:
         """Warm up."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         small = torch.zeros(8, device=device)
-        self._host: Runnable = lambda: small + 1
-        if device == "cuda":
-            self._gpu = TimedCallable(_at_once(timed_callables.copy(PROBE_BYTES)))
-            self._flush = memory.twice_the_l2()
+        self._launch: Runnable = lambda: small + 1
         for _ in range(WARM_UP_CALLS):
-            self._host()
-            if device == "cuda":
-                self._gpu.ready()()
+            self._launch()
+        if device == "cuda":
+            self._copy, self._flush = limit(copy(PROBE_BYTES)), memory.twice_the_l2()
+            for _ in range(WARM_UP_CALLS):
+                _queue(self._copy)
         memory.synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
         """Return the microseconds of a copy in GPU time, or of a launch in host time."""
         if clock == "gpu":
-            return [_gpu_time(self._gpu, self._flush) for _ in range(rounds)]
-        return [_host_time(self._host, PROBE_BURST, grad=True) for _ in range(rounds)]
+            return [_gpu_time(self._copy, self._flush) for _ in range(rounds)]
+        return [_host_time(self._launch, PROBE_BURST, grad=True) for _ in range(rounds)]
 
 
-def _at_once(run: Runnable) -> Prepare:
-    return lambda: run
+# --- one sample -----------------------------------------------------------------------------------
 
 
 def _queue(timed_callable: TimedCallable) -> float:
     """Make a call as in a sample of GPU time; return the microseconds until it is queued."""
     memory.synchronize()
     start = time.perf_counter_ns()
-    timed_callable.before()
+    timed_callable.rotation.renew()
     with torch.set_grad_enabled(timed_callable.grad):
         timed_callable.ready()()
     microseconds = (time.perf_counter_ns() - start) / 1e3
-    timed_callable.after()
+    timed_callable.rotation.keep()
     return microseconds
+
+
+def _host_sample(timed_callable: TimedCallable, calls: int) -> float:
+    timed_callable.rotation.renew()
+    sample = _host_time(timed_callable.ready(), calls, timed_callable.grad)
+    timed_callable.rotation.keep()
+    return sample
 
 
 def _host_time(run: Runnable, calls: int, grad: bool) -> float:
@@ -270,7 +305,7 @@ def _gpu_sample(timed_callable: TimedCallable, flush: torch.Tensor) -> tuple[flo
     """
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))
-    timed_callable.before()
+    timed_callable.rotation.renew()
     with torch.set_grad_enabled(timed_callable.grad):
         run = timed_callable.ready()
         flush.zero_()
@@ -278,6 +313,6 @@ def _gpu_sample(timed_callable: TimedCallable, flush: torch.Tensor) -> tuple[flo
         run()
         end.record()
     late = start.query()
-    timed_callable.after()
+    timed_callable.rotation.keep()
     end.synchronize()
     return float(start.elapsed_time(end)) * 1e3, late

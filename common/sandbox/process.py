@@ -33,23 +33,6 @@ from common.wire import Reply
 
 LARGEST_DATA = 8 << 30
 """The bytes of writable memory that a worker without a GPU may allocate."""
-
-
-def settle(session: Session) -> Reply:
-    """Wait for the GPU; the empty reply shows that the work of the previous request is done."""
-    backend.synchronize()
-    return {}
-
-
-def _by_fields(function: Callable[..., Reply]) -> Callable[[Session, wire.Request], Reply]:
-    def answer(session: Session, request: wire.Request) -> Reply:
-        fields = msgspec.structs.asdict(request)
-        del fields["token"]
-        return function(session, **fields)
-
-    return answer
-
-
 Answering = Callable[[Session, Any], Reply]
 """A function that answers the requests of one type, that of its parameter `request`."""
 
@@ -59,29 +42,21 @@ def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
     return {get_type_hints(function)["request"]: function for function in functions}
 
 
-REQUESTS: Mapping[type[wire.Request], Answering] = MappingProxyType(
-    {
-        **answering(
-            Session.share,
-            Session.load,
-            graded.forward,
-            graded.backward,
-            graded.deliver,
-            graded.conflicts,
-            launches.at_full_shape,
-            tunables.tune,
-        ),
-        wire.Settle: _by_fields(settle),
-        wire.BeginTiming: _by_fields(timed.begin_timing),
-        wire.GetReady: _by_fields(timed.get_ready),
-        wire.GiveBack: _by_fields(timed.give_back),
-        wire.Shifts: _by_fields(timed.shifts),
-        wire.TakeSamples: _by_fields(timed.take_samples),
-        wire.Capture: _by_fields(timed.capture),
-        wire.ThroughputRun: _by_fields(timed.throughput_run),
-        wire.Probe: _by_fields(timed.probe),
-        wire.Trace: _by_fields(timed.trace_calls),
-    }
+REQUESTS = MappingProxyType(
+    answering(
+        Session.share,
+        Session.load,
+        graded.forward,
+        graded.backward,
+        graded.deliver,
+        graded.conflicts,
+        launches.at_full_shape,
+        tunables.tune,
+        timed.begin_timing,
+        timed.take_samples,
+        timed.run,
+        timed.trace_calls,
+    )
 )
 
 

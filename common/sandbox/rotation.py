@@ -1,13 +1,12 @@
-"""The solution's timed calls on changing inputs, and the results that the harness checks.
+"""The calls that are timed, on inputs that change, and the results that the harness checks.
 
-Before each sample the inputs change in place, so that a result kept from an earlier call is wrong.
-They change on the timed stream, so that work on another stream reads the old values. An input
-changes by a rotation of its elements: `abcdefg` becomes `cdefgab`. A large input is rotated through
-a small buffer, without a copy of the input. If a timed call changes an input, the input stays wrong
-in all later calls; the harness draws the inputs again and compares them.
+Before each sample every input is copied anew from an original that the harness drew, with its
+elements rotated by a distance that nobody can foresee: `abcdefg` becomes `cdefgab`. A result kept
+from an earlier call is then wrong. The copy runs on the timed stream, so that work on another
+stream reads the old values.
 
-Once the calls of a round have returned, one call is drawn at random, and its results go back to the
-harness, which knows the expected results. The same slots hold the results of any call.
+Once the calls of a sample have returned, one call is drawn at random, and its results go back to
+the harness, which knows the expected results. The same slots hold the results of any call.
 """
 
 from __future__ import annotations
@@ -21,22 +20,19 @@ from typing import NamedTuple
 import torch
 from torch.autograd.graph import increment_version
 
-from common.sandbox import memory, timed_callables
+from common.sandbox import memory
 from common.sandbox.dice import below
 from common.sandbox.failures import Refused
 
+Runnable = Callable[[], object]
 Results = tuple[torch.Tensor, ...]
 """The output, followed by the gradients if backward is timed."""
 ALIVE = range(5, 18)
 """The possible numbers of calls whose results are alive at once before the samples; this detects a
 solution that reuses a ring of output buffers."""
 LARGEST_SHIFT = 1 << 40
-PIECE = 16 << 20
-"""The bytes up to which a rotation copies the whole input. A larger input moves by at most `PIECE`
-bytes at a time, and by at least half of that, so that it needs few copies."""
-
-
-# --- inputs that move -----------------------------------------------------------------------------
+GRAPHS = 2
+"""The number of calls that are captured as CUDA graphs, to be replayed in turns."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,9 @@ class Changing:
     tensor: torch.Tensor
     """The tensor that the solution receives; a change increments its version."""
     memory: torch.Tensor
-    """The tensor's storage as bytes, `[elements, bytes of an element]`."""
+    """The tensor's storage as integers, `[elements]`."""
+    original: torch.Tensor
+    """The elements that the harness drew, in other memory, like `memory`."""
     unit: int = 1
     """The elements that move as a unit: 1, or the length of a row."""
 
@@ -55,91 +53,13 @@ class Changing:
         """The number of elements. Cached: Tensor.__len__ takes longer than the rest of a shift."""
         return self.memory.shape[0]
 
-    @functools.cached_property
-    def large(self) -> bool:
-        """Whether the input moves in pieces; a row may be longer than a piece, so rows do not."""
-        return self.unit == 1 and self.memory.numel() > PIECE
-
-    def distance(self, shift: int) -> int:
-        """Return the number of elements by which a shift of the call moves this input."""
-        return shift * self.unit % max(self.count, 1)
-
-
-class Shifts:
-    """The inputs of several calls, and how far each call's inputs have moved so far."""
-
-    def __init__(self, calls: Sequence[Sequence[Changing]]) -> None:
-        """Allocate the buffers; `calls` holds the inputs of each call."""
-        self._calls = calls
-        self.totals = [0] * len(calls)
-        """The total shift of each call's inputs, since the inputs were drawn."""
-        inputs = [(index, changing) for index, call in enumerate(calls) for changing in call]
-        self._large = [(index, changing) for index, changing in inputs if changing.large]
-        self._small = [(index, changing) for index, changing in inputs if not changing.large]
-        self._memories = [changing.memory for _, changing in self._small]
-        doubled = [memory.repeat(2, 1, 1) for memory in self._memories]
-        self._doubled = [copies.flatten(0, 1) for copies in doubled]
-        self._halves = [half for copies in doubled for half in copies.unbind()]
-        self._piece = torch.empty(0, dtype=torch.uint8)
-        if self._large:
-            self._piece = self._large[0][1].memory.new_empty(PIECE)
-
-    def shift(self) -> None:
-        """Move all inputs by unpredictable distances, on the current stream."""
-        shifts = [_draw_shift(call) if call else 0 for call in self._calls]
-        self.totals = [total + shift for total, shift in zip(self.totals, shifts, strict=True)]
-        self._move_small(shifts)
-        for index, changing in self._large:
-            rotate(changing.memory, changing.distance(shifts[index]), self._piece)
-        inputs = itertools.chain.from_iterable(self._calls)
-        increment_version([changing.tensor for changing in inputs])
-
-    def _move_small(self, shifts: Sequence[int]) -> None:
-        """Copy each small input twice into a buffer, and copy it back from its new start.
-
-        For example, `abc` becomes `bca` by the buffer `abcabc`. All inputs are copied by one call,
-        since many small copies would take longer.
-        """
-        if not self._small:
-            return
-        torch._foreach_copy_(self._halves, [memory for memory in self._memories for _ in range(2)])
-        rotated = [
-            doubled.narrow(0, changing.distance(shifts[index]), changing.count)
-            for (index, changing), doubled in zip(self._small, self._doubled, strict=True)
-        ]
-        torch._foreach_copy_(self._memories, rotated)
-
-
-def _draw_shift(call: Sequence[Changing]) -> int:
-    """Return a random shift; a large input can move by a piece at most."""
-    widest = max([changing.memory.shape[1] for changing in call if changing.large], default=0)
-    if not widest:
-        return below(LARGEST_SHIFT)
-    half = PIECE // widest // 2
-    return half + below(half) + 1
-
-
-def rotate(memory: torch.Tensor, distance: int, buffer: torch.Tensor) -> None:
-    """Move the elements `distance` places to the front, and the first elements to the end.
-
-    The source and the target of a copy never overlap. For example, with a distance of 2, `abcdefg`
-    becomes `cdefgab` by the buffer `ab` and the pieces `cd`, `ef` and `g`.
-
-    Args:
-        memory: Bytes, `[elements, bytes of an element]`.
-        distance: At least 1, and at most the number of elements.
-        buffer: Memory for at least `distance` elements, as bytes.
-    """
-    first = memory[:distance]
-    saved = buffer[: first.numel()].view_as(first).copy_(first)
-    rest = len(memory) - distance
-    for start in range(0, rest, distance):
-        end = min(start + distance, rest)
-        memory[start:end].copy_(memory[start + distance : end + distance])
-    memory[rest:].copy_(saved)
-
-
-# --- calls on them --------------------------------------------------------------------------------
+    def parts(self, shift: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
+        """Return the two parts of the memory after a shift, each with its part of the original."""
+        first = shift * self.unit % max(self.count, 1)
+        rest = self.count - first
+        return zip(
+            self.memory.split((rest, first)), self.original.split((first, rest))[::-1], strict=True
+        )
 
 
 @dataclass(frozen=True)
@@ -147,10 +67,14 @@ class TimedCall:
     """A call of the rotation, with its inputs."""
 
     forward: Callable[[], torch.Tensor]
-    wanted: list[torch.Tensor]
+    wanted: Sequence[torch.Tensor] = ()
     """The inputs whose gradient is computed."""
-    grad_output: torch.Tensor
+    grad_output: torch.Tensor | None = None
     changing: Sequence[Changing] = ()
+
+    def with_gradients(self, output: torch.Tensor) -> Results:
+        """Return the output and its gradients."""
+        return output, *torch.autograd.grad(output, self.wanted, self.grad_output)
 
 
 class FinishedCall(NamedTuple):
@@ -166,12 +90,12 @@ class Rotation:
 
     def __init__(
         self,
-        calls: list[TimedCall],
-        backward: bool,
+        calls: Sequence[TimedCall],
+        backward: bool = False,
         check: Callable[[torch.Tensor], None] = lambda output: None,
         slots: Results = (),
     ) -> None:
-        """Allocate the buffers; the inputs have not moved yet.
+        """Make no call yet.
 
         Args:
             calls: One call for each input.
@@ -181,12 +105,19 @@ class Rotation:
                 no results.
         """
         self._calls, self._backward, self._check, self._slots = calls, backward, check, slots
-        inputs = itertools.chain.from_iterable(call.changing for call in calls)
-        self._inputs = tuple(_span(changing.memory) for changing in inputs)
-        self.shifts = Shifts([call.changing for call in calls])
+        self.shifts = [0] * len(calls)
+        """How far each call's inputs are rotated."""
+        self._by_dtype: dict[torch.dtype, list[tuple[int, Changing]]] = {}
+        """The inputs with the index of their call; torch copies those of one dtype at once."""
+        for index, call in enumerate(calls):
+            for changing in call.changing:
+                self._by_dtype.setdefault(changing.memory.dtype, []).append((index, changing))
+        inputs = [changing for call in calls for changing in call.changing]
+        self._tensors = [changing.tensor for changing in inputs]
+        self._spans = [_span(changing.memory) for changing in inputs]
         self._next = 0
         self._alive: list[FinishedCall] = []
-        self._graphs: list[timed_callables.Captured] = []
+        self._graphs: list[tuple[torch.cuda.CUDAGraph, torch.Tensor]] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
 
@@ -203,82 +134,85 @@ class Rotation:
 
     def run(self) -> None:
         """Make the next call, with its backward if backward is timed."""
-        index = self._take_turn()
-        call = self._calls[index]
+        index, call = self._take_turn()
         output = call.forward()
-        results = _with_gradients(call, output) if self._backward else (output,)
+        results = call.with_gradients(output) if self._backward else (output,)
         self._alive.append(FinishedCall(index, results))
 
-    def begin(self) -> Callable[[], None]:
+    def begin(self) -> Runnable:
         """Run forward of the next call and return its backward."""
-        index = self._take_turn()
-        call = self._calls[index]
+        index, call = self._take_turn()
         output = call.forward()
-        return lambda: self._alive.append(FinishedCall(index, _with_gradients(call, output)))
+        return lambda: self._alive.append(FinishedCall(index, call.with_gradients(output)))
 
     def capture(self) -> bool:
-        """Capture forward of two calls as CUDA graphs; return whether this succeeds."""
-        self._graphs = timed_callables.captured([call.forward for call in self._calls[:2]])
+        """Capture forward of some calls as CUDA graphs; return whether this succeeds.
+
+        A call that waits for the GPU is detected before the capture, since a failed capture leaves
+        torch's default random generator unusable in this process. The limits use their own.
+        """
+        forwards = [call.forward for call in self._calls[:GRAPHS]]
+        try:
+            torch.cuda.set_sync_debug_mode("error")
+            for forward in forwards:
+                forward()
+            torch.cuda.set_sync_debug_mode("default")
+            self._graphs = [_captured(forward) for forward in forwards]
+        except Exception:  # the solution or torch may raise anything; then no replay is timed
+            self._graphs = []
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+            torch.cuda.synchronize()
         return bool(self._graphs)
 
     def replay(self) -> None:
         """Replay the next graph in turn."""
-        index = self._take_turn() % len(self._graphs)
-        graph = self._graphs[index]
+        index = self._take_turn()[0] % len(self._graphs)
+        graph, output = self._graphs[index]
         graph.replay()
-        self._alive.append(FinishedCall(index, (graph.output,)))
+        self._alive.append(FinishedCall(index, (output,)))
 
-    def _take_turn(self) -> int:
+    def _take_turn(self) -> tuple[int, TimedCall]:
         index = self._next
         self._next = (index + 1) % len(self._calls)
-        return index
+        return index, self._calls[index]
 
     # --- inputs -----------------------------------------------------------------------------------
 
     def renew(self) -> None:
-        """Free the results, and shift all inputs by unpredictable distances."""
+        """Free the results, and change all inputs unpredictably, on the current stream."""
         self._alive.clear()
-        self.shifts.shift()
+        self.shifts = [below(LARGEST_SHIFT) for _ in self._calls]
+        for inputs in self._by_dtype.values():
+            parts = [pair for call, each in inputs for pair in each.parts(self.shifts[call])]
+            torch._foreach_copy_([to for to, _ in parts], [source for _, source in parts])
+        increment_version(self._tensors)
 
     # --- results ----------------------------------------------------------------------------------
 
-    def keep(self) -> None:
+    def keep(self, in_passing: bool = False) -> None:
         """Check a random call since the inputs changed, and perhaps keep its results.
 
-        All samples of a round have the same probability that their results are kept in the end.
+        The n-th sample's results replace the kept ones with probability 1/n, so that each sample
+        of a round has the same chance. They are copied now, since the next replay of a graph
+        overwrites the graph's results. With `in_passing`, only the class of results is checked.
 
         Raises:
             Refused: The output is not acceptable, or results of several calls lie in the same
                 memory.
         """
-        finished_call = self._draw_call()
-        self._check(finished_call.results[0])
-        if self.keeps:
+        index, results = self._alive[below(len(self._alive))]
+        if not in_passing:
+            self._check(results[0])
             self.refuse_shared()
-            self._keep_perhaps(finished_call)
-
-    def keep_in_passing(self) -> None:
-        """Perhaps keep the results of a random call, as `keep` does; check only their class."""
-        if self.keeps:
+        elif self.keeps:
             self._refuse_lazy()
-            self._keep_perhaps(self._draw_call())
-
-    def _keep_perhaps(self, finished_call: FinishedCall) -> None:
-        """Copy a call's results to the slots with probability 1/n at the n-th sample.
-
-        They are copied now, since the next replay of a graph overwrites the graph's results.
-        """
         self._chances += 1
-        if below(self._chances):
+        if below(self._chances) or not self.keeps:
             return
-        for slot, result in zip(self._slots, finished_call.results, strict=False):
+        for slot, result in zip(self._slots, results, strict=False):
             slot.copy_(result.detach())
-        index = finished_call.call
-        self._kept = {"call": index, "shift": self.shifts.totals[index]}
-
-    def _draw_call(self) -> FinishedCall:
-        """Return a random call among the calls since the inputs changed."""
-        return self._alive[below(len(self._alive))]
+        self._kept = {"call": index, "shift": self.shifts[index]}
 
     def delivered(self) -> dict[str, int] | None:
         """Return the call whose results were kept, and its inputs' shift, and begin a new round.
@@ -292,14 +226,6 @@ class Rotation:
         """Free the results of all calls; kept results are already copied to the slots."""
         self._alive.clear()
 
-    def free_graphs(self) -> None:
-        """Free the autograd graphs of the results, but not their values."""
-        self._refuse_lazy()
-        self._alive = [
-            FinishedCall(index, tuple(result.detach() for result in results))
-            for index, results in self._alive
-        ]
-
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, if live results of several calls lie in the same memory."""
         if not self.keeps:
@@ -310,49 +236,52 @@ class Rotation:
 
     def _refuse_lazy(self) -> None:
         """Raise Refused, TAMPERED, if a result's class could compute the values later."""
-        for _, results in self._alive:
-            for result in results:
-                if type(result) is not torch.Tensor:
-                    reason = f"a result is a {type(result).__name__}, which may not hold its values"
-                    raise Refused("TAMPERED", reason)
+        for result in itertools.chain.from_iterable(results for _, results in self._alive):
+            if type(result) is not torch.Tensor:
+                reason = f"a result is a {type(result).__name__}, which may not hold its values"
+                raise Refused("TAMPERED", reason)
 
     def _is_fresh(self, result: torch.Tensor) -> bool:
         """Return whether a result lies outside the inputs; a gradient may be the upstream one."""
         address = result.data_ptr()
-        return not any(start <= address < end for start, end in self._inputs)
+        return not any(start <= address < end for start, end in self._spans)
+
+    # --- memory -----------------------------------------------------------------------------------
+
+    def run_at_once(self, max_calls: int) -> None:
+        """Make at most `max_calls` calls, or two if it is less, whose results are alive at once.
+
+        The first call shows the size of the results. The results of the other calls take at most
+        half of the memory that is then free; there may be no second call.
+        """
+        calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
+        if first := memory.taken(self.run):
+            free = memory.available() - first.peak
+            calls = min(calls, 1 + max(free, 0) // (2 * max(first.kept, 1)))
+        for _ in range(calls - 1):
+            self.run()
+
+    def peak_memory(self) -> int | None:
+        """Return the bytes that a call allocates beyond its results; None on a CPU.
+
+        Memory that the solution keeps from an earlier call, such as a workspace, does not count.
+        """
+        self.forget()
+        taken = memory.taken(self.run)
+        fresh = [result for _, each in self._alive for result in each if self._is_fresh(result)]
+        self.forget()
+        size = sum(end - start for start, end in _merged(fresh))
+        return None if taken is None else max(taken.peak - size, 0)
 
 
-def run_at_once(rotation: Rotation, max_calls: int) -> None:
-    """Make at most `max_calls` calls, or two if it is less, whose results are alive at once.
-
-    The first call shows the size of the results. The results of the other calls take at most half
-    of the memory that is then free; there may be no second call.
-    """
-    calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
-    if first := memory.taken(rotation.run):
-        free = memory.available() - first.peak
-        calls = min(calls, 1 + max(free, 0) // (2 * max(first.kept, 1)))
-    for _ in range(calls - 1):
-        rotation.run()
-
-
-def peak_memory(rotation: Rotation) -> int | None:
-    """Return the bytes that a call allocates beyond its results; None on a CPU.
-
-    Memory that the solution keeps from an earlier call, such as a workspace, does not count.
-    """
-    rotation.forget()
-    taken = memory.taken(rotation.run)
-    fresh = [
-        result for _, results in rotation._alive for result in results if rotation._is_fresh(result)
-    ]
-    rotation.forget()
-    size = sum(end - start for start, end in _merged(fresh))
-    return None if taken is None else max(taken.peak - size, 0)
-
-
-def _with_gradients(call: TimedCall, output: torch.Tensor) -> Results:
-    return output, *torch.autograd.grad(output, call.wanted, call.grad_output)
+def _captured(forward: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """Return the CUDA graph of a call, and the output that every replay overwrites."""
+    graph = torch.cuda.CUDAGraph()
+    # a failed capture does not restore the current stream by itself
+    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+        output = forward()
+    assert isinstance(output, torch.Tensor)
+    return graph, output
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:

@@ -115,9 +115,9 @@ class Session:
         return _with_version(tensor, self._version)
 
     def elements(self, slot: TensorSlot) -> torch.Tensor:
-        """Return the slot's whole storage as bytes, `[elements, bytes of an element]`."""
+        """Return the slot's whole storage as integers, `[elements]`."""
         assert self.arena is not None
-        return self.arena.bytes_of(slot).view(-1, getattr(torch, slot.dtype).itemsize)
+        return self.arena.elements(slot)
 
     def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
         """Return a call's tensors by name, and its options.

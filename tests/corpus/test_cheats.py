@@ -17,7 +17,6 @@ from common.grading import worker
 from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.cores import Elapsed
-from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import TimedProcess
 from common.paths import ROOT
 from common.records import runs
@@ -52,9 +51,8 @@ def test_bystander_is_untouched(solution, counts):
 @pytest.fixture(scope="module")
 def timed(fork_server):
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "SECONDS", corpus.SHORT)
-        return corpus.timed("cpu", [*TIMED, *BESIDE_CHEATS], server=fork_server)
+    several = [*TIMED, *BESIDE_CHEATS]
+    return corpus.timed("cpu", several, server=fork_server, time_scale=corpus.SHORT)
 
 
 @pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.handle)
@@ -69,20 +67,19 @@ def test_an_honest_one_is_timed(solution, timed):
 
 @pytest.mark.parametrize("eager_is_asked", [True, False])
 def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_is_asked):
-    throughput_run = TimedProcess.throughput_run
+    run = TimedProcess.run
 
-    def longer(self, name, rounds, renew=False, run=True, wait=True):
-        took = throughput_run(self, name, rounds, renew, run, wait)
-        more = 500e-6 * rounds * self.inputs * run  # far above a call, on a busy machine too
+    def longer(self, name, rounds, renew=False, call=True, wait=True):
+        took = run(self, name, rounds, renew, call, wait)
+        more = 500e-6 * rounds * self.inputs * call  # far above a call, on a busy machine too
         return Elapsed(took.wall + more, took.busy + more, took.waited)
 
-    monkeypatch.setattr(timing, "SECONDS", corpus.SHORT)
-    monkeypatch.setattr(TimedProcess, "throughput_run", longer)
+    monkeypatch.setattr(TimedProcess, "run", longer)
     if not eager_is_asked:
-        monkeypatch.setattr(timing, "_eagers_stopwatch", lambda *_: Stopwatch(None, "host"))
+        monkeypatch.setattr(timing, "_eagers_overhead", lambda *_: 0.0)
     named = {cheat.handle: cheat for cheat in CHEATS}
     honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
-    found = corpus.timed("cpu", [honest, forger], server=fork_server)
+    found = corpus.timed("cpu", [honest, forger], server=fork_server, time_scale=corpus.SHORT)
     assert found == {honest: "PASSED" if eager_is_asked else "TAMPERED", forger: "TAMPERED"}
 
 

@@ -133,7 +133,7 @@ FOUND_IN_TIME = {
     "replays_by_object": "no_renewal",
     "ring_of_buffers": "no_shared_memory_check",
     "works_before_its_time": "no_modes",
-    "clears_bits_when_timed": ("common.measure.timing.TimedProcess.changed", nothing),
+    "clears_bits_when_timed": ("common.measure.timing.StagedCalls.check", nothing),
     "changes_the_end_alone": ("common.measure.timing.Stopwatch.forged", nothing),
     "does_less_when_timed": ("common.measure.timing.check_values", lambda *_: (None, 1.0)),
 }
@@ -233,7 +233,6 @@ def test_a_change_of_inputs_is_needed(change, sweep, tmp_path, monkeypatch):
 @pytest.mark.parametrize("kernel", FOUND_IN_TIME)
 def test_a_check_of_timed_calls_is_needed(kernel, mutants, tmp_path, monkeypatch):
     """Its verdict with the check stands in test_cheats.py."""
-    monkeypatch.setattr(timing, "SECONDS", SHORT)
     check = FOUND_IN_TIME[kernel]
     inside = isinstance(check, str)
     if not inside:
@@ -241,7 +240,8 @@ def test_a_check_of_timed_calls_is_needed(kernel, mutants, tmp_path, monkeypatch
     solution = copy(kernel, tmp_path / (check if inside else "any"))
     op = ops.load(solution.op)
     (graded,) = mutants.grade(op, small(op), [solution])
-    times = timing.time_case(graded, baseline_of(mutants, op), "forward", mutants.supervisor)
+    beside = baseline_of(mutants, op)
+    times = timing.time_case(graded, beside, "forward", mutants.supervisor, SHORT)
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

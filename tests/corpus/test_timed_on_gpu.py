@@ -7,7 +7,6 @@ import functools
 import pytest
 import torch
 
-from common.measure import timing
 from common.peaks import peak_of
 from tests.support import corpora as corpus
 from tests.support.corpora import BESIDE_CHEATS, CHEATS, HONEST, promised
@@ -63,9 +62,7 @@ def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
 
 @pytest.fixture(scope="module")
 def honest(together):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "SECONDS", corpus.SHORT)
-        yield of_process(together, functools.partial(corpus.timed_where_right, "cuda"), HONEST)
+    return of_process(together, functools.partial(corpus.timed_where_right, "cuda"), HONEST)
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)

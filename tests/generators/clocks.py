@@ -18,8 +18,8 @@ import torch
 
 from common.sandbox import memory
 from common.sandbox.clock import Clock, Probes
+from common.sandbox.rotation import Rotation, TimedCall
 from tests.support.on_gpu import ROUNDS, measured_on_gpu
-from tests.support.rotations import rotation
 
 LATE = 400e-6
 """Seconds by which a call is queued later."""
@@ -52,11 +52,11 @@ def of_a_loop() -> Iterator[Row]:
             torch.autograd.grad(forward(), wanted, gradient)
         memory.synchronize()
 
-    calls = [(forward, wanted, gradient)] * 2
-    clock = Clock(rotation(calls, True), True, {})
+    calls = [TimedCall(forward, wanted, gradient)] * 2
+    clock = Clock(Rotation(calls, True), True, {})
 
     def harness_loop() -> None:
-        clock.throughput_run("solution", STEPS // len(calls), renew=False, run=True, wait=True)
+        clock.run("solution", STEPS // len(calls), renew=False, call=True, wait=True)
 
     times = [[timeit(loop, number=1) for loop in (harness_loop, users_loop)] for _ in range(ROUNDS)]
     ours, users = 1e6 * np.median(times, axis=0) / STEPS

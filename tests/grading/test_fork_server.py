@@ -17,7 +17,7 @@ from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.stopwatch import Stopwatch
 from common.processes import VISIBLE
-from tests.support.corpora import baseline_of
+from tests.support.corpora import SHORT, baseline_of
 from tests.support.processes import alive, ends
 from tests.support.waiting import STEP, wait_until
 from tests.support.workers import written
@@ -193,8 +193,6 @@ def test_a_server_that_ended_is_started_again(halves):
 
 @pytest.mark.slow
 def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, monkeypatch):
-    short = {"gpu": 0.02, "host": 0.02}
-    monkeypatch.setattr("common.measure.timing.SECONDS", {"gpu": short, "host": short})
     monkeypatch.setattr(Stopwatch, "forged", lambda *_: None)  # whatever else the machine does
     op = ops.load("rotate_half")
     with Sweep("cpu") as sweep:
@@ -202,7 +200,8 @@ def test_a_timed_solution_is_not_blamed_for_a_server_that_had_ended(tmp_path, mo
         (graded,) = sweep.grade(op, cases, [written(tmp_path, HONEST)])
         os.kill(sweep._server._process.pid, 9)
         assert ends(sweep._server._process.pid)
-        times = timing.time_case(graded, baseline_of(sweep, op), "forward", sweep.supervisor)
+        beside = baseline_of(sweep, op)
+        times = timing.time_case(graded, beside, "forward", sweep.supervisor, SHORT)
         assert times["host"]["solution"]
 
 

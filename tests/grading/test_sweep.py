@@ -167,7 +167,7 @@ def test_what_differs_but_seldom_shows_in_many_answers(
 def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
     with Sweep("cpu", server=fork_server) as one:
         with one.supervisor.lent(Solution(tmp_path / "rotate_half.py", "rotate_half")) as worker:
-            assert worker.ask(wire.Settle())["verdict"] == "COMPILE_ERROR", "it lacks the file"
+            assert worker.ask(wire.RunCalls())["verdict"] == "COMPILE_ERROR", "it lacks the file"
         server, pid = worker._pids
     assert fork_server.runs(server)
     assert not os.path.exists(f"/proc/{pid}"), "the workers end"

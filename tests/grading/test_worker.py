@@ -148,7 +148,9 @@ def test_threads_do_not_shorten_the_deadline(monkeypatch, waited):
     monkeypatch.setattr(workers_file, "POLL", 0.01)
     expected = contextlib.nullcontext() if waited < 30 else pytest.raises(TimeoutError)
     with expected:
-        assert workers_file.answer_of(ours, os.getpid(), wire.Settle(), 30.0).reply == {"right": 1}
+        assert workers_file.answer_of(ours, os.getpid(), wire.RunCalls(), 30.0).reply == {
+            "right": 1
+        }
     assert len(looks) == 3
 
 
@@ -165,7 +167,7 @@ def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
         return sent
 
     monkeypatch.setattr(socket, "send_fds", send_and_be_slow)
-    assert workers_file.answer_of(ours, os.getpid(), wire.Settle(), 1.0).reply == {"right": 1}
+    assert workers_file.answer_of(ours, os.getpid(), wire.RunCalls(), 1.0).reply == {"right": 1}
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
         "        return False\n"
     )
     waiting = worker(source + HALF.format(line), "rotate_half")
-    assert waiting.call(wire.Settle()) == {}
+    assert waiting.call(wire.RunCalls()) == {}
     hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
     monkeypatch.setattr(workers_file, "time", SimpleNamespace(**hurried))
     with pytest.raises(Died, match=rf"no answer within {workers_file.LONGEST:g} s(: it was at|$)"):

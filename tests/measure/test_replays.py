@@ -14,7 +14,6 @@ from tests.support import corpora as corpus
 
 HALF = ops.load("rotate_half")
 HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rotate_half")
-SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
 GPU = {name: [1.0] for name in ("solution", "eager", "copy", "graph")}
 
 
@@ -33,14 +32,13 @@ def timed(fork_server, monkeypatch):
             ]
             return found | {"gpu": dict(GPU)}
 
-        monkeypatch.setattr(timing, "SECONDS", SHORT)
         monkeypatch.setattr(timing, "_times", wrong)
         # a later run may replace the kept results that are made wrong here
         monkeypatch.setattr(timing, "_sustained", lambda *how: {})
         with Sweep("cpu", overlap=False, server=fork_server) as sweep:
             beside = corpus.baseline_of(sweep, HALF)
             (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])
-            return timing.time_case(graded, beside, "forward", sweep.supervisor)
+            return timing.time_case(graded, beside, "forward", sweep.supervisor, corpus.SHORT)
 
     return time
 
@@ -65,7 +63,7 @@ def test_a_graph_that_follows_its_inputs_keeps_its_time(timed):
     assert right.notes == () and set(right.gpu) == GPU.keys()
 
 
-@pytest.mark.parametrize("kind", ["sample", "no_grad", "throughput run"])
+@pytest.mark.parametrize("kind", ["sample", "no_grad", "long run"])
 @pytest.mark.slow
 def test_a_call_that_does_not_follow_its_inputs_is_wrong(timed, kind):
     assert timed(kind, error=1)["verdict"] == "INCORRECT_NUMERICAL"

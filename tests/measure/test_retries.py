@@ -11,16 +11,16 @@ import torch
 from common import ops
 from common.errors import Kind
 from common.grading.memory import DeviceMemory
-from common.grading.supervisor import Supervisor
+from common.grading.supervisor import RETRIES, Cause, Supervisor
 from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Failed
-from common.measure.timing import RETRIES, RetryCause, Suspected
+from common.measure.timing import Suspected
 from common.solutions import Solution
 from common.verdicts import ISOLATED_TOO
-from tests.support.corpora import baseline_of
+from tests.support.corpora import SHORT, baseline_of
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:1]
@@ -39,7 +39,7 @@ class Worker:
 
     def ask(self, request):
         found = next(self.probes)
-        return found if isinstance(found, dict) else {"samples": [found] * request.rounds}
+        return found if isinstance(found, dict) else {"probes": [[found] * request.probes]}
 
     def isolated(self):
         self.did.append("alone")
@@ -61,8 +61,8 @@ def timed(monkeypatch):
         supervisor._free = [solution, eager, other]
         attempts = []
 
-        def attempt(problem, worker, baseline, direction, time_scale, low_memory):
-            attempts.append((worker is reference, low_memory, baseline.patient))
+        def attempt(problem, worker, baseline, direction, time_scale):
+            attempts.append((worker is reference, baseline.patient))
             outcome = next(left)
             if isinstance(outcome, Exception):
                 raise outcome
@@ -79,50 +79,39 @@ def timed(monkeypatch):
     return run
 
 
-FAULTS = {
-    RetryCause.OUT_OF_MEMORY: (
-        [Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
-         BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
-         torch.OutOfMemoryError("CUDA " + FULL)],
-        {"verdict": "RUNTIME_ERROR", "reason": FULL, "kind": "out of memory"},
-    ),
-    RetryCause.KILLED: (
-        [Failed("CRASHED", KILLED, Kind.KILLED)],
-        {"verdict": "CRASHED", "reason": f"{KILLED}, {ISOLATED_TOO}"},
-    ),
-    RetryCause.EAGER: ([BaselineFailed("it ended")], {"unmeasured": "not timed: it ended"}),
-    RetryCause.FORGED: (
-        [Suspected(RetryCause.FORGED, "too short")], {"verdict": "TAMPERED", "reason": "too short"},
-    ),
-    RetryCause.LEFTOVER_WORK: (
-        [Disturbed("gpu", 139.0)],
-        {"verdict": "TAMPERED", "reason": "its work goes on between its calls: the probe takes"
-         " 139.0 us by the gpu's clock with its process running, 10.0 us without"},
-    ),
-}  # fmt: skip
-ENDS = [(cause, fault, end) for cause, (faults, end) in FAULTS.items() for fault in faults]
-TIMES = {
-    RetryCause.OUT_OF_MEMORY: 1,
-    RetryCause.KILLED: 1,
-    RetryCause.EAGER: 2,
-    RetryCause.FORGED: 2,
-    RetryCause.LEFTOVER_WORK: 2,
-}
+NO_ROOM = [
+    Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
+    BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
+    torch.OutOfMemoryError("CUDA " + FULL),
+]
+LEFTOVER = (
+    "its work goes on between its calls: the probe takes 139.0 us by the gpu's clock with its"
+    " process running, 10.0 us without"
+)
+FAULTS = [
+    *((Cause.OUT_OF_MEMORY, fault,
+       {"verdict": "RUNTIME_ERROR", "reason": FULL, "kind": "out of memory"})
+      for fault in NO_ROOM),
+    (Cause.KILLED, Failed("CRASHED", KILLED, Kind.KILLED),
+     {"verdict": "CRASHED", "reason": f"{KILLED}, {ISOLATED_TOO}"}),
+    (Cause.EAGER, BaselineFailed("it ended"), {"unmeasured": "not timed: it ended"}),
+    (Cause.FORGED, Suspected(Cause.FORGED, "short"), {"verdict": "TAMPERED", "reason": "short"}),
+    (Cause.LEFTOVER_WORK, Disturbed("gpu", 139.0), {"verdict": "TAMPERED", "reason": LEFTOVER}),
+]  # fmt: skip
+BY_CAUSE = {cause: fault for cause, fault, _ in FAULTS}
 
 
-@pytest.mark.parametrize(("cause", "fault", "end"), ENDS)
+@pytest.mark.parametrize(("cause", "fault", "end"), FAULTS)
 def test_a_fault_counts_once_it_shows_too_often(timed, cause, fault, end):
     """Where memory runs out, the last attempt is eager's, in the solution's place."""
-    quick, several = [10.0] * 9, [fault] * TIMES[cause]
+    quick, several = [10.0] * 9, [fault] * RETRIES[cause].times
     assert timed(*several, FITS, probes=quick)[0] == FITS, "as often it may be chance"
-    in_its_place = [FITS] * (cause == RetryCause.OUT_OF_MEMORY)
+    in_its_place = [FITS] * (cause == Cause.OUT_OF_MEMORY)
     assert timed(*several, fault, *in_its_place, probes=quick)[0] == end
-    assert {*RETRIES} == {*FAULTS, RetryCause.OTHER_LOAD}
 
 
 def test_causes_are_counted_each_by_itself(timed):
-    forged, ended = FAULTS[RetryCause.FORGED][0][0], BaselineFailed("it ended")
-    killed = FAULTS[RetryCause.KILLED][0][0]
+    forged, ended, killed = (BY_CAUSE[cause] for cause in (Cause.FORGED, Cause.EAGER, Cause.KILLED))
     reply, done, _ = timed(forged, ended, killed, forged, ended, FITS)
     assert reply == FITS
     assert done["other"] == ["close"], "nothing else is alive from the kill on"
@@ -131,20 +120,18 @@ def test_causes_are_counted_each_by_itself(timed):
 @pytest.mark.parametrize(
     ("cause", "solution", "eager", "other"),
     [
-        (RetryCause.OUT_OF_MEMORY, ["close"], ["renew", "close"], ["close"]),
-        (RetryCause.KILLED, ["close", "alone"], ["close"], ["close"]),
-        (RetryCause.EAGER, [], ["renew"], []),
-        (RetryCause.FORGED, [], [], []),
-        (RetryCause.LEFTOVER_WORK, ["renew"], [], []),
+        (Cause.OUT_OF_MEMORY, ["close", "alone"], ["close"], ["close"]),
+        (Cause.KILLED, ["close", "alone"], ["close"], ["close"]),
+        (Cause.EAGER, [], ["renew"], []),
+        (Cause.FORGED, [], [], []),
+        (Cause.LEFTOVER_WORK, ["renew"], [], []),
     ],
-)  # fmt: skip
+)
 def test_each_cause_has_its_remedy(timed, cause, solution, eager, other):
-    faults, _ = FAULTS[cause]
-    _, done, attempts = timed(faults[0], FITS, probes=[10.0])
+    _, done, attempts = timed(BY_CAUSE[cause], FITS, probes=[10.0])
     assert done["solution"] == ["alone", *solution, "release"], "in the end its memory is free"
     assert (done["eager"], done["other"]) == (eager, other)
-    low_memory = cause == RetryCause.OUT_OF_MEMORY
-    assert attempts == [(False, False, True), (False, low_memory, True)]
+    assert attempts == [(False, True)] * 2
 
 
 def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
@@ -152,21 +139,18 @@ def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
     reply, done, attempts = timed(met, met, FITS, probes=[10.0, 139.0])
     assert reply == FITS
     assert done["solution"].count("renew") == 2
-    assert attempts[-1] == (False, False, False), "slow probes are counted"
+    assert attempts[-1] == (False, False), "slow probes are counted"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        *FAULTS[RetryCause.OUT_OF_MEMORY][0],
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
-    ],
-)
+NO_CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
+
+
+@pytest.mark.parametrize("fault", [*NO_ROOM, NO_CUBLAS])
 def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, fault):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         timed(fault, fault, fault)
     _, _, attempts = timed(fault, fault, Failed("RUNTIME_ERROR", "no memory is lacking"))
-    assert attempts == [(False, False, True), (False, True, True), (True, True, False)]
+    assert attempts == [(False, True), (False, True), (True, False)]
 
 
 def test_eagers_death_under_the_probe_is_a_failure_of_eager(timed):
@@ -206,8 +190,6 @@ def rotate_half(x):
 @pytest.mark.slow
 def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypatch, once):
     """Once is another's doing, and twice its own; who is timed after it is timed as ever."""
-    short = {"gpu": 0.02, "host": 0.02}
-    monkeypatch.setattr(timing, "SECONDS", {"gpu": short, "host": short})
     monkeypatch.setattr(Stopwatch, "forged", lambda *_: None)  # whatever else the machine does
     several = []
     for name in ("ends", "later"):
@@ -218,7 +200,9 @@ def test_who_is_killed_is_timed_once_more_alone(tmp_path, fork_server, monkeypat
         beside = baseline_of(sweep, HALF)
         graded = list(sweep.grade(HALF, CASES, several))
         several[0].path.with_name("timed").touch()
-        replies = [timing.time_case(each, beside, "forward", sweep.supervisor) for each in graded]
+        replies = [
+            timing.time_case(each, beside, "forward", sweep.supervisor, SHORT) for each in graded
+        ]
     isolated = f"{KILLED}, also with no other process running"
     assert several[0].path.with_name("ended").exists()
     assert all(times.get("host", {}).get("solution") for times in replies[not once :])

@@ -1,13 +1,12 @@
-"""When the turns end: every median is known, or their time or their rounds are up."""
+"""When the rounds end: every median is known, or their time or their number is up."""
 
-import functools
 import itertools
 import random
 from types import SimpleNamespace
 
 import pytest
 
-from common.measure import sampling as turning
+from common.measure import sampling
 from common.measure.sampling import FEWEST, SAMPLES, next_count, sample_in_rounds
 from common.stats import interval
 
@@ -16,41 +15,43 @@ from common.stats import interval
 def now(monkeypatch):
     """The seconds of a clock that stands still unless a test moves it."""
     now = [0.0]
-    monkeypatch.setattr(turning, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
-def turns(sample, asked=None):
+def sampler(sample, *names, asked=None):
     def take(rounds):
         if asked is not None:
             asked.append(rounds)
-        return [sample() for _ in range(rounds)]
+        return {name: [sample() for _ in range(rounds)] for name in names or ("a",)}
 
     return take
 
 
-def test_the_turns_stop_when_the_medians_are_known():
-    samples = sample_in_rounds({"a": turns(lambda: 7.0), "b": turns(lambda: 7.0)}, 60, 0.01)
-    assert samples == {"a": [7.0] * SAMPLES.start, "b": [7.0] * SAMPLES.start}
+LOUD = random.Random(0)
 
 
-@pytest.mark.parametrize(("precision", "count"), [(0.01, SAMPLES.stop - 1), (3.0, SAMPLES.start)])
-def test_one_that_is_not_known_keeps_all_going_to_the_most_rounds(precision, count):
-    loud = random.Random(0)
-    samples = sample_in_rounds(
-        {"a": turns(lambda: loud.uniform(1, 9)), "b": turns(lambda: 7.0)}, 60, precision
-    )
-    assert {*map(len, samples.values())} == {count}
+@pytest.mark.parametrize(
+    ("sample", "precision", "count"),
+    [
+        (lambda: 7.0, 0.01, SAMPLES.start),
+        (lambda: LOUD.uniform(1, 9), 3.0, SAMPLES.start),
+        (lambda: LOUD.uniform(1, 9), 0.01, SAMPLES.stop - 1),
+    ],
+)
+def test_the_rounds_go_on_until_each_median_is_known(sample, precision, count):
+    samples = sample_in_rounds([sampler(sample), sampler(lambda: 7.0, "b")], 60, precision)
+    assert {name: len(each) for name, each in samples.items()} == {"a": count, "b": count}
 
 
-def test_the_turns_stop_when_their_time_is_up_but_not_before_the_least_rounds(now):
+def test_the_rounds_stop_when_their_time_is_up_but_not_before_the_least_samples(now):
     values, asked = itertools.cycle([1.0, 9.0, 4.0]), []
 
     def sample():
         now[0] += 1e-6
         return next(values)
 
-    samples = sample_in_rounds({"a": turns(sample, asked)}, 0.0, 0.01)
+    samples = sample_in_rounds([sampler(sample, asked=asked)], 0.0, 0.01)
     assert len(samples["a"]) == SAMPLES.start
     assert asked == [5, 10]
 
@@ -64,33 +65,28 @@ def test_slow_calls_have_the_fewest_samples_whatever_is_missing(now, first, take
         now[0] += 3.0
         return now[0]
 
-    samples = sample_in_rounds({"a": turns(slow, asked)}, 0.1, 0.01, first=first)
+    samples = sample_in_rounds([sampler(slow, asked=asked)], 0.1, 0.01, first=first)
     assert asked == taken
     low, high = interval(samples["a"])
     assert high - low > 0.5, "the interval says that little is known"
 
 
 @pytest.mark.parametrize(
-    ("turn", "seconds", "done", "then"),
+    ("count", "seconds", "done", "then"),
     [(5, 0.01, 5, 10), (10, 0.01, 15, 15), (15, 0.01, 30, 15), (5, 0.3, 5, 5), (15, 0.01, 190, 10)],
 )
-def test_turns_grow_while_a_round_is_quick(turn, seconds, done, then):
-    assert next_count(turn, seconds, done) == then
+def test_a_round_grows_while_rounds_are_quick(count, seconds, done, then):
+    assert next_count(count, seconds, done) == then
 
 
-def test_each_has_a_turn_in_every_round_also_those_that_are_asked_together():
+def test_each_is_sampled_in_every_round_in_an_order_that_is_drawn_anew():
     order = []
 
-    def take(name, rounds):
-        order.append(name)
-        return [random.random() for _ in range(rounds)]
+    def take(*names):
+        values = sampler(LOUD.random, *names)
+        return lambda rounds: order.append(names) or values(rounds)
 
-    def beside(rounds):
-        order.append("beside")
-        return {"b": [7.0] * rounds, "c": [8.0] * rounds}
-
-    samples = sample_in_rounds({"a": functools.partial(take, "a")}, 60, 0.0, beside)
+    samples = sample_in_rounds([take("a"), take("b", "c")], 60, 0.0)
     assert {*map(len, samples.values())} == {SAMPLES.stop - 1}
-    assert ({*samples["b"]}, {*samples["c"]}) == ({7.0}, {8.0})
-    rounds = list(zip(order[::2], order[1::2], strict=True))
-    assert {*rounds} == {("a", "beside"), ("beside", "a")}, "the order is drawn anew"
+    rounds = {*zip(order[::2], order[1::2], strict=True)}
+    assert rounds == {(("a",), ("b", "c")), (("b", "c"), ("a",))}

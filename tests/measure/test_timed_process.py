@@ -1,4 +1,4 @@
-"""The harness's hold on a timed process: its inputs, its requests, and what it says."""
+"""The harness's hold on a timed process: its inputs, its requests, and what it reports."""
 
 from __future__ import annotations
 
@@ -9,19 +9,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common import ops
-from common.arena import Arena, end_of, lay_out, shifted
+from common import ops, wire
+from common.arena import Arena, elements_of, lay_out
 from common.grading.execution import call_of
 from common.grading.problem import call_tensors
-from common.measure.timed_process import (
-    KEPT,
-    SMALL,
-    Failed,
-    StagedCalls,
-    TimedProcess,
-    probe,
-    stage_calls,
-)
+from common.measure import timed_process
+from common.measure.timed_process import KEPT, Failed, TimedProcess, stage_calls, take_samples
 from common.ops._draw import draw
 from tests.support.workers import workers
 
@@ -30,7 +23,6 @@ RUNS = 1000
 HALF = ops.load("rotate_half")
 CASE = next(HALF.cases("smoke"))
 RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1], device="meta")}
-
 TURNED = """
 import torch
 
@@ -41,66 +33,65 @@ def rotate_half(x):
 
 
 class Worker:
-    """A process that answers everything; `asked` holds the requests, `directions` theirs."""
+    """A process with its own arena that answers each type of request with these replies."""
 
     solution, pid = SimpleNamespace(peer=False), 0
 
     def __init__(self, **replies):
-        self.asked, self.directions, self.replies = [], set(), replies
+        self.replies = {"run_calls": {}, "begin_timing": {}} | replies
 
     def arena(self, nbytes):
         return Arena("cpu", nbytes)
 
     def ask(self, request):
-        name = request.__struct_config__.tag
-        self.asked.append(name)
-        self.directions.add(getattr(request, "backward", None))
-        kept = {"kept": {"call": 1, "shift": 3}}
-        if name == "throughput_run":
-            return kept
-        if name == "take_samples":
-            samples = dict.fromkeys(request.names, [1.0] * request.rounds)
-            return {"samples": samples, "probes": []} | kept | self.replies.get(name, {})
-        return self.replies.get(name, {})
+        return self.replies[request.__struct_config__.tag]
 
 
-def timed(worker, low_memory=False, direction="forward"):
+SAMPLED = {"samples": {"solution": [1.5, 2.0]}, "kept": {"call": 1, "shift": 0}, "shifts": [0, 0]}
+
+
+def timed(worker, direction="forward"):
     staged = stage_calls(HALF, CASE, "cpu", worker, 2, RESULTS)
-    return TimedProcess(worker, staged, direction, low_memory=low_memory), staged
+    return TimedProcess(worker, staged, direction), staged
+
+
+def sampled(**fields):
+    """Take two samples of a process whose report has these fields."""
+    process, _ = timed(Worker(take_samples=SAMPLED | fields))
+    return process.sampler("solution", "gpu")(2)
+
+
+# --- the inputs -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
-def test_inputs_lie_in_the_arena_alone_and_are_drawn_again(op):
+def test_all_calls_and_the_originals_begin_with_the_inputs_that_are_drawn_again(op):
     case = next(op.cases("smoke"))
-    staged = stage_calls(op, case, "cpu", Worker(), 3, RESULTS)
-    assert len({*staged.seeds}) == 3
-    for seed, slots in zip(staged.seeds, staged.inputs, strict=True):
-        for name, tensor in call_tensors(*staged.draw(seed)).items():
+    staged, bare = (stage_calls(op, case, "cpu", Worker(), 3, each) for each in (RESULTS, None))
+    tensors = call_tensors(*staged.draw())
+    for slots in (staged.originals, *(call.slots for call in staged.calls)):
+        for name, tensor in tensors.items():
             assert torch.equal(staged.arena.tensor(slots[name]), tensor)
-    assert staged.changed([0, 0, 0]) is None
-    for call, slots in zip(staged.calls, staged.inputs, strict=True):
-        for name, unit in call.changing.items():
-            memory = staged.arena.bytes_of(slots[name])
-            width = getattr(torch, slots[name].dtype).itemsize
-            memory.copy_(memory.view(-1, width).roll(-5 * unit, 0).view(-1))
-    assert staged.changed([5, 5, 5]) is None
-    assert staged.changed([5, 6, 5]) is not None
-
-
-def test_the_results_of_all_calls_have_one_place():
-    staged, bare = (stage_calls(HALF, CASE, "cpu", Worker(), 3, each) for each in (RESULTS, {}))
-    (slot,) = staged.results.values()
-    assert staged.arena.nbytes - bare.arena.nbytes == end_of(slot) - slot.start
+    staged.check_originals(staged.draw())
+    assert not bare.originals, "inputs that never change need no original"
 
 
 def test_an_input_that_was_changed_is_named():
-    worker = Worker(shifts={"shifts": [0, 0]})
-    process, staged = timed(worker)
-    assert process.changed() is None and "shifts" not in worker.asked, "nothing was timed yet"
-    process.sampler("solution", "gpu")(1)
-    assert process.changed() is None
-    staged.arena.tensor(staged.inputs[1]["x"]).view(torch.int32)[-1] ^= 1
-    assert process.changed() == "x changed in a timed call"
+    process, staged = timed(Worker(take_samples=SAMPLED | {"shifts": [5, 5]}))
+    for call in staged.calls:
+        for name, unit in call.changing.items():
+            elements = staged.arena.elements(call.slots[name])
+            elements.copy_(elements.roll(-5 * unit))
+    sample = process.sampler("solution", "gpu")
+    sample(2)
+    for call in staged.calls:
+        staged.arena.tensor(call.slots["x"]).view(torch.int32)[-1] ^= 1
+    with pytest.raises(Failed, match="x changed in a timed call") as failed:
+        sample(2)
+    assert failed.value.verdict == "MUTATED_INPUT"
+    staged.arena.elements(staged.originals["upstream"])[0] ^= 1
+    with pytest.raises(Failed, match="upstream changed in a timed call"):
+        staged.check_originals(staged.draw())
 
 
 @pytest.mark.parametrize(
@@ -117,132 +108,77 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
     assert call_of(op, arguments, slots).changing == changing
 
 
-# --- its requests ---------------------------------------------------------------------------------
+# --- the results that are kept --------------------------------------------------------------------
 
 
-SOLUTIONS_TURN = ("take_samples", lambda process: process.sampler("solution", "gpu")(1))
-ITS_RUN = ("throughput_run", lambda process: process.throughput_run("solution", 1))
-NO_WAIT = ("throughput_run", lambda process: process.throughput_run("solution", 1, wait=False))
-EAGERS_TURNS = (
-    "take_samples",
-    lambda process: process.sample_together(
-        ["copy", "solution"], clock="gpu", rounds=2, burst=1, look=1
-    ),
-)
-LIMITS_RUN = ("throughput_run", lambda process: process.throughput_run("dense", 1))
-
-
-@pytest.mark.parametrize(
-    ("several", "get_ready"),
-    [
-        ([SOLUTIONS_TURN, ITS_RUN, ITS_RUN], []),
-        ([SOLUTIONS_TURN, NO_WAIT, ITS_RUN], [2]),
-        ([EAGERS_TURNS, ITS_RUN, LIMITS_RUN], [2]),
-        ([LIMITS_RUN], [0]),
-    ],
-)
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_a_long_run_begins_with_what_is_ready(several, get_ready, low_memory):
-    """As what was timed last is; where memory is scarce it was given back after each turn."""
-    worker = Worker()
-    process, _ = timed(worker, low_memory, "backward")
-    expected = ["begin_timing", *["give_back"] * low_memory]
-    for index, (name, ask) in enumerate(several):
-        ask(process)
-        ready = index in get_ready or (low_memory and name == "throughput_run")
-        expected += [*["get_ready"] * ready, name, *["give_back"] * low_memory]
-    assert worker.asked == expected
-    process.capture()
-    assert worker.directions == {True}, "each request says the direction whose clock it means"
-
-
-def test_a_frugal_process_answers_as_any_other(fork_server, tmp_path):
+def test_kept_results_are_those_of_the_inputs_at_their_call(fork_server, tmp_path):
     with workers(fork_server, tmp_path) as start:
-        process, staged = timed(start(TURNED, "rotate_half"), low_memory=True)
+        process, staged = timed(start(TURNED, "rotate_half"))
         for name in ("solution", "no_grad"):
-            assert len(process.sampler(name, "host", burst=2)(3)) == 3
-        assert process.throughput_run("solution", 2, renew=True).wall > 0
-        assert process.changed() is None
-    assert {*process.kept} == {"sample", "no_grad", "throughput run"}
+            assert len(process.sampler(name, "host", burst=2)(3)[name]) == 3
+        assert process.run("solution", 2, renew=True).wall > 0
+        assert not process.ready("graph"), "there is no GPU"
+    assert {*process.kept} == {"sample", "no_grad", "long run"}
     for kept in itertools.chain(*process.kept.values()):
-        x = staged.draw(kept.seed)[0]["x"]
-        x = shifted(x, kept.shift).view(x.dtype).view(x.shape)
-        first, second = x.chunk(2, -1)
+        x = staged.draw()[0]["x"]
+        first, second = elements_of(x).roll(-kept.shift).view(x.dtype).view(x.shape).chunk(2, -1)
         assert torch.equal(kept.results["output"], torch.cat((-second, first), -1))
 
 
-# --- what it says ---------------------------------------------------------------------------------
-
-
-class Memory:
-    """An arena whose slots all hold the number of the turn."""
-
-    turn = 0
-
-    def tensor(self, slot):
-        return torch.tensor(float(self.turn))
-
-
-@pytest.mark.parametrize(("nbytes", "most"), [(SMALL, KEPT), (SMALL + 1, 1)])
-def test_of_small_results_several_turns_are_kept_and_each_may_be(nbytes, most):
-    kept, slots = Counter(), {"output": SimpleNamespace(nbytes=nbytes)}
+@pytest.mark.parametrize(("small", "most"), [(1 << 20, KEPT), (0, 1)])
+def test_of_small_results_several_rounds_are_kept_and_each_may_be(monkeypatch, small, most):
+    monkeypatch.setattr(timed_process, "SMALL", small)
+    process, staged = timed(Worker(take_samples=SAMPLED))
+    sample, kept = process.sampler("solution", "gpu"), Counter()
     for _ in range(RUNS):
-        memory, worker = Memory(), SimpleNamespace(solution=SimpleNamespace(peer=True))
-        calls = [SimpleNamespace(changing={})]
-        staged = StagedCalls(
-            draw=None, arena=memory, seeds=[3], inputs=[], results=slots, calls=calls
-        )
-        process = TimedProcess.__new__(TimedProcess)
-        process._staged, process._worker, process.low_memory = staged, worker, False
         process.kept, process._rounds_seen = {}, {}
-        for memory.turn in range(6):
-            process._keep("sample", {"kept": {"call": 0, "shift": 1}})
-        found = [int(each.results["output"]) for each in process.kept["sample"]]
+        for round_ in range(6):
+            staged.arena.tensor(staged.results["output"]).fill_(round_)
+            sample(2)
+        found = [int(each.results["output"].max()) for each in process.kept["sample"]]
         assert len(found) == len({*found}) == most
         kept.update(found)
     assert {*kept} == {*range(6)}
-    assert min(kept.values()) > RUNS * most / 6 / 2, "each turn has the same chance"
+    assert min(kept.values()) > RUNS * most / 6 / 2, "each round has the same chance"
 
 
-@pytest.mark.parametrize("said", [None, [0], [0, 0.5], [0, True], [0, "1"]])
-def test_shifts_that_are_none_are_tampering(said):
-    process, _ = timed(Worker(shifts={"shifts": said}))
-    process.sampler("solution", "gpu")(1)
-    with pytest.raises(Failed, match="does not say how far"):
-        process.changed()
+# --- what it reports ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("said", [-1, 1.5, True, "1", 1 << 63])
-def test_a_peak_that_is_no_size_is_tampering(said):
+@pytest.mark.parametrize("size", [-1, 1.5, True, "1", 1 << 63])
+def test_a_peak_that_is_no_size_is_tampering(size):
     assert timed(Worker(begin_timing={"peak_memory": 5}))[0].peak_memory == 5
     assert timed(Worker())[0].peak_memory is None
-    with pytest.raises(Failed, match="no number of bytes"):
-        timed(Worker(begin_timing={"peak_memory": said}))
+    with pytest.raises(Failed, match="its report is invalid") as failed:
+        timed(Worker(begin_timing={"peak_memory": size}))
+    assert failed.value.verdict == "TAMPERED"
 
 
 INF, NAN = float("inf"), float("nan")
+NO_SAMPLES = [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+NO_CALLS = [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {"call": -1, "shift": 1}, {}, None]
 
 
 @pytest.mark.parametrize(
-    "samples", [[NAN, 1.0], [INF, 1.0], [-1.0, 1.0], ["1", 1.0], [0.0, 1.0], [1.0], [], None, 1.0]
+    "fields",
+    [
+        *({"samples": {"solution": each}} for each in NO_SAMPLES),
+        *({"samples": each} for each in (None, [1.0, 1.0], {}, {"eager": [1.0, 1.0]})),
+        *({"kept": each} for each in NO_CALLS),
+        *({"shifts": each} for each in (None, [0], [0, 0.5], [0, True], [0, "1"])),
+    ],
 )
-def test_what_is_no_sample_is_tampering(samples):
-    worker = Worker(take_samples={"samples": {"solution": samples}}, probe={"samples": samples})
-    with pytest.raises(Failed, match="no list of the samples") as failed:
-        timed(worker)[0].sampler("solution", "gpu")(2)
+def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
+    assert sampled() == {"solution": [1.5, 2.0]}
+    with pytest.raises(Failed) as failed:
+        sampled(**fields)
     assert failed.value.verdict == "TAMPERED"
-    with pytest.raises(Failed, match="the probe has no samples") as failed:
-        probe(worker, "gpu", 2)
-    assert failed.value.verdict == "CRASHED"
-    for said in (samples, {"eager": [1.0, 1.0]}, {}):
-        with pytest.raises(Failed, match="no list of the samples"):
-            timed(Worker(take_samples={"samples": said}))[0].sampler("solution", "gpu")(2)
-    right = Worker(take_samples={"samples": {"solution": [1.5, 2.0]}})
-    assert timed(right)[0].sampler("solution", "gpu")(2) == [1.5, 2.0]
 
 
-@pytest.mark.parametrize("kept", [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {}, None, 1])
-def test_what_names_no_call_is_tampering(kept):
-    with pytest.raises(Failed, match="it names no call") as failed:
-        timed(Worker(take_samples={"kept": kept}))[0].sampler("solution", "gpu")(2)
-    assert failed.value.verdict == "TAMPERED"
+@pytest.mark.parametrize("probes", [[], [[1.0]], [[1.0, NAN]], [[1.0, 1.0]] * 2])
+def test_a_probe_has_the_samples_that_were_asked_for(probes):
+    request = wire.TakeSamples("gpu", probes=2)
+    right = take_samples(Worker(take_samples={"probes": [[3.0, 4.0]]}), request)
+    assert right.probes == [[3.0, 4.0]]
+    with pytest.raises(Failed):
+        take_samples(Worker(take_samples={"probes": probes}), request)

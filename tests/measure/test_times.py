@@ -19,30 +19,28 @@ BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
 
 
 class Timed:
-    """A process whose calls take so many microseconds by either clock."""
+    """Either process, whose calls take 100 us by either clock."""
 
-    inputs, low_memory = 2, False
+    inputs = 2
 
-    def __init__(self, microseconds, slow=False):
-        self.each, self.slow, self.asked = microseconds, slow, []
+    def __init__(self, slow=False):
+        self.slow, self.asked = slow, []
 
-    def sampler(self, name, clock, burst=1):
+    def sampler(self, names, clock, burst=1):
+        names = [names] if isinstance(names, str) else names
+
         def take(rounds):
-            self.asked.append((name, clock, rounds))
-            return [self.each] * rounds
+            self.asked.append((*names, clock, rounds))
+            return {name: [100.0] * rounds for name in names}
 
         return take
 
-    def group_sampler(self, names, clock, burst):
-        return lambda rounds: {name: [self.each] * rounds for name in names}
-
-    def capture(self):
-        self.asked.append(("capture", "gpu", 0))
+    def ready(self, name):
+        self.asked.append((name, "ready"))
         return True
 
-    def throughput_run(self, name, rounds, renew=False, run=True, wait=True):
-        seconds = 1e-6 * self.each * rounds * self.inputs * run
-        return Elapsed(seconds, seconds)
+    def run(self, name, rounds, renew=False, call=True, wait=True):
+        return Elapsed(100e-6 * rounds * self.inputs * call, 0.0)
 
 
 @pytest.fixture
@@ -50,61 +48,58 @@ def times(monkeypatch):
     """Return a function that times a case on a GPU that is not there."""
     monkeypatch.setattr(limits, "broken", lambda samples, work, dtype: None)
 
-    def times(timed, ranked_by="gpu", direction="forward"):
+    def times(timed, ranked_by, direction):
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
-        return timing._times(timed, timed, problem, direction, 1.0)
+        return timing._times(timed, Timed(), problem, direction, 1.0)
 
     return times
 
 
 @pytest.mark.parametrize("ranked_by", ["gpu", "host"])
-def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by):
-    timed = Timed(100.0)
-    found = times(timed, ranked_by)
-    solution = [clock for name, clock, _ in timed.asked if name == "solution"]
-    assert solution[-1] == ranked_by != solution[0]
-    assert set(found["gpu"]) == {"solution", "eager", "copy", "graph"}
-    assert set(found["host"]) == {"solution", "eager", "no_grad"}
-    backward = times(Timed(100.0), ranked_by, "backward")
-    assert set(backward["gpu"]) == {"solution", "eager", "copy", "backward"}
-    assert set(backward["host"]) == {"solution", "eager"}
+@pytest.mark.parametrize(
+    ("direction", "gpu", "host"),
+    [("forward", {"copy", "graph"}, {"no_grad"}), ("backward", {"copy", "backward"}, set())],
+)
+def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by, direction, gpu, host):
+    timed = Timed()
+    found = times(timed, ranked_by, direction)
+    clocks = [asked[1] for asked in timed.asked if asked[0] == "solution"]
+    assert clocks[-1] == ranked_by != clocks[0]
+    assert set(found["gpu"]) == {"solution", "eager"} | gpu
+    assert set(found["host"]) == {"solution", "eager"} | host
 
 
-@pytest.mark.parametrize(("ranked_by", "shared"), [("host", 1), ("gpu", 0)])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_of_a_slow_call_there_are_few_samples_and_no_parts(times, direction):
+    timed = Timed(slow=True)
+    found = times(timed, "gpu", direction)
+    assert set(found["gpu"]) == {"solution", "eager", "copy"}
+    assert set(found["host"]) == {"solution", "eager"}
+    assert ("graph", "ready") not in timed.asked
+    assert timed.asked[0][-1] == FEWEST
+
+
+@pytest.mark.parametrize(("ranked_by", "shared"), [("host", True), ("gpu", False)])
 def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
     monkeypatch, ranked_by, shared
 ):
-    seen = []
-    allowed = os.sched_getaffinity(0)
+    seen, allowed = [], os.sched_getaffinity(0)
     with busy_child() as first, busy_child() as second:
         eager, solution = SimpleNamespace(pid=first.pid), SimpleNamespace(pid=second.pid)
-        made = Baseline(eager, {})
 
         def times(*_):
             seen.extend(os.sched_getaffinity(child.pid) for child in (first, second))
             return {"host": {}}
 
-        monkeypatch.setattr(baseline, "probe", lambda worker, clock, rounds: [1.0])
-        monkeypatch.setattr(Baseline, "begin", lambda self, *_: None)
-        monkeypatch.setattr(timing, "_staged", lambda *_: None)
-        monkeypatch.setattr(
-            timing, "TimedProcess", lambda *_, **how: SimpleNamespace(peak_memory=0)
-        )
+        timed = SimpleNamespace(peak_memory=0, kept={}, ready=lambda name: True)
+        monkeypatch.setattr(baseline, "probe", lambda worker, clock: 1.0)
+        monkeypatch.setattr(Baseline, "begin", lambda *_: None)
+        monkeypatch.setattr(timing, "TimedProcess", lambda *_: timed)
         monkeypatch.setattr(timing, "_times", times)
-        monkeypatch.setattr(timing, "_sustained", lambda *_: {})
-        monkeypatch.setattr(timing, "_wrong_replay", lambda *_: None)
+        for name in ("_staged", "_sustained", "_wrong_replay"):
+            monkeypatch.setattr(timing, name, lambda *_: None)
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
-        timing._time(problem, solution, made, "forward", 1.0, low_memory=False)
+        timing._time(problem, solution, Baseline(eager, {}), "forward", 1.0)
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
     assert seen[0] == seen[1]
-    assert len(seen[0]) == (shared or len(allowed))
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_of_a_slow_call_there_are_few_samples_and_no_parts(times, direction):
-    timed = Timed(100e3, slow=True)
-    found = times(timed, "gpu", direction)
-    assert set(found["gpu"]) == {"solution", "eager", "copy"}
-    assert set(found["host"]) == {"solution", "eager"}
-    assert ("capture", "gpu", 0) not in timed.asked
-    assert timed.asked[0][2] == FEWEST
+    assert len(seen[0]) == (1 if shared else len(allowed))

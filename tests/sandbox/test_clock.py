@@ -1,39 +1,40 @@
 """What the clock times and how; without a GPU the CPU plays its part."""
 
-import weakref
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from common.arena import storage_bytes
-from common.sandbox import clock, timed_callables
-from common.sandbox.clock import COLD_CALLS, Clock, Probes, TimedCallable
+from common import wire
+from common.arena import elements_of
+from common.sandbox import backend, clock, timed
+from common.sandbox.clock import COLD_CALLS, MARGIN, QUEUING, Clock, Probes, TimedCallable
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter.spans import spans_of
 from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
-from common.sandbox.timed_callables import Captured
-from tests.support.rotations import rotation
 
 # --- what is timed --------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def on_cpu(monkeypatch):
-    """Let the CPU play the GPU's part; return the log, and the work of each timed region."""
-    timed = []
+def regions(monkeypatch):
+    """Let the CPU play the GPU; return the work of each timed region, and the log of work."""
+    log, regions = [], []
 
     def gpu_time(timed_callable, flush):
-        timed_callable.before()
+        timed_callable.rotation.renew()
         run = timed_callable.ready()
-        timed.clear()
+        log.clear()
         run()
-        calls.append(list(timed))
-        timed_callable.after()
+        regions.append([*log])
+        timed_callable.rotation.keep()
         return 1.0
 
-    calls = []
     monkeypatch.setattr(clock, "_gpu_time", gpu_time)
-    monkeypatch.setattr(clock, "_host_time", lambda run, burst, grad: (run(), 1.0 + grad)[1])
-    return timed, calls
+    monkeypatch.setattr(clock, "_host_time", lambda run, calls, grad: (run(), 1.0 + grad)[1])
+    return regions, log
 
 
 class Double(torch.autograd.Function):
@@ -49,46 +50,45 @@ class Double(torch.autograd.Function):
         return 2 * gradient, None
 
 
-def clock_of(log, backward, **limits):
+def clock_of(log, backward=False, **limits):
     def call():
         x = torch.ones(3, requires_grad=True)
-        return (lambda: Double.apply(x, log)), [x], torch.ones(3)
+        return TimedCall(lambda: Double.apply(x, log), [x], torch.ones(3))
 
-    return Clock(rotation([call(), call()], backward), backward, limits)
+    return Clock(Rotation([call(), call()], backward), backward, limits)
 
 
-def test_forward_is_timed_with_its_replay_and_without_gradients(on_cpu, monkeypatch):
-    log, calls = on_cpu
-    ours = clock_of(log, backward=False, copy=lambda: lambda: log.append("copy"))
+def test_forward_is_timed_with_its_replay_and_without_gradients(regions, monkeypatch):
+    regions, log = regions
+    ours = clock_of(log, copy=lambda: lambda: log.append("copy"))
     assert set(ours.callables) == {"solution", "no_grad"}
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not ours.capture()
-    captured = [Captured(lambda: log.append("replay"), torch.ones(3))] * 2
+    assert not ours.ready("graph"), "there is no GPU"
+    graph = SimpleNamespace(replay=lambda: log.append("replay"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(timed_callables, "captured", lambda forwards: captured)
-    assert ours.capture()
+    for name in ("synchronize", "set_sync_debug_mode"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr("common.sandbox.rotation._captured", lambda forward: (graph, torch.ones(3)))
+    assert ours.ready("graph")
     for name, ran in {"solution": "forward", "graph": "replay", "copy": "copy"}.items():
-        calls.clear()
+        regions.clear()
         assert ours.take_samples(name, "gpu", 3) == [1.0] * 3
-        assert calls == [[ran]] * 3
+        assert regions == [[ran]] * 3
     assert ours.take_samples("solution", "host", 2) == [2.0] * 2
     assert ours.take_samples("no_grad", "host", 2) == [1.0] * 2
 
 
-def test_backward_is_timed_with_forward_and_alone(on_cpu):
-    log, calls = on_cpu
+def test_backward_is_timed_with_forward_and_alone(regions):
+    regions, log = regions
     ours = clock_of(log, backward=True)
     assert set(ours.callables) == {"solution", "backward"}
     ours.take_samples("solution", "gpu", 2)
     ours.take_samples("backward", "gpu", 2)
-    alone = ["backward"]
-    assert calls == [["forward", "backward"]] * 2 + [alone] * 2, "forward ran before the region"
+    assert regions == [["forward", "backward"]] * 2 + [["backward"]] * 2
 
 
-def test_a_burst_is_of_half_its_calls_or_more(on_cpu, monkeypatch):
+def test_a_burst_is_of_half_its_calls_or_more(regions, monkeypatch):
     bursts = set()
-    ours = clock_of([], backward=False)
+    ours = clock_of([])
     monkeypatch.setattr(clock, "WAKING", 0)
     monkeypatch.setattr(
         clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
@@ -118,10 +118,8 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
         passes(seconds)
         return torch.ones(3)
 
-    x = torch.arange(3.0)
-    changing = [Changing(x, storage_bytes(x).view(-1, 4))]
-    calls = [TimedCall(call, [], x, changing)] * 2
-    ours = Clock(Rotation(calls, False, slots=(torch.zeros(3),)), False, {})
+    ours = Clock(Rotation([TimedCall(call)] * 2, slots=(torch.zeros(3),)), False, {})
+    assert ours.slow == slow
     alive = len(made) - COLD_CALLS - 2 * most
     assert alive == 2 if slow else alive >= ALIVE.start
     made.clear()
@@ -130,55 +128,64 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
 
 
 def test_the_gpu_spins_for_longer_than_the_host_queues_a_call(passes):
-    ours = Clock(rotation([(lambda: passes(2e-3) or torch.ones(1), [], torch.ones(1))], False),
-                 False, {"copy": lambda: list})  # fmt: skip
-    assert ours.callables["solution"].spin == timed_callables.MARGIN * 2000
-    assert ours.get_ready("copy").spin == timed_callables.QUEUING
+    ours = Clock(Rotation([TimedCall(lambda: passes(2e-3) or torch.ones(1))]), False,
+                 {"copy": lambda: list})  # fmt: skip
+    assert ours.callables["solution"].spin == MARGIN * 2000
+    assert ours.ready("copy")
+    assert ours.callables["copy"].spin == QUEUING
 
 
-def test_a_long_run_makes_its_calls_with_new_inputs_or_changes_them_alone():
+def test_a_long_run_makes_its_calls_on_new_inputs_or_changes_them_alone():
     seen = []
 
     def call():
         x = torch.arange(4.0)
-        changing = [Changing(x, storage_bytes(x).view(-1, 4))]
-        return TimedCall(lambda: seen.append(tuple(x.tolist())) or x.clone(), [], x, changing)
+        changing = [Changing(x, elements_of(x), elements_of(x).clone())]
+        return TimedCall(lambda: seen.append(tuple(x.tolist())) or x.clone(), changing=changing)
 
-    calls = [call(), call()]
-    ours = Clock(Rotation(calls, backward=False, slots=(torch.zeros(4),)), False, {})
+    ours = Clock(Rotation([call(), call()], slots=(torch.zeros(4),)), False, {})
     for renew in (True, False):
         seen.clear()
-        ours.throughput_run("solution", 20, renew=renew, run=True, wait=True)
+        ours.run("solution", 20, renew=renew, call=True, wait=True)
         assert len(seen) == 40
         assert len(set(seen)) > 2 if renew else len(set(seen)) <= 2
+        assert ours.rotation.delivered()
     seen.clear()
-    ours.throughput_run("solution", 40, renew=True, run=False, wait=False)
-    assert not seen
+    ours.run("solution", 40, renew=True, call=False, wait=False)
+    assert not seen and not ours.rotation.delivered()
 
 
-@pytest.mark.parametrize("low_memory", [False, True])
-def test_no_graph_is_alive_beside_the_next_call_of_a_long_run_where_memory_is_scarce(low_memory):
-    alive, most = set(), []
+def test_a_limit_has_memory_for_its_own_rounds_alone(regions):
+    alive, seen = [], []
 
-    class Saves(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            most.append(len(alive))
-            alive.add(id(ctx))
-            weakref.finalize(ctx, alive.discard, id(ctx))
-            return x.clone()
+    class Freed:
+        """A call that leaves the list once it is freed."""
 
-        @staticmethod
-        def backward(ctx, gradient):
-            return gradient
+        def __init__(self, name):
+            self.name = name
+            alive.append(name)
 
-    x = torch.ones(4, requires_grad=True)
-    call = TimedCall(lambda: Saves.apply(x), [], torch.ones(4))
-    ours = Clock(Rotation([call] * 3, backward=False, slots=(torch.zeros(4),)), False, {})
-    most.clear()
-    ours.throughput_run("solution", 5, renew=True, run=True, wait=True, low_memory=low_memory)
-    assert (len(most), max(most)) == (15, 0 if low_memory else 2)
-    assert ours.ours.delivered()
+        def __call__(self):
+            assert alive == [self.name], "allocated before the other was freed"
+            seen.append(self.name)
+
+        def __del__(self):
+            alive.remove(self.name)
+
+    ours = clock_of([], copy=lambda: Freed("copy"), dense=lambda: Freed("dense"))
+    for name in ("copy", "copy", "dense", "solution"):
+        ours.take_samples(name, "gpu", 2)
+        assert alive == []
+        ours.run(name, 2, renew=False, call=True, wait=True)
+        assert alive == []
+    once = 2 * (2 + COLD_CALLS)
+    assert seen == ["copy"] * 2 * once + ["dense"] * once
+    for name in ("copy", "dense"):
+        ours.ready(name)
+        assert alive == [name]
+
+
+# --- one sample -----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -208,23 +215,20 @@ def gpu(monkeypatch):
 
 
 def sampled(done, **spin):
-    class Flush:
-        def zero_(self):
-            done.append("flush")
-
     def ready():
         done.append("ready")
         return lambda: done.append("run")
 
-    before, after = (lambda: done.append("before")), (lambda: done.append("after"))
-    timed_callable = TimedCallable(ready, before, after, **spin)
-    assert clock._gpu_time(timed_callable, Flush()) == 250.0
+    flush = SimpleNamespace(zero_=lambda: done.append("flush"))
+    steps = {name: lambda name=name: done.append(name) for name in ("renew", "keep")}
+    timed_callable = TimedCallable(SimpleNamespace(**steps), ready, **spin)
+    assert clock._gpu_time(timed_callable, flush) == 250.0
     return timed_callable
 
 
 def sample_of(spin):
     cycles = spin * clock.CYCLES_PER_MICROSECOND
-    return [cycles, "before", "ready", "flush", "event", "run", "event", "after", "wait"]
+    return [cycles, "renew", "ready", "flush", "event", "run", "event", "keep", "wait"]
 
 
 def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(gpu):
@@ -232,54 +236,15 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(gpu):
     assert gpu == sample_of(600)
 
 
-def test_a_sample_that_the_host_queued_too_late_is_taken_again_behind_a_longer_spin(gpu):
-    timed_callable = sampled(gpu)
-    assert gpu == sample_of(timed_callables.QUEUING) + sample_of(2 * timed_callables.QUEUING)
-    assert timed_callable.spin == 2 * timed_callables.QUEUING, "the next sample begins with it"
+def test_a_sample_that_was_queued_too_late_is_taken_again_behind_a_longer_spin(gpu):
+    assert sampled(gpu).spin == 2 * QUEUING, "the next sample begins with it"
+    assert gpu == sample_of(QUEUING) + sample_of(2 * QUEUING)
 
 
 def test_no_spin_is_longer_than_the_longest(gpu, monkeypatch):
-    monkeypatch.setattr(timed_callables, "LONGEST_SPIN", 400.0)
+    monkeypatch.setattr(clock, "LONGEST_SPIN", 400.0)
     assert sampled(gpu).spin == 400.0
     assert gpu == sample_of(300) + sample_of(400)
-
-
-@pytest.fixture
-def capturing(monkeypatch):
-    """Fake captures that need no GPU; return the modes that torch was set to."""
-    modes = []
-
-    class Graph:
-        def __init__(self, forward):
-            self.forward = forward
-
-        def replay(self):
-            return f"replay of {self.forward()}"
-
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr(timed_callables, "_capture", Graph)
-    return modes
-
-
-def test_a_replay_of_each_call_is_captured(capturing):
-    captured = timed_callables.captured([lambda: "a", lambda: "b"])
-    assert [each.replay() for each in captured] == ["replay of a", "replay of b"]
-    assert capturing[0] == "error" and capturing[-1] == "default"
-
-
-def test_what_waits_for_the_gpu_or_fails_in_its_capture_is_no_replay(capturing, monkeypatch):
-    def waits():
-        raise RuntimeError("called a synchronizing CUDA operation")
-
-    def fail(forward):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    monkeypatch.setattr(timed_callables, "_capture", lambda forward: pytest.fail("it was captured"))
-    assert timed_callables.captured([lambda: "a", waits]) == []
-    monkeypatch.setattr(timed_callables, "_capture", fail)
-    assert timed_callables.captured([lambda: "a"]) == []
-    assert capturing[-1] == "default"
 
 
 def test_host_time_without_gradients_builds_no_graph(passes):
@@ -293,95 +258,41 @@ def test_host_time_without_gradients_builds_no_graph(passes):
     assert seen == [True] * 3 + [False] * 3
 
 
-def test_a_probe_is_of_a_number_of_launches(passes):
+# --- the requests ---------------------------------------------------------------------------------
+
+
+def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
+    """Its addresses were held against the end of the other: once in some hundred timings."""
+    for name in ("Rotation", "Clock"):
+        monkeypatch.setattr(
+            timed, name, lambda *_: SimpleNamespace(slow=False, peak_memory=lambda: None)
+        )
+    monkeypatch.setattr(backend, "INTERPRETED", True)
+    memory = torch.zeros(64)
+    backend.begin_watch({"x": memory[:16]}, backwards=False)
+    session = SimpleNamespace(prepare=None, clocks={}, tensor=None)
+    timed.begin_timing(session, wire.BeginTiming([], {}, [], backward=False))
+    (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
+    assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
+
+
+def test_the_probe_is_sampled_before_and_after_each_callable():
     """How steady it is, `python -m tests.generators.clocks` measures."""
+    session = SimpleNamespace(probes=None, clocks={True: clock_of([], backward=True)})
+    names = ["backward", "solution"]
+    for probes in (3, 0):
+        request = wire.TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
+        reply = timed.take_samples(session, request)
+        assert [(name, len(each)) for name, each in reply["samples"].items()] == [
+            (name, 2) for name in names
+        ]
+        assert [len(each) for each in reply["probes"]] == [probes] * 3 * bool(probes)
+    reply = timed.take_samples(session, wire.TakeSamples("host", probes=5))
+    assert [len(each) for each in reply["probes"]] == [5]
+
+
+def test_a_probe_is_of_a_number_of_launches(passes):
     probes, launched = Probes(), []
-    assert probes._host().tolist() == [1.0] * 8
-    probes._host = lambda: launched.append(1) or passes(3e-6)
+    probes._launch = lambda: launched.append(1) or passes(3e-6)
     assert probes.take("host", 5) == [3.0] * 5
     assert len(launched) == 5 * clock.PROBE_BURST
-
-
-# --- memory that is given back --------------------------------------------------------------------
-
-
-def calls_of(log, limits=None):
-    slots = (torch.zeros(4),)
-    call = TimedCall(lambda: log.append("call") or torch.ones(4), [], torch.ones(4))
-    return Clock(Rotation([call, call], backward=False, slots=slots), False, limits or {})
-
-
-@pytest.fixture
-def counted(monkeypatch):
-    """Let a sample be a call; return the number of samples so far."""
-    taken = []
-
-    def gpu_time(timed_callable, flush):
-        timed_callable.before()
-        timed_callable.ready()()
-        timed_callable.after()
-        taken.append(1)
-        return 1.0
-
-    monkeypatch.setattr(clock, "_gpu_time", gpu_time)
-    return taken
-
-
-def test_untimed_calls_come_first_where_the_memory_was_given_back(counted):
-    """And none of them is kept."""
-    log = []
-    ours = calls_of(log)
-    for cold in (False, True, False):
-        if cold:
-            ours.give_back()
-            assert not ours.ours._alive
-            ours.get_ready("solution")
-            assert ours.ours.delivered() is None
-            ours.give_back()
-        log.clear(), counted.clear()
-        ours.take_samples("solution", "gpu", 3)
-        assert (len(counted), len(log)) == (3, 3 + COLD_CALLS * cold)
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda ours, name: ours.take_samples(name, "gpu", 2),
-        lambda ours, name: ours.throughput_run(name, 2, renew=False, run=True, wait=True),
-    ],
-)
-def test_a_limit_has_memory_for_its_own_turns_alone(counted, use):
-    alive, seen = [], []
-
-    def limit(name):
-        def make():
-            alive.append(name)
-            return Freed(alive, name, seen)
-
-        return make
-
-    ours = calls_of([], {"copy": limit("copy"), "dense": limit("dense")})
-    for name in ("copy", "copy", "dense", "solution"):
-        use(ours, name)
-        assert alive == []
-    assert seen == ["copy"] * 2 * (2 + COLD_CALLS) + ["dense"] * (2 + COLD_CALLS)
-    ours.get_ready("copy")
-    assert alive == ["copy"]
-    ours.get_ready("dense")
-    assert alive == ["dense"]
-    ours.give_back()
-    assert alive == []
-
-
-class Freed:
-    """A call that leaves the list once it is freed."""
-
-    def __init__(self, alive, name, seen):
-        self.alive, self.name, self.seen = alive, name, seen
-
-    def __call__(self):
-        assert self.alive == [self.name], "allocated before the other was freed"
-        self.seen.append(self.name)
-
-    def __del__(self):
-        self.alive.remove(self.name)

@@ -40,8 +40,8 @@ WITNESSED = 4
 FEWEST = 10
 """Cases of an op in a sample, at least."""
 SMALL = {"rotate_half": "10x2x4x8-float32", "masked_linear": "70x40x24-float32-span"}
-SHORT = {clock: {"gpu": 0.02, "host": 0.02} for clock in ("gpu", "host")}
-"""Seconds of samples where the verdict matters and the time does not."""
+SHORT = 0.05
+"""The share of a clock's seconds where the verdict matters and the time does not."""
 LARGE = {"rotate_half": "8192x2x32x128-bfloat16"}
 """Cases that are timed: small ones, and one that is no small work for any device."""
 Counts = dict[tuple[Solution, str], Counter]
@@ -152,6 +152,7 @@ def timed(
     several: Collection[Solution],
     names: dict[str, str] = SMALL,
     server: ForkServer | None = None,
+    time_scale: float = 1.0,
 ) -> dict[Solution, str]:
     """Return each solution's verdict when it is timed as bench does, whatever it was graded."""
     found = {}
@@ -159,7 +160,9 @@ def timed(
         with Sweep(device, overlap=False, server=server) as sweep:
             concurrent = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                times = timing.time_case(graded, concurrent, "forward", sweep.supervisor)
+                times = timing.time_case(
+                    graded, concurrent, "forward", sweep.supervisor, time_scale
+                )
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
 
@@ -180,7 +183,9 @@ def timed_where_right(
                     continue
                 for direction, verdict in graded.verdicts.items():
                     if verdict.verdict == "PASSED":
-                        times = timing.time_case(graded, concurrent, direction, sweep.supervisor)
+                        times = timing.time_case(
+                            graded, concurrent, direction, sweep.supervisor, SHORT
+                        )
                         got = f"{times.get('verdict', '')} {times.get('reason', '')}".strip()
                         found[graded.solution][direction] = (
                             got or times.get("unmeasured") or "PASSED"

@@ -4,9 +4,9 @@ import functools
 
 import torch
 
-from common.sandbox import timed_callables
+from common.sandbox import clock
 from common.sandbox.clock import Clock
-from tests.support.rotations import rotation
+from common.sandbox.rotation import Rotation, TimedCall
 
 MANY = 64 << 20
 """Bytes of the input."""
@@ -18,20 +18,19 @@ def measured_on_gpu(slow, plain):
 
     def call(function):
         x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
-        return (lambda: function(x)), [x], torch.rand_like(x)
+        return TimedCall(lambda: function(x), [x], torch.rand_like(x))
 
-    ours = Clock(rotation([call(slow), call(slow)], False), False, {})
-    limits = {"copy": functools.partial(timed_callables.copy, 2 * MANY)}
-    eager = Clock(rotation([call(plain)], False), False, limits)
-    host = {
-        "solution": ours.take_samples("solution", "host", ROUNDS),
-        "eager": eager.take_samples("solution", "host", ROUNDS),
+    ours = Clock(Rotation([call(slow), call(slow)]), False, {})
+    limits = {"copy": functools.partial(clock.copy, 2 * MANY)}
+    eager = Clock(Rotation([call(plain)]), False, limits)
+    samples = {
+        by: {
+            "solution": ours.take_samples("solution", by, ROUNDS),
+            "eager": eager.take_samples("solution", by, ROUNDS),
+        }
+        for by in ("host", "gpu")
     }
-    gpu = {
-        "solution": ours.take_samples("solution", "gpu", ROUNDS),
-        "eager": eager.take_samples("solution", "gpu", ROUNDS),
-        "copy": eager.take_samples("copy", "gpu", ROUNDS),
-    }
-    if ours.capture():
-        gpu["graph"] = ours.take_samples("graph", "gpu", ROUNDS)
-    return {"gpu": gpu, "host": host}
+    samples["gpu"]["copy"] = eager.take_samples("copy", "gpu", ROUNDS)
+    if ours.ready("graph"):
+        samples["gpu"]["graph"] = ours.take_samples("graph", "gpu", ROUNDS)
+    return samples
