@@ -271,11 +271,11 @@ class BeginTiming(Request, tag="begin_timing"):
 
     calls: list[Arguments]
     """The calls, all of one shape."""
-    originals: dict[str, TensorSlot]
+    originals: dict[str, TensorSlot] = {}
     """By name, the slots from which the calls' inputs are copied; empty if they never change."""
-    results: list[TensorSlot]
+    results: list[TensorSlot] = []
     """The slots for the kept results of a call, the output's first; empty to keep none."""
-    backward: bool
+    backward: bool = False
     """Time forward with backward instead of only forward."""
     limits: Limits | None = None
     """The limits to time besides the calls, in eager's process."""

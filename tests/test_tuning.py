@@ -100,9 +100,7 @@ class Folder:
         def time_call(worker, staged, direction):
             if next(counted) == stop:
                 raise KeyboardInterrupt
-            request = wire.BeginTiming(
-                calls=staged.calls, results=[], backward=direction == "backward"
-            )
+            request = wire.BeginTiming(calls=staged.calls, backward=direction == "backward")
             reply = worker.ask(request)
             shape, config = forced
             time = 10.0 + 5 * abs(config["BLOCK"] - best_of(shape.tokens))

@@ -271,7 +271,7 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     memory = torch.zeros(64)
     backend.begin_watch({"x": memory[:16]}, backwards=False)
     session = SimpleNamespace(prepare=None, clocks={}, tensor=None)
-    timed.begin_timing(session, wire.BeginTiming([], {}, [], backward=False))
+    timed.begin_timing(session, wire.BeginTiming([]))
     (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
     assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
 
