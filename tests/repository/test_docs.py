@@ -21,19 +21,6 @@ PLACED = re.compile(r"`([\w.]+)`,?\s+(?:in|of)\s+(?:\[[^\]]*\]\(|`)?([\w/.]+\.py
 DOTTED = re.compile(r"`(\w+)\.(\w+)`")
 MODULES = {path.stem: path for path in sorted(ROOT.glob("common/**/*.py"), reverse=True)}
 """The modules of common by their name; of several, the first."""
-STEPS = (
-    "common/solutions.py",
-    "common/grading/problem.py",
-    "common/grading/grade.py",
-    "common/grading/worker.py",
-    "common/sandbox/process.py",
-    "common/sandbox/interpreter/bounds.py",
-    "common/sandbox/clock.py",
-    "common/measure/rows.py",
-    "common/records/lines.py",
-    "common/board/ranking.py",
-)
-"""Files on a case's way from the command to the board."""
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
@@ -94,10 +81,3 @@ def test_every_test_and_kernel_of_the_table_of_promises_exists():
     lost = {name for name in named if not any(name in other for other in existing)}
     assert len(named) > 40
     assert not lost
-
-
-def test_the_readme_leads_to_the_way_of_a_case_and_it_passes_each_step():
-    assert "](docs/architecture.md)" in (ROOT / "README.md").read_text()
-    page = ROOT / "docs" / "architecture.md"
-    linked = {(page.parent / link).resolve() for link in LINK.findall(page.read_text())}
-    assert {ROOT / file for file in STEPS} <= linked
