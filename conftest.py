@@ -34,8 +34,7 @@ from common.grading.sweep import Sweep, TooLarge
 from common.grading.tiers import tier_cases
 
 pytest_plugins = [
-    f"tests.support.{name}"
-    for name in ("workers", "browsing", "compilers", "devices", "seeds", "study")
+    f"tests.support.{name}" for name in ("workers", "browsing", "devices", "seeds", "study")
 ]
 
 

@@ -16,8 +16,8 @@ from common.board.ranking import op_order
 from common.records.lines import Operator
 from tests.support import corpora as corpus
 from tests.support import fitting
+from tests.support.boards import launch
 from tests.support.fitting import DEVICES, FITTED, HELD_OUT, pairs
-from tests.support.launches import launch
 
 pytestmark = pytest.mark.slow
 

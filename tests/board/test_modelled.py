@@ -12,8 +12,7 @@ from common.board.ranking import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
 from common.records.runs import Results, RunWriter
 from common.stats import rank_correlation
-from tests.support.boards import PARAMS, RUN, printed, row
-from tests.support.launches import launch
+from tests.support.boards import PARAMS, RUN, launch, printed, row
 
 H200 = GPUS["NVIDIA H200"]
 CPU = replace(RUN, device="cpu", device_name="a laptop", selection=Selection())

@@ -5,11 +5,11 @@ import pytest
 from common import paths
 from common.measure import machine
 from tests.support import killed as drivers
+from tests.support.executors import JOB
 from tests.support.fake_ray import begun
 from tests.support.jobs import expected, folder
-from tests.support.verdict_files import target
 
-__all__ = ["begun", "expected", "folder", "target"]
+__all__ = ["begun", "expected", "folder"]
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +18,11 @@ def as_it_was(monkeypatch):
     monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
     monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
     monkeypatch.setattr(drivers, "held", drivers.held)
+
+
+@pytest.fixture
+def target(tmp_path, monkeypatch):
+    """Return where a `grade --json` of the made-up job writes; no source changes meanwhile."""
+    same = dict.fromkeys(JOB.solutions, ("sources", "harness"))
+    monkeypatch.setattr("common.engines.grading.digests_of", lambda solutions: same)
+    return tmp_path / "verdicts.json"

@@ -21,8 +21,7 @@ from common.ops import _whole
 from common.ops._draw import draw
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
-from tests.support.draws import drawn
-from tests.support.ops import FILES, every_case, every_op, lacks
+from tests.support.ops import FILES, drawn, every_case, every_op, lacks
 
 
 def tensors(arguments):

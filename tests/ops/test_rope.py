@@ -10,7 +10,7 @@ import torch
 
 from common.ops.rope import OP, RopeCase, draw, reference
 from common.spec import DIRECTIONS
-from tests.support.draws import drawn
+from tests.support.ops import drawn
 
 SMOKE = list(OP.cases("smoke"))
 every_case = pytest.mark.parametrize("case", SMOKE, ids=[case.name for case in SMOKE])

@@ -1,6 +1,7 @@
 """The ops that the conformance suite takes: every one whose file is whole, and the skeleton."""
 
 import pytest
+import torch
 
 from common import interfaces, ops
 from common.ops._skeleton import OP as SKELETON
@@ -17,3 +18,8 @@ every_case = pytest.mark.parametrize(
 def lacks(op, what):
     """The message of a promise that an op's file does not keep."""
     return f"common/ops/{op.name}.py: {what}"
+
+
+def drawn(op, case, seed=0):
+    """The arguments that follow from the seed."""
+    return op.draw(case, torch.Generator().manual_seed(seed))

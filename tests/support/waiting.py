@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -23,8 +22,3 @@ def wait_until(look: Callable[[], Found], longest: float = LONGEST) -> Found:
     while not (elapsed := look()) and time.monotonic() < end:
         time.sleep(STEP)
     return elapsed
-
-
-def waited_for(event: threading.Event) -> bool:
-    """Whether another thread waits for the event by now; wait until one does."""
-    return wait_until(lambda: len(event._cond._waiters)) > 0

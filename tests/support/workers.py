@@ -1,4 +1,7 @@
-"""Workers started for a source text, and a request to one; used by the tests of the process."""
+"""Workers started for a source text, a request to one, and a compiler without a GPU.
+
+The fixtures are a plugin, which conftest.py names.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from common import ops, wire
+from common import disk_cache, ops, wire
 from common.arena import end_of, lay_out
+from common.grading import compiling
 from common.grading.call_plan import PlanChoices, modes
+from common.grading.compiling import TARGET, Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.problem import Change, Problem
 from common.grading.sweep import Sweep
@@ -152,3 +157,19 @@ def verdicts_of(
     with Sweep("cpu", server=server) as sweep:
         (found,) = sweep.grade(MASKED, [CASES[case]], [solution], repeats=repeats)
     return found.verdicts
+
+
+@pytest.fixture(scope="module")
+def target():
+    server = ForkServer("cpu", target=TARGET)
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def compiler(target, monkeypatch, tmp_path):
+    """Return a compiler whose server is this module's, and whose cache is empty."""
+    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
+    monkeypatch.setattr(compiling, "ForkServer", lambda *_, **how: target)
+    monkeypatch.setattr(target, "close", lambda: None)
+    return lambda device="cpu": Compiler(device)
