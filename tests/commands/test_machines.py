@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
-from common.wire import Settle, Ticket
+from common.wire import Load, Ticket
 from tests.support.study import one_line
 from tests.support.workers import workers
 
@@ -100,7 +100,7 @@ def refused(fork_server, tmp_path):
             one = start("", "rotate_half")
             one.arena(1)
             with pytest.raises(UserError) as caught:
-                one.ask(Settle())
+                one.ask(Load(path="", op=""))
             return str(caught.value)
 
     return message
