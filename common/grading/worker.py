@@ -7,7 +7,6 @@ from it and answers each request with one reply. The process's side is `common/s
 from __future__ import annotations
 
 import contextlib
-import enum
 import functools
 import os
 import platform
@@ -53,14 +52,6 @@ class Died(Failure):
     """The process did not reply and was killed; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
-class WorkerState(enum.Enum):
-    """The state of a worker."""
-
-    UNSTARTED = "no process: the next request starts one"
-    ALIVE = "a process, which answers the requests"
-    REFUSED = "a verdict, which answers every request"
-
-
 class Worker:
     """One solution's process, started at the first request and again after each crash."""
 
@@ -85,14 +76,14 @@ class Worker:
         self.case = ""
         """The name of the case that is graded."""
         self.deadline = deadline or DEADLINE[server.device]
-        self.state = WorkerState.UNSTARTED
-        self._refusal: Reply = {}
         self.is_isolated, self._memory = False, memory
         self._server, self._late = server, late
         self._stack: int | None = None
         """The file to which the processes write their stacks."""
         self._pids = (0, 0)  # the fork server's id, and the process's id
         self._connection: socket.socket | None = None
+        self._refusal: Reply | None = None
+        """The reply to every request, if the solution is not run again."""
         self._arena: Arena | None = None
         self._lent: list[Lent] = []
         """The mappings that the process still holds of memory that is no longer shared."""
@@ -106,27 +97,24 @@ class Worker:
         """The number of failed calls that also fail as the first call of a process."""
 
     def ask(self, request: Request) -> Reply:
-        """Return the reply to a request; for a crash, a reply with its verdict and reason."""
-        try:
-            return self.call(request)
-        except Died as crash:
-            return crash.reply
+        """Return the reply to a request, with `verdict` and `reason` if the solution failed.
 
-    def call(self, request: Request) -> Reply:
-        """Return the reply to a request, with `verdict` and `reason` where the solution failed.
+        After a crash, the next request starts another process.
 
         Raises:
-            Died: No reply came; the next call starts another process.
             ServerEnded: The fork server ended during the request; see `isolated`.
             UserError: A new process cannot map the harness's memory.
         """
-        if self.state is WorkerState.UNSTARTED:
-            self._start()
-        if self.state is WorkerState.REFUSED:
-            return self._refusal
-        if self._arena:
-            self._arena.settle()
-        return self._exchange(request)
+        try:
+            if not self._refusal and not self.alive:
+                self._start()
+            if self._refusal:
+                return self._refusal
+            if self._arena:
+                self._arena.settle()
+            return self._exchange(request)
+        except Died as crash:
+            return crash.reply
 
     @contextlib.contextmanager
     def isolated(self) -> Iterator[None]:
@@ -146,7 +134,7 @@ class Worker:
     @property
     def alive(self) -> bool:
         """Whether the process was alive after the last request."""
-        return self.state is WorkerState.ALIVE
+        return self._connection is not None
 
     @property
     def shared(self) -> int:
@@ -160,29 +148,30 @@ class Worker:
             self._arena = Arena(self._server.device, nbytes)
             self.changes += 1
             if self.alive:
-                with contextlib.suppress(Died):  # the next call starts another process
+                with contextlib.suppress(Died):  # the next request starts another process
                     self._share()
         return self._arena
 
     def release(self) -> None:
         """Free the shared memory and the process's caches, since all workers share the GPU."""
-        if self._arena and self.alive:
+        if not self._arena:
+            return
+        if self.alive:
             with contextlib.suppress(Died, ServerEnded):
                 if self._exchange(wire.Share(ticket=None)).get("given_back"):
                     self._arena.lent.clear()
-        if self._arena:
-            self._lent += self._arena.lent
-            self._arena.close()
-            self._arena = None
-            self.changes += 1
+        self._lent += self._arena.lent
+        self._arena.close()
+        self._arena = None
+        self.changes += 1
 
     def refresh(self) -> None:
-        """Discard the process if its fork server has ended; the next call starts another."""
+        """Discard the process if its fork server has ended; the next request starts another."""
         if self.alive and not self._server.runs(self._pids[0]):
             self.renew()
 
     def renew(self) -> None:
-        """End the process in any state; the next call starts another."""
+        """End the process; the next request starts another."""
         with contextlib.suppress(ServerEnded):
             self._stop()
 
@@ -208,25 +197,29 @@ class Worker:
                 if start < previous == size:
                     break
         stack = os.pread(self._stack, size - start, start).decode(errors="replace")
-        return _place(stack, self.solution.path.parent)
+        folder = str(self.solution.path.parent).encode("ascii", "backslashreplace").decode()
+        for path, line in re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE):
+            if path.startswith(folder + os.sep):  # the innermost frame is first
+                return f"line {line} of {Path(path).name}"
+        return ""
 
     def _start(self) -> None:
         if self._stack is None:
             self._stack = os.memfd_create("stack")
-        *pids, self._connection = self._server.fork(self._stack)
-        self._pids, self.state = (pids[0], pids[1]), WorkerState.ALIVE
+        server, pid, self._connection = self._server.fork(self._stack)
+        self._pids = server, pid
         self.changes += 1
         if self._arena:
             self._share_first()
         path, op = str(self.solution.path), self.solution.op
         loaded = self._exchange(wire.Load(path=path, op=op, memory=self._memory))
         if loaded.get("verdict"):
-            self.renew()
             self._refuse(loaded)
 
     def _refuse(self, reply: Reply) -> None:
-        """Answer every request with this reply from now on."""
-        self.state, self._refusal = WorkerState.REFUSED, reply
+        """End the process, and answer every request with this reply from now on."""
+        self.renew()
+        self._refusal = reply
 
     def _share(self) -> Reply:
         assert self._arena
@@ -252,12 +245,23 @@ class Worker:
             raise failure
 
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
+        """Send a request to the process; return its reply.
+
+        Raises:
+            Died: No reply came.
+            ServerEnded: No reply came, and the fork server has ended.
+        """
         assert self._connection
+        late = functools.partial(self._late, self) if self._late else None
         try:
-            late = functools.partial(self._late, self) if self._late else None
             answer = answer_of(self._connection, self.pid, request, self.deadline, fds, late)
-        except (OSError, EOFError, ValueError) as error:
-            raise self._died(error) from None
+        except TimeoutError as error:
+            where = f": it was at {place}" if (place := self.place) else ""
+            raise self._died("TIMEOUT", f"{error}{where}") from None
+        except (OSError, EOFError):
+            raise self._died("CRASHED") from None
+        except ValueError as error:
+            raise self._died("TAMPERED", f"{NO_REPLY}: {error}") from None
         reply = answer.reply
         if "reason" in reply:  # a solution may have chosen the text
             reply["reason"] = printable(str(reply["reason"]))
@@ -265,16 +269,11 @@ class Worker:
             self.renew()
             self.crashes += 1
         elif reply.get("verdict") == "TAMPERED":  # later replies are not trusted
-            self.renew()
             self._refuse(reply)
         return reply
 
-    def _died(self, error: Exception) -> Exception:
+    def _died(self, verdict: str, reason: str = "") -> Exception:
         """End a process that gave no answer; return the exception with the cause."""
-        verdict, reason = _cause(error)
-        if verdict == "TIMEOUT" and self._connection:
-            place = self.place
-            reason += f": it was at {place}" if place else ""
         try:
             code = self._stop()
         except ServerEnded as ended:
@@ -284,17 +283,16 @@ class Worker:
             self._refuse(crash.reply)
             return crash
         self.crashes += 1
-        if reason:
-            return Died(verdict, reason)
-        kind = Kind.KILLED if code == -signal.SIGKILL else Kind.NONE
-        return Died(verdict, f"the process ended by {_ending(code)}", kind)
+        ending = signal.Signals(-code).name if code < 0 else f"exit({code})"
+        kind = Kind.KILLED if code == -signal.SIGKILL and not reason else Kind.NONE
+        return Died(verdict, reason or f"the process ended by {ending}", kind)
 
     def _stop(self) -> int:
         """End the process; return its exit code, or the negated number of a signal."""
         if self._connection is None:
             return 0
         self._connection.close()
-        self._connection, self.state, self.cases = None, WorkerState.UNSTARTED, []
+        self._connection, self.cases = None, []
         try:
             return self._server.reap(*self._pids)
         finally:
@@ -331,48 +329,25 @@ def answer_of(
         ValueError: The process wrote something other than the answer to this request.
     """
     request.token = secrets.token_hex(8)
-    processor_start, longest = processor_time(pid), max(LONGEST, 2 * deadline)
+    start, worked_before = time.monotonic(), processor_time(pid)
+    longest = max(LONGEST, 2 * deadline)
+    received, in_time = bytearray(), TimeoutError(f"no answer within {longest:g} s")
     connection.settimeout(longest)
     try:
         wire.send(connection, request, fds)
-        line = _receive(connection, pid, processor_start, deadline, longest, late)
-        answer = msgspec.json.decode(line, type=wire.Answer)
-    except _TooMuchWork:
-        raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
     except TimeoutError:
-        raise TimeoutError(f"no answer within {longest:g} s") from None
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if answer.token != request.token:
-        raise ValueError("the answer lacks the token of the request")
-    return answer
-
-
-class _TooMuchWork(Exception):
-    """The process exceeded its deadline by wall-clock and by processor time."""
-
-
-def _receive(
-    connection: socket.socket,
-    pid: int,
-    processor_start: float,
-    deadline: float,
-    longest: float,
-    late: Callable[[], None] | None,
-) -> bytes:
-    start = time.monotonic()
-    received = bytearray()
+        raise in_time from None
     connection.settimeout(POLL)
     while not received.endswith(b"\n"):
         waited = time.monotonic() - start
         if waited >= longest:  # checked for every chunk: the process may write single bytes slowly
-            raise TimeoutError
+            raise in_time
         try:
             chunk = connection.recv(1 << 20)
         except TimeoutError:
-            worked = min(waited, processor_time(pid) - processor_start)
+            worked = min(waited, processor_time(pid) - worked_before)
             if worked > deadline:
-                raise _TooMuchWork from None
+                raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
             if late and worked > LATE:
                 late()
                 late = None
@@ -382,7 +357,13 @@ def _receive(
         received += chunk
         if len(received) > LARGEST_REPLY:
             raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
-    return bytes(received)
+    try:
+        answer = msgspec.json.decode(received, type=wire.Answer)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(str(error)) from None
+    if answer.token != request.token:
+        raise ValueError("the answer lacks the token of the request")
+    return answer
 
 
 def _not_shared(reason: str) -> UserError:
@@ -404,27 +385,3 @@ def _not_shared(reason: str) -> UserError:
         f"this machine cannot share GPU memory between processes (CUDA IPC: {reason}): {remedy};"
         " --device cpu grades without the GPU"
     )
-
-
-def _place(stack: str, folder: Path) -> str:
-    """Return the innermost frame from the folder's files in faulthandler's stack; or ""."""
-    prefix = str(folder).encode("ascii", "backslashreplace").decode() + os.sep
-    for path, line in re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE):
-        if path.startswith(prefix):
-            return f"line {line} of {Path(path).name}"
-    return ""
-
-
-def _cause(error: Exception) -> tuple[str, str]:
-    """Return the verdict for a request without a reply, and the reason or ""."""
-    match error:
-        case TimeoutError():
-            return "TIMEOUT", str(error)
-        case OSError() | EOFError():
-            return "CRASHED", ""
-        case _:
-            return "TAMPERED", f"{NO_REPLY}: {error}"
-
-
-def _ending(code: int) -> str:
-    return signal.Signals(-code).name if code < 0 else f"exit({code})"

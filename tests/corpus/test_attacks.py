@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from common.grading import tolerance
-from common.grading.worker import Died
 from tests.support import corpora
 from tests.support.workers import ask, workers
 
@@ -40,6 +39,7 @@ def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
     """
     with workers(fork_server, tmp_path) as start:
         worker = start(CHEATS["forges_with_the_token"], "rotate_half")
-        with pytest.raises(Died, match="the process wrote something other than a reply") as death:
-            _ = [ask(worker) for _ in range(2)]
-    assert death.value.verdict == "TAMPERED"
+        replies = [ask(worker)[0] for _ in range(2)]
+    (found,) = (reply for reply in replies if "verdict" in reply)
+    assert found["verdict"] == "TAMPERED"
+    assert "the process wrote something other than a reply" in found["reason"]

@@ -37,7 +37,7 @@ SANDBOX = ROOT / "common" / "sandbox"
     ],
 )
 def test_the_signature_is_held_against_the_ops(worker, signature, reason):
-    reply = worker(f"def rope({signature}):\n    return t\n").call(wire.RunCalls())
+    reply = worker(f"def rope({signature}):\n    return t\n").ask(wire.RunCalls())
     if reason:
         assert reply["verdict"] == "COMPILE_ERROR"
         assert reason in reply["reason"]
@@ -102,13 +102,13 @@ def test_any_callable_with_the_signature_is_taken(worker, kind):
 @pytest.mark.parametrize("kind", [kind for kind in CALLABLES if "operator" not in kind])
 def test_any_callables_option_is_held_against_the_ops(worker, kind):
     option = ", interleaved: bool = True" if "cript" in kind else ", interleaved=True"
-    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").call(wire.RunCalls())
+    reply = worker(SOURCE + CALLABLES[kind].format(option), "rotate_half").ask(wire.RunCalls())
     assert reply["verdict"] == "COMPILE_ERROR"
     assert "the default of interleaved must be False" in reply["reason"]
 
 
 def test_a_callable_without_a_signature_says_so(worker):
-    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").call(
+    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").ask(
         wire.RunCalls()
     )
     assert reply["verdict"] == "COMPILE_ERROR"
@@ -125,7 +125,7 @@ def test_a_callable_without_a_signature_says_so(worker):
     ],
 )
 def test_what_does_not_import_says_why(worker, source, reason):
-    reply = worker(source).call(wire.RunCalls())
+    reply = worker(source).ask(wire.RunCalls())
     assert reply["verdict"] == "COMPILE_ERROR"
     assert reason in reply["reason"]
 
@@ -264,10 +264,10 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
     blocks = [{"block": 1}, {"block": 2}]
     kernels = [{"name": "half", "default": blocks[0], "space": blocks}]
     shape = ["half", [4], "float32", 4]
-    reply = started.call(wire.Tune(choices=[[*shape, {"block": 3}]]))
+    reply = started.ask(wire.Tune(choices=[[*shape, {"block": 3}]]))
     assert reply == {"kernels": kernels, "asked": []}
     assert ask(started)[0]["verdict"] == "RUNTIME_ERROR"
-    assert started.call(wire.Tune(choices=[])) == {"kernels": kernels, "asked": [shape]}
+    assert started.ask(wire.Tune(choices=[])) == {"kernels": kernels, "asked": [shape]}
 
 
 @pytest.mark.parametrize(
@@ -368,7 +368,7 @@ def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
     )  # fmt: skip
     server = ForkServer("cpu", target=name, full=full)
     with contextlib.closing(server), workers(server, tmp_path) as start:
-        assert start(source).call(wire.RunCalls()) == {}
+        assert start(source).ask(wire.RunCalls()) == {}
 
 
 WARMS_UP = """
@@ -389,9 +389,9 @@ def test_a_trace_is_json_text(worker):
     started = worker(HALF.format("pass"), "rotate_half")
     call, _ = stage(started)
     for backward in (False, True):
-        reply = started.call(wire.Trace(call=call, backward=backward))
+        reply = started.ask(wire.Trace(call=call, backward=backward))
         assert json.loads(reply["trace"])["traceEvents"]
-    assert started.call(wire.RunCalls()) == {}
+    assert started.ask(wire.RunCalls()) == {}
 
 
 def can_confine() -> bool:

@@ -128,7 +128,7 @@ def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Wo
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
     call, result = stage(worker)
-    reply = worker.call(wire.Forward(call=call, result=result))
+    reply = worker.ask(wire.Forward(call=call, result=result))
     return reply, worker.arena(0).tensor(result).tolist()
 
 
