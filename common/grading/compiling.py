@@ -17,29 +17,28 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
-
-import torch
 
 from common import wire
 from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
 from common.errors import Kind, ServerEnded
-from common.grading.execution import CallSlots, call_of, configurations_of, reserve
+from common.grading.call_plan import Attempt, Mode, Plan
+from common.grading.execution import Execution, configurations_of
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.grade import CAUGHT, launches_of
+from common.grading.grade import CAUGHT
 from common.grading.memory import DeviceMemory
-from common.grading.problem import OUTPUT, Drawn, call_tensors
+from common.grading.problem import OUTPUT, make_problem
 from common.grading.supervisor import Attempts, Ends, Supervisor
 from common.grading.sweep import Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
-from common.ops._draw import draw
 from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Failure, Verdict, in_words
-from common.wire import Reply
+from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Failure, Verdict, in_words
+from common.wire import FIRST_RUN, Reply
 
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
@@ -251,22 +250,26 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     """
     if case.twin and (at_full_shape := _at_full_shape(op, case, worker)):
         return at_full_shape
-    drawn = draw(op, case, SEED, "cpu")
-    slots = stage(op, case, drawn, worker)
-    call = call_of(op, drawn[0], slots.inputs)
-    output = slots.results[OUTPUT]
-    chosen = wire.ConfigurationDraw(SEED, Draws(SEED).position(case.name))
-    request = wire.Forward(call=call, result=output, configurations=chosen)
-    forward = _reply(worker, request)
-    caught = _caught("forward", forward)
-    if fault := _fault(forward):
-        return dict.fromkeys(case.directions, fault), caught
-    if not ("backward" in case.directions and forward.get("differentiable")):
-        return {}, caught
-    gradients = {name: slots.results[name] for name in op.differentiable}
-    backward = _reply(worker, wire.Backward(results=gradients))
-    fault = _fault(backward)
-    return {"backward": fault} if fault else {}, {**caught, **_caught("backward", backward)}
+    problem = make_problem(op, case, Draws(SEED), "cpu")
+    first = Attempt("first", Mode("", op.differentiable), FIRST_RUN)
+    chosen = wire.ConfigurationDraw(SEED, problem.draws.position(case.name))
+    execution = Execution(problem, worker, Plan(first, first, None, (), ((first,),), (), chosen))
+    faults, caught = dict[Direction, Fault](), dict[Direction, Fault]()
+    for direction in case.directions:
+        ask = execution.forward if direction == "forward" else execution.backward
+        outcome = ask(first)
+        _check(outcome.failure)
+        if outcome.launches and (noted := _fault(outcome.launches.caught)):
+            caught[direction] = noted
+        if outcome.failure:
+            if fault := _fault(outcome.failure.reply, outcome.configurations):
+                failing = case.directions if direction == "forward" else (direction,)
+                faults = dict.fromkeys(failing, fault)
+            break
+        output = outcome.results and outcome.results.get(OUTPUT)
+        if output and not output.differentiable:
+            break
+    return faults, caught
 
 
 def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Faults] | None:
@@ -277,9 +280,11 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
     board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
     if not board:
         return None
-    reply = _reply(worker, wire.AtFullShape(case=board.name))
+    reply = worker.ask(wire.AtFullShape(case=board.name))
+    _check(Failure.from_reply(reply) if "verdict" in reply else None)
     stopped = reply.get("stopped", reply)
-    fault, caught = _fault(stopped), {} if stopped else _fault(reply["caught"])
+    fault = _fault(stopped, configurations_of(stopped))
+    caught = {} if stopped else _fault(reply["caught"])
     if stopped and not fault:
         return None
     for each in filter(None, (fault, caught)):
@@ -291,43 +296,20 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
     return dict.fromkeys(failing if fault else (), fault), dict.fromkeys(noted, caught)
 
 
-def _reply(worker: Worker, request: wire.Request) -> Reply:
-    reply = worker.ask(request)
-    if reply.get("verdict") in ENDED:
-        raise Failure.from_reply(reply)
-    if Kind(reply.get("kind", "")) is Kind.DISK:
-        raise Unknown(str(reply.get("reason")))
-    return reply
+def _check(failure: Failure | None) -> None:
+    """Raise a failure that says nothing about the kernels: of the process, or of the disk."""
+    if failure and failure.verdict in ENDED:
+        raise failure
+    if failure and failure.kind is Kind.DISK:
+        raise Unknown(failure.reason)
 
 
-def stage(op: Op[Any], case: Case, drawn: Drawn, worker: Worker) -> CallSlots:
-    """Stage a call's inputs in memory shared with the process; reserve slots for the results."""
-    arguments, grad_output = drawn
-    inputs = call_tensors(arguments, grad_output)
-    shapes = {name: arguments[name].shape for name in op.differentiable}
-    results = {
-        name: torch.empty(shape, dtype=grad_output.dtype, device="meta")
-        for name, shape in {**shapes, OUTPUT: op.output(case)}.items()
-    }
-    arena, (slots,) = reserve(worker, [inputs], [results])
-    for name, tensor in inputs.items():
-        arena.put(slots.inputs[name], tensor)
-    return slots
-
-
-def _fault(reply: Reply) -> Fault:
+def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyType({})) -> Fault:
     """Return the verdict and the reason of a kernel that a GPU refuses; {} for any other reply."""
-    refused = Kind(reply.get("kind", "")) is Kind.LAUNCH or reply.get("verdict") == "COMPILE_ERROR"
-    tuned = in_words(configurations_of(reply))
-    if not refused:
+    if Kind(reply.get("kind", "")) is not Kind.LAUNCH and reply.get("verdict") != "COMPILE_ERROR":
         return {}
+    tuned = in_words(configurations)
     return {"verdict": reply["verdict"], "reason": reply["reason"] + f" ({tuned})" * bool(tuned)}
-
-
-def _caught(direction: Direction, reply: Reply) -> Faults:
-    launches = launches_of(reply)
-    fault = _fault(launches.caught) if launches else {}
-    return {direction: fault} if fault else {}
 
 
 def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:

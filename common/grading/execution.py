@@ -14,10 +14,10 @@ from common import wire
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Change, Problem, call_tensors
-from common.grading.worker import Worker
+from common.grading.worker import NO_REPLY, Worker
 from common.spec import Direction, Op
-from common.verdicts import Autotuned
-from common.wire import GARBAGE, GUARDS, Double, Reply, TensorSlot
+from common.verdicts import VERDICTS, Autotuned, Failure
+from common.wire import GARBAGE, GUARDS, Double, Reply, Result, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -198,12 +198,54 @@ def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
 # --- requests -------------------------------------------------------------------------------------
 
 
+Described = dict[str, Result | None]
+"""The shapes and dtypes of results by name; None for a gradient that autograd does not return."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a request for results came to, as the solution's process reports it."""
+
+    results: Described | None
+    """The requested results; None if the request failed."""
+    failure: Failure | None
+    launches: wire.Launched | None
+    configurations: dict[str, Autotuned]
+    """The configurations of autotuned kernels, by kernel."""
+
+    @classmethod
+    def of(cls, reply: Reply, direction: Direction, names: Iterable[str]) -> Outcome:
+        """Return the outcome that a reply describes; a malformed reply is CRASHED.
+
+        Only a comparison can pass: a reply with the verdict `PASSED` is malformed.
+        """
+        launches = _converted(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
+        configurations = configurations_of(reply)
+        described = {OUTPUT: reply} if direction == "forward" else reply
+        results = _converted(described, Described)
+        if results is None or results.keys() != set(names):
+            return cls(None, failure_of(reply), launches, configurations)
+        return cls(results, None, launches, configurations)
+
+
 def configurations_of(reply: Reply) -> dict[str, Autotuned]:
     """Remove the configurations of autotuned kernels from a reply; return none if malformed."""
+    return _converted(reply.pop("configurations", {}), dict[str, Autotuned]) or {}
+
+
+def _converted(reported: Any, form: Any) -> Any:
+    """Return a reported value as the type `form`, None if it does not have this form."""
     try:
-        return msgspec.convert(reply.pop("configurations", {}), dict[str, Autotuned])
+        return msgspec.convert(reported, form)
     except msgspec.ValidationError:
-        return {}
+        return None
+
+
+def failure_of(reply: Reply) -> Failure:
+    """Return the failure that a reply describes; CRASHED if it describes none."""
+    if reply.get("verdict") in [*VERDICTS][1:] and "reason" in reply:
+        return Failure.from_reply(reply)
+    return Failure("CRASHED", NO_REPLY)
 
 
 class Execution:
@@ -212,7 +254,7 @@ class Execution:
     def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
         """Reserve the memory; `forward` stages the inputs."""
         self.problem, self.worker, self._plan = problem, worker, plan
-        self._taken: list[tuple[Direction, dict[str, Autotuned]]] = []
+        self._outcomes: list[tuple[Direction, Outcome]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
         attempts = [attempt for group in plan.sharing for attempt in group]
@@ -277,27 +319,47 @@ class Execution:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
 
-    def forward(self, attempt: Attempt, alive: Sequence[Attempt] = ()) -> Reply:
+    def forward(self, attempt: Attempt, alive: Sequence[Attempt] = ()) -> Outcome:
         """Request a call of the solution; its output is written to the attempt's slot.
 
         The calls of the attempts `alive` keep their outputs; the process drops all other calls.
         """
         self.stage_inputs(attempt)
-        reply = self.worker.ask(
-            wire.Forward(
-                attempt=attempt.name,
-                call=self._call(attempt),
-                result=self.slots[attempt].results[OUTPUT],
-                run=attempt.run,
-                alive=[earlier.name for earlier in alive],
-                setting=attempt.mode.setting,
-                configurations=self._plan.draw_of(attempt),
-            )
+        request = wire.Forward(
+            attempt=attempt.name,
+            call=self._call(attempt),
+            result=self.slots[attempt].results[OUTPUT],
+            run=attempt.run,
+            alive=[earlier.name for earlier in alive],
+            setting=attempt.mode.setting,
+            configurations=self._plan.draw_of(attempt),
         )
-        self._taken.append(("forward", configurations_of(reply)))
-        if not reply.get("verdict"):
-            self._copy_results("forward", attempt)
-        return reply
+        return self._asked("forward", attempt, request)
+
+    def backward(self, attempt: Attempt, double: Double = "") -> Outcome:
+        """Request the gradients of an output; they are written to the attempt's slots.
+
+        With `double`, request second derivatives; see `wire.Double`.
+        """
+        slots, names = self.slots[attempt].results, self.names("backward", attempt)
+        request = wire.Backward(
+            attempt=attempt.name,
+            results={name: slots[name] for name in names},
+            keep=attempt.keeps_graph,
+            double=double,
+        )
+        return self._asked("backward", attempt, request)
+
+    def _asked(self, direction: Direction, attempt: Attempt, request: wire.Request) -> Outcome:
+        """Return the outcome, and copy the results at once: the process can still write there."""
+        names = self.names(direction, attempt)
+        outcome = Outcome.of(self.worker.ask(request), direction, names)
+        self._outcomes.append((direction, outcome))
+        if outcome.results is not None and None not in outcome.results.values():
+            self.answered[direction].add(attempt)
+            for name in names:
+                self._copies[name, attempt] = self._present(name, attempt)
+        return outcome
 
     def _call(self, attempt: Attempt) -> wire.Arguments:
         problem = self.problem_of(attempt)
@@ -311,43 +373,19 @@ class Execution:
             call.freed = changed
         return call
 
-    def backward(self, attempt: Attempt, double: Double = "") -> Reply:
-        """Request the gradients of an output; they are written to the attempt's slots.
-
-        With `double`, request second derivatives; see `wire.Double`.
-        """
-        slots = self.slots[attempt]
-        reply = self.worker.ask(
-            wire.Backward(
-                attempt=attempt.name,
-                results={name: slots.results[name] for name in self.names("backward", attempt)},
-                keep=attempt.keeps_graph,
-                double=double,
-            )
-        )
-        self._taken.append(("backward", configurations_of(reply)))
-        if not reply.get("verdict") and None not in reply.values():
-            self._copy_results("backward", attempt)
-        return reply
-
     def configurations(self, direction: Direction) -> dict[str, Autotuned]:
         """Return the configurations of autotuned kernels in a direction, by kernel.
 
         Those of forward count for backward too, which may use what forward saved.
         """
         merged: dict[str, Autotuned] = {}
-        for taken_in, taken in self._taken:
-            for kernel, new in taken.items() if taken_in in ("forward", direction) else ():
+        outcomes = (each for asked, each in self._outcomes if asked in ("forward", direction))
+        for outcome in outcomes:
+            for kernel, new in outcome.configurations.items():
                 known = merged.setdefault(kernel, Autotuned(new.count, 0, []))
                 known.launches = max(known.launches, new.launches)
                 known.values += [values for values in new.values if values not in known.values]
         return merged
-
-    def _copy_results(self, direction: Direction, attempt: Attempt) -> None:
-        """Copy the results at once, since the process can still write to their memory."""
-        self.answered[direction].add(attempt)
-        for name in self.names(direction, attempt):
-            self._copies[name, attempt] = self._present(name, attempt)
 
     def _present(self, name: str, attempt: Attempt) -> torch.Tensor:
         slot = self.slots[attempt].results[name]
@@ -357,11 +395,11 @@ class Execution:
         """Return the copy of a result that was made when the process delivered it."""
         return self._copies[name, attempt]
 
-    def later(self, name: str, attempt: Attempt) -> torch.Tensor | Reply:
-        """Return the current content of an earlier result, or the reply if the request failed."""
+    def later(self, name: str, attempt: Attempt) -> torch.Tensor | Failure:
+        """Return the current content of an earlier result, or the failure of the request."""
         slot = self.slots[attempt].results[name]
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
-        return reply if reply.get("verdict") else self._present(name, attempt)
+        return failure_of(reply) if reply.get("verdict") else self._present(name, attempt)
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
         """Repeat the call without its results; return two conflicting programs, "" for none."""

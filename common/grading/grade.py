@@ -9,10 +9,9 @@ the harness's process.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 import torch
 
 from common import wire
@@ -27,18 +26,16 @@ from common.grading.compare import (
     label,
     wrong_values,
 )
-from common.grading.execution import Execution
+from common.grading.execution import Described, Execution, Outcome
 from common.grading.mismatch import listed
 from common.grading.problem import OUTPUT, Problem, call_tensors
-from common.grading.worker import NO_REPLY, Worker
+from common.grading.worker import Worker
 from common.printable import printable
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import ENDED, FINE, VERDICTS, Verdict
-from common.wire import Reply, Result
+from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict
+from common.wire import Result
 
 ORDER = list(VERDICTS)
-Described = dict[str, Result | None]
-"""The results in a reply, by name; None for a gradient that autograd does not return."""
 LONGEST_REPEATS = 5.0
 """Seconds after which a case is not repeated; calls of 20 ms or less get all repeats."""
 FEW = 1 << 14
@@ -204,8 +201,8 @@ class PlanRun:
             return
         for name in self.execution.names(direction, attempt):
             later = self.execution.later(name, attempt)
-            if isinstance(later, dict):
-                self.findings[direction].append(_failure_finding(later))
+            if isinstance(later, Failure):
+                self.findings[direction].append(_finding(later))
             else:
                 result = self.execution.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
@@ -241,13 +238,10 @@ class PlanRun:
         self, attempt: Attempt, double: wire.Double = ""
     ) -> dict[str, torch.Tensor]:
         """Return the gradients of a graph that backward has kept; none if an error refuses them."""
-        names = self.execution.names("backward")
-        reply = self.execution.backward(attempt, double)
-        launches_of(reply)
-        results = _parse_results(reply, "backward", names)
+        results = self.execution.backward(attempt, double).results
         if results is None or None in results.values():
             return {}
-        return {name: self.execution.result(name, attempt) for name in names}
+        return {name: self.execution.result(name, attempt) for name in results}
 
     def repeat(self) -> None:
         """Repeat the latest attempt in its own memory, if nothing is wrong so far."""
@@ -272,11 +266,11 @@ class PlanRun:
         """
         forward = direction == "forward"
         ask = self.execution.forward if forward else self.execution.backward
-        reply = ask(attempt, **options)
-        if (launches := launches_of(reply)) and not attempt.further:
-            self._launches[direction].append(launches)
-        results = _parse_results(reply, direction, self.execution.names(direction, attempt))
-        failure = _failure_finding(reply) if results is None else self._failure(results, attempt)
+        outcome = ask(attempt, **options)
+        if outcome.launches and not attempt.further:
+            self._launches[direction].append(outcome.launches)
+        results = outcome.results
+        failure = self._failure(outcome, attempt)
         if failure and attempt.further:
             failure = failure._replace(reason=f"{failure.reason}, {attempt.text}")
         if failure:
@@ -298,14 +292,20 @@ class PlanRun:
         elif not attempt.change:
             self.notes[direction].append(failure.reason)
 
-    def _failure(self, results: Described, attempt: Attempt) -> Finding | None:
-        """Return the first failure in the guard bytes, the inputs, or a result's shape or dtype."""
+    def _failure(self, outcome: Outcome, attempt: Attempt) -> Finding | None:
+        """Return the failure of a request, or the first one in the guard bytes, inputs or results.
+
+        A result fails here by its shape or dtype.
+        """
+        if outcome.results is None:
+            assert outcome.failure
+            return _finding(outcome.failure)
         if overrun := self.execution.memory.overrun():
             return Finding("OUT_OF_BOUNDS", overrun)
         if changed := self.execution.memory.changed():
             return Finding("MUTATED_INPUT", f"{changed} changed")
         problem = self.execution.problem_of(attempt)
-        for name, result in results.items():
+        for name, result in outcome.results.items():
             if result is None:
                 return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
             shape, dtype = list(problem.shapes[name]), problem.case.dtype
@@ -442,11 +442,8 @@ class PlanRun:
     def _is_right(self, direction: Direction, attempt: Attempt) -> bool:
         """Make a call again and compare its results of a direction with the oracle's."""
         for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]:
-            forward = each == "forward"
-            reply = (self.execution.forward if forward else self.execution.backward)(attempt)
-            launches_of(reply)
-            results = _parse_results(reply, each, self.execution.names(each, attempt))
-            if results is None or self._failure(results, attempt):
+            ask = self.execution.forward if each == "forward" else self.execution.backward
+            if self._failure(ask(attempt), attempt):
                 return False
         problem, result = self.execution.problem_of(attempt), self.execution.result
         return not any(
@@ -506,30 +503,5 @@ def _right(names: Sequence[str]) -> str:
     return f"; the {gradients} of {listed(names)} {are} right"
 
 
-# --- replies as findings --------------------------------------------------------------------------
-
-
-def _parse_results(reply: Reply, direction: Direction, names: Iterable[str]) -> Described | None:
-    """Return the requested results in a reply; None if the reply is a failure or is malformed.
-
-    Only a comparison can pass: a reply with the verdict `PASSED` is malformed.
-    """
-    try:
-        results = msgspec.convert({OUTPUT: reply} if direction == "forward" else reply, Described)
-    except msgspec.ValidationError:
-        return None
-    return results if results.keys() == set(names) else None
-
-
-def launches_of(reply: Reply) -> wire.Launched | None:
-    """Remove the launches from a reply and return them; None if the reply has none."""
-    try:
-        return msgspec.convert(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
-    except msgspec.ValidationError:
-        return None
-
-
-def _failure_finding(reply: Reply) -> Finding:
-    if reply.get("verdict") in ORDER[1:] and "reason" in reply:
-        return Finding(reply["verdict"], reply["reason"], kind=Kind(reply.get("kind", "")))
-    return Finding("CRASHED", NO_REPLY)
+def _finding(failure: Failure) -> Finding:
+    return Finding(failure.verdict, failure.reason, kind=failure.kind)

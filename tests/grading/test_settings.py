@@ -55,5 +55,5 @@ def test_a_kernel_is_interpreted_whatever_its_file_sets(worker, first):
 
 def test_a_setting_that_decides_the_verdict_cannot_be_changed(target, tmp_path):
     with workers(target, tmp_path) as start:
-        reply = start(KEEPS.format(names=KEPT), "rotate_half").call(wire.RunCalls())
+        reply = start(KEEPS.format(names=KEPT), "rotate_half").ask(wire.RunCalls())
     assert reply == {}
