@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops, solutions, wire
+from common import ops, solutions
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, compiled
 from common.grading.grade import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
-from common.ops._draw import draw
 from common.paths import ROOT
 from common.verdicts import Verdict
 from tests.support.waiting import LONGEST
+from tests.support.workers import ask
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
 OP = ops.load("rotate_half")
@@ -398,12 +398,8 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     """Its results are what fresh memory holds."""
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
     worker = Worker(target, house)
-    drawn = draw(OP, CASE, 5, "cpu")
-    slots = compiling.stage(OP, CASE, drawn, worker)
-    call = compiling.call_of(OP, drawn[0], slots.inputs)
-    place = slots.results["output"]
-    assert not worker.ask(wire.Forward(call=call, result=place)).get("verdict")
-    assert (worker._arena.tensor(place) == 0.0).all()
+    reply, result = ask(worker)
+    assert "verdict" not in reply and result == [0.0] * 4
     worker.close()
 
 
