@@ -16,7 +16,6 @@ from common.grading.tiers import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
 from common.wire import Load, Ticket
-from tests.support.study import one_line
 from tests.support.workers import workers
 
 # --- which GPU ------------------------------------------------------------------------------------
@@ -71,21 +70,6 @@ def test_a_gpu_that_is_not_there_is_one_line(visible, device, before, says):
     with pytest.raises(UserError) as caught:
         visible(device, before)
     assert str(caught.value) == says
-
-
-def test_a_device_is_named_as_torch_names_it():
-    for text in ("cpu", "cuda", "cuda:0", "cuda:12"):
-        assert options.device_argument(text) == text
-    for text in ("cuda:", "cuda:x", "cuda1", "cuda:-1", "gpu", "cuda:1,2", ""):
-        with pytest.raises(argparse.ArgumentTypeError, match="give cpu, cuda or cuda:1"):
-            options.device_argument(text)
-
-
-@pytest.mark.parametrize("command", ["grade", "bench", "check house", "tune house"])
-def test_without_a_gpu_every_command_says_so(study, command):
-    ran = study(*command.split(), "--device", "cuda:1")
-    assert ran.code == 2
-    assert one_line(ran) == "study: there is no cuda:1: torch finds no GPU"
 
 
 # --- what it shares -------------------------------------------------------------------------------

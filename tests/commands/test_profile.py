@@ -1,13 +1,11 @@
 """What `profile` concludes from samples, what it prints and writes; the GPU's part is made up."""
 
-import contextlib
 import dataclasses
 import json
 import sys
 
 import msgspec
 import pytest
-import torch
 
 from common import cli, ops, paths
 from common.commands import profile
@@ -18,13 +16,12 @@ from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
-from common.sandbox import standalone
 from common.solutions import Solution
 from common.spec import Work
 from common.tools import nvidia as nsight
 from tests.support import boards
 
-ROPE, MASKED = ops.load("rope"), ops.load("masked_linear")
+ROPE = ops.load("rope")
 LONG = "sbhd-16384x1x8x256-float32"
 HOUSE = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
 PEAK = Peak(2e12, {"float32": 1e13, "bfloat16": 1e14}, 1 << 20, "a sheet")
@@ -67,16 +64,6 @@ def test_only_products_run_at_a_dense_rate():
     products = dataclasses.replace(WORK, products=((10, 10, 10),))
     assert least(products, PEAK, "float32") == pytest.approx(100.0)
     assert least(products, PEAK, "bfloat16") == pytest.approx(10.0)
-
-
-def test_with_backward_is_the_work_of_both():
-    (case, *_) = MASKED.cases("board")
-    forward, backward = (MASKED.work(case, d) for d in ("forward", "backward"))
-    assert MASKED.timed_work(case, "forward") == forward
-    both = MASKED.timed_work(case, "backward")
-    assert both.bytes == forward.bytes + backward.bytes
-    assert both.flops == forward.flops + backward.flops
-    assert len(both.products) == 3
 
 
 # --- what it prints and writes --------------------------------------------------------------------
@@ -210,18 +197,3 @@ def test_why_nothing_was_counted_is_one_line(ncu):
     ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
     lines = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
     assert lines == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
-
-
-@pytest.mark.parametrize("direction", ["forward", "backward"])
-def test_what_ncu_looks_at_is_one_call_of_the_case(tmp_path, monkeypatch, direction):
-    path = tmp_path / "rotate_half.py"
-    path.write_text(
-        "import torch\n\n"
-        "def rotate_half(x, *, interleaved=False):\n"
-        "    x1, x2 = x.chunk(2, dim=-1)\n"
-        "    return torch.cat((-x2, x1), dim=-1)\n"
-    )
-    op = ops.load("rotate_half")
-    case = next(op.board("cpu"))
-    monkeypatch.setattr(torch.cuda.profiler, "profile", contextlib.nullcontext)
-    assert standalone.call(path, op, case, "cpu", direction, warm_up=3).shape == case.shape
