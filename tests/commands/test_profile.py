@@ -6,11 +6,12 @@ import sys
 
 import msgspec
 import pytest
+import torch
 
 from common import cli, ops, paths
 from common.commands import profile
 from common.commands.profile import least, times
-from common.grading import memory, sweep
+from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine, rows, timed_process
 from common.measure.rows import Measured
@@ -85,7 +86,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     monkeypatch.setattr(rows.Measurement, "measure", measured)
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
-    monkeypatch.setattr(memory, "_free", lambda: sys.maxsize)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sys.maxsize, sys.maxsize))
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nsight, "installed", lambda: False)
     monkeypatch.setattr(timed_process, "trace_case", trace)
