@@ -1,14 +1,13 @@
-"""Validation of an op's file: a fault is a line that names the file, the field and the cause."""
+"""Validation of an op's file: a fault is a line that names the file and the cause."""
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -18,8 +17,11 @@ from common.paths import OPS
 from common.spec import DIRECTIONS, Case, Op, Tier, Work
 
 
-class _Fault(Exception):
-    """A fault of an op; the text starts with the field's name."""
+T = TypeVar("T")
+
+
+class Invalid(Exception):
+    """An op's file contradicts itself."""
 
 
 def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
@@ -31,19 +33,16 @@ def checked(name: str, load: Callable[[], ModuleType]) -> Op[Any] | str:
         name: The name of the op's file, without `.py`.
         load: A function that imports the file.
     """
-    path = OPS / f"{name}.py"
-    try:
-        op = load().OP
-    except Exception as error:
-        entries = traceback.extract_tb(error.__traceback__)
-        lines = [entry.lineno for entry in entries if entry.filename == str(path)]
-        line_number = f", line {lines[-1]}" if lines else ""
-        return f"{shown(path)}{line_number}: {_one_line(error)}"
-    if not isinstance(op, Op):
-        return f"{shown(path)}: OP is a {type(op).__name__}, not a common.spec.Op"
-    if op.name != name:
-        return f"{shown(path)}: OP.name is {op.name!r}, not the file's name"
-    return _fault(op, _check_fields, op) or _fault(op, _check_board, op) or op
+
+    def check() -> Op[Any]:
+        op: Op[Any] = load().OP
+        _require(isinstance(op, Op), f"OP is a {type(op).__name__}, not a common.spec.Op")
+        _require(op.name == name, f"OP.name is {op.name!r}, not the file's name")
+        _check_fields(op)
+        _check_board(op)
+        return op
+
+    return _result(name, check)
 
 
 def trial_fault(op: Op[Any]) -> str:
@@ -52,112 +51,86 @@ def trial_fault(op: Op[Any]) -> str:
     Draw the first reduced board case and the first smoke case, and run the reference on the smoke
     case, forward and backward.
     """
-    return _fault(op, _try, op)
+    return _result(op.name, lambda: _try(op)) or ""
 
 
 def listed(op: Op[Any], tier: Tier, device: str) -> list[Case] | str:
     """Return the cases of a tier as the device runs them, or the fault in the cases."""
-    cases: list[Case] = []
-
-    def check() -> None:
-        with _of("cases"):
-            cases.extend(op.tier(tier, device))
-        _check_names(cases, tier)
-
-    return _fault(op, check) or cases
+    return _result(op.name, lambda: _with_distinct_names(op.tier(tier, device), tier))
 
 
-def _fault(op: Op[Any], check: Callable[..., None], *arguments: Any) -> str:
-    """Return the line of the first fault that a check finds, "" if there is none."""
+def _result(name: str, check: Callable[[], T]) -> T | str:
+    """Return a check's result, or in a line why it raises, with the last line of the op's file."""
+    path = OPS / f"{name}.py"
     try:
-        check(*arguments)
-    except _Fault as fault:
-        return f"{shown(OPS / f'{op.name}.py')}: OP.{fault}"
-    return ""
-
-
-@contextlib.contextmanager
-def _of(field: str, case: Case | None = None) -> Iterator[None]:
-    """Turn an error of the block into a fault of the field."""
-    try:
-        yield
+        return check()
+    except Invalid as fault:
+        return f"{shown(path)}: {fault}"
     except Exception as error:
-        of_case = f" of {case.name}" if case else ""
-        raise _Fault(f"{field}{of_case}: {_one_line(error)}") from error
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        entries = traceback.extract_tb(error.__traceback__)
+        lines = [entry.lineno for entry in entries if entry.filename == str(path)]
+        line_number = f", line {lines[-1]}" if lines else ""
+        return f"{shown(path)}{line_number}: {type(error).__name__}: {' '.join(str(error).split())}"
 
 
 def _require(condition: object, fault: str) -> None:
     if not condition:
-        raise _Fault(fault)
+        raise Invalid(fault)
 
 
 def _check_fields(op: Op[Any]) -> None:
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
-    with _of("reference"):
-        parameters = [*inspect.signature(op.reference).parameters]
-    _require(parameters == known, f"reference takes {parameters}, the interface {known}")
+    parameters = [*inspect.signature(op.reference).parameters]
+    _require(parameters == known, f"OP.reference takes {parameters}, the interface {known}")
     for field in ("differentiable", "tracks"):
         names = getattr(op, field)
         is_names = isinstance(names, tuple) and all(isinstance(name, str) for name in names)
-        _require(is_names, f"{field} is {names!r}, not a tuple of names: ('x',) has a comma")
-        _require(names, f"{field} is empty")
+        _require(is_names, f"OP.{field} is {names!r}, not a tuple of names: ('x',) has a comma")
+        _require(names, f"OP.{field} is empty")
     unknown = sorted({*op.differentiable}.difference(known))
-    _require(not unknown, f"differentiable names {unknown}; the arguments are {known}")
+    _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
 
 
 def _check_board(op: Op[Any]) -> None:
-    with _of("cases"):
-        board = list(op.cases("board"))
-    _require(board, "cases: the board has no case")
-    _check_names(board, "board")
+    board = _with_distinct_names(op.cases("board"), "board")
+    _require(board, "OP.cases: the board has no case")
     twins: dict[str, str] = {}
     for case in board:
-        with _of("twin", case):
-            twin = op.twin(case)
-        _require(twin.twin, f"twin of {case.name}: `twin` is not true")
+        twin = op.twin(case)
+        _require(twin.twin, f"OP.twin of {case.name}: `twin` is not true")
         other = twins.setdefault(twin.name, case.name)
-        same = f"twin: {other} and {case.name} have twins of the same name, {twin.name}"
+        same = f"OP.twin: {other} and {case.name} have twins of the same name, {twin.name}"
         _require(other == case.name, same)
         unknown = sorted({*map(case.track_of, case.directions)}.difference(op.tracks))
-        _require(not unknown, f"tracks lacks {unknown}, a track of {case.name}")
+        _require(not unknown, f"OP.tracks lacks {unknown}, a track of {case.name}")
 
 
-def _check_names(cases: list[Case], tier: Tier) -> None:
-    names = Counter(case.name for case in cases)
-    for name, count in names.most_common(1):
-        _require(count == 1, f"cases: {count} {tier} cases have the same name, {name}")
+def _with_distinct_names(cases: Iterable[Case], tier: Tier) -> list[Case]:
+    cases = list(cases)
+    for name, count in Counter(case.name for case in cases).most_common(1):
+        _require(count == 1, f"OP.cases: {count} {tier} cases have the same name, {name}")
+    return cases
 
 
 def _try(op: Op[Any]) -> None:
-    with _of("cases"):
-        twin, case = op.twin(next(op.cases("board"))), next(op.cases("smoke"))
-    for each in (twin, case):
-        with _of("draw", each):
-            arguments, upstream = draw(op, each, 0, "cpu")
-            leaves = {name: arguments[name].detach() for name in op.differentiable}
-    with _of("reference", case):
-        inputs = [leaf.requires_grad_() for leaf in leaves.values()]
-        output = op.reference(**{**arguments, **leaves})
-        gradients = torch.autograd.grad(output, inputs, upstream, allow_unused=True)
-    dtype = f"reference of {case.name}: gives {output.dtype}, not the case's dtype"
+    draw(op, op.twin(next(iter(op.cases("board")))), 0, "cpu")
+    case = next(iter(op.cases("smoke")))
+    arguments, upstream = draw(op, case, 0, "cpu")
+    leaves = {name: arguments[name].detach().requires_grad_() for name in op.differentiable}
+    output = op.reference(**{**arguments, **leaves})
+    dtype = f"OP.reference of {case.name}: gives {output.dtype}, not the case's dtype"
     _require(output.dtype == getattr(torch, case.dtype), dtype)
+    shape = f"OP.output of {case.name}: is {tuple(upstream.shape)}, not {tuple(output.shape)}"
+    _require(output.shape == upstream.shape, shape)
+    gradients = torch.autograd.grad(output, [*leaves.values()], upstream, allow_unused=True)
     for name, gradient in zip(leaves, gradients, strict=True):
-        _require(gradient is not None, f"differentiable: the reference gives {name} no gradient")
-    with _of("axes", case):
-        axes = {name: len(each) for name, each in op.axes(case, arguments).items()}
+        _require(gradient is not None, f"OP.differentiable: the reference gives {name} no gradient")
+    axes = {name: len(each) for name, each in op.axes(case, arguments).items()}
     for name, tensor in {"output": output, **leaves}.items():
         named = f"has {axes[name]} names" if name in axes else "has no entry"
-        fault = f"axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
+        fault = f"OP.axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
         _require(axes.get(name) == tensor.dim(), fault)
-    with _of("work", case):
-        works = [op.work(case, direction) for direction in DIRECTIONS]
-    for work in works:
-        _require(isinstance(work, Work), f"work of {case.name}: is {work!r}, not a spec.Work")
-    with _of("workspace", case):
-        op.workspace(case)
-    with _of("cases", case):
-        facts_of(op, case)
+    for work in [op.work(case, direction) for direction in DIRECTIONS]:
+        _require(isinstance(work, Work), f"OP.work of {case.name}: is {work!r}, not a spec.Work")
+    op.workspace(case)
+    facts_of(op, case)
