@@ -22,9 +22,9 @@ PROGRAMS = 0.909
 """Programs that the GPU starts per clock."""
 WAIT = 0.381e-6
 """The latency of a load from memory, in seconds."""
-PRODUCTS = 0.704
+PRODUCTS = 0.711
 """The share of the tensor cores' rate that torch's and Triton's products reach."""
-ELEMENTS = 1.77
+ELEMENTS = 1.75
 """Elements that a multiprocessor writes per clock in an operator with `plain=False`."""
 STEP = 6.35e-06
 """Seconds between the ends of two empty launches."""
