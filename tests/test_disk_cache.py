@@ -81,13 +81,6 @@ def test_a_cache_of_other_sources_says_nothing(compiler, monkeypatch, tmp_path, 
     assert json.loads(path.read_text())["found"] == {CASE.name: [faults, {}]}
 
 
-def test_nothing_is_known_of_a_process_that_ended(compiler, tmp_path):
-    op = ops.load(WRONG["aborts"].op)
-    with compiler() as ours, pytest.raises(Unknown, match="CRASHED"):
-        ours.faults(op, next(op.cases("smoke")), WRONG["aborts"])
-    assert not list(tmp_path.rglob("*.json"))
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_no_fault_of_the_kernel(number):
     """It once made every kernel a COMPILE_ERROR, which was recorded, and kept in the cache."""
@@ -103,8 +96,12 @@ def test_a_full_disk_is_no_fault_of_the_kernel(number):
     assert said["reason"].endswith(f"written to disk: {os.strerror(number)}: .cache/kernels/x")
 
 
-def test_nothing_is_known_where_a_kernel_cannot_be_written(compiler, monkeypatch, tmp_path):
-    reply = {"verdict": "RUNTIME_ERROR", "reason": "No space left on device", "kind": "disk"}
+@pytest.mark.parametrize("kind", ["disk", ""])
+def test_nothing_is_known_of_a_full_disk_and_of_a_process_that_ended(
+    compiler, monkeypatch, tmp_path, kind
+):
+    verdict = "RUNTIME_ERROR" if kind else "CRASHED"
+    reply = {"verdict": verdict, "reason": "No space left on device", "kind": kind}
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: reply)
     with compiler() as ours, pytest.raises(Unknown, match="No space left"):
         ours.faults(OP, CASE, WRONG["a_type_of_each_branch"])

@@ -10,7 +10,7 @@ import pytest
 
 from common import ops
 from common.draws import Draws
-from common.grading.call_plan import CHANGES, MODE_EVERY, choose, modes
+from common.grading.call_plan import CHANGES, choose, modes
 from common.grading.problem import Change, make_problem
 from common.paths import PEERS
 from common.solutions import Solution
@@ -19,7 +19,7 @@ HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))
 DECK = tuple((case.name, case.group) for case in CASES)
 NAMES = [case.name for case in CASES]
-EAGER, ANOTHER = (Solution(PEERS / name / "rotate_half.py", "rotate_half") for name in "ab")
+EAGER = Solution(PEERS / "eager" / "rotate_half.py", "rotate_half")
 SEEDS = range(30)
 
 
@@ -45,11 +45,6 @@ def test_each_number_comes_equally_often(among):
         assert max(dealt.values()) - min(dealt[n] for n in range(among)) <= 1
 
 
-def test_no_case_has_the_same_number_for_every_seed():
-    for name in NAMES:
-        assert {Draws(seed, DECK).dealt(4, name, "this") for seed in range(60)} == {0, 1, 2, 3}
-
-
 def test_a_case_by_itself_has_each_number_of_some_seed():
     """As where a case is graded alone: one in four of the seeds, not none and not all."""
     alone = [Draws(seed, DECK[:1]).dealt(4, NAMES[0], "this") for seed in range(400)]
@@ -65,54 +60,35 @@ def smoke(name):
     return list(ops.load(name).cases("smoke"))
 
 
-def chosen(op, seed, solution=EAGER, answered=lambda case: True):
+def chosen(op, seed, answered):
     """Return the choices of a run of the smoke cases, for those that a solution answers."""
     cases = smoke(op.name)
     draws = Draws(seed, tuple((case.name, case.group) for case in cases))
     made = (SimpleNamespace(op=op, case=case, device="cpu", draws=draws) for case in cases)
-    return [choose(each, solution) for each in made if answered(each.case)]
-
-
-def test_a_run_asks_every_change_and_every_mode_evenly():
-    several = modes(HALF, "cpu")
-    for seed in SEEDS:
-        made = chosen(HALF, seed)
-        changes = Counter(choices.change for choices in made)
-        for change, times in Counter(CHANGES).items():
-            least = times * (len(CASES) // len(CHANGES))
-            assert least <= changes[change] <= least + times
-        asked = Counter(choices.mode.text for choices in made if choices.mode)
-        least = len(CASES) // (MODE_EVERY * len(several))
-        assert least >= 1
-        assert all(least <= asked[mode.text] <= least + 1 for mode in several)
+    return [choose(each, EAGER) for each in made if answered(each.case)]
 
 
 @pytest.mark.parametrize("op", ["rotate_half", "rope"])
 @pytest.mark.parametrize(
     "answered",
     [
-        lambda case: case.dtype == "float32",
+        lambda case: True,
         lambda case: case.dtype == "bfloat16",
         lambda case: case.dtype != "float32",
         lambda case: not case.interleaved,
         lambda case: getattr(case, "tensor_format", "") != "thd",
     ],
-    ids=["float32", "bfloat16", "half types", "halves", "no thd"],
+    ids=["all", "bfloat16", "half types", "halves", "no thd"],
 )
-def test_a_solution_of_a_usual_subset_is_asked_in_every_mode_too(op, answered):
+def test_a_solution_of_a_usual_subset_is_asked_every_change_and_mode(op, answered):
     loaded = ops.load(op)
     several = {mode.text for mode in modes(loaded, "cpu")}
     for seed in SEEDS:
-        made = chosen(loaded, seed, answered=answered)
+        made = chosen(loaded, seed, answered)
         assert {choices.mode.text for choices in made if choices.mode} == several, seed
         changes = Counter(choices.change for choices in made)
         for change, times in Counter(CHANGES).items():
             assert changes[change] >= times * (len(made) // len(CHANGES) - 3)
-
-
-def test_solutions_have_choices_of_their_own():
-    ours, theirs = ([each.change for each in chosen(HALF, 0, one)] for one in (EAGER, ANOTHER))
-    assert ours != theirs
 
 
 def test_the_other_inputs_are_the_same_each_time():

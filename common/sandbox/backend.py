@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 
 from common.processes import VISIBLE
 from common.sandbox import configurations, target
-from common.sandbox.interpreter import bounds, conflicts, patches
+from common.sandbox.interpreter import bounds, patches
 from common.sandbox.launch_log import LOG
 from common.wire import STAND_IN, ForkRequest
 
@@ -92,12 +92,6 @@ def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.Acce
         The log of the call's accesses, including an out-of-bounds access.
     """
     return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
-
-
-def find_conflicts() -> conflicts.Conflicts:
-    """Return an observer that records conflicting programs in the rest of the watched call."""
-    bounds.WATCH.observer = observer = conflicts.Conflicts()
-    return observer
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from importlib.machinery import SourceFileLoader
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.function import _SingleLevelFunction
@@ -22,8 +22,22 @@ from common.spec import Op
 from common.wire import Reply
 
 
-def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
-    """Import a solution's file and return its function named after the op.
+class Loaded(NamedTuple):
+    """A solution's imported file."""
+
+    module: ModuleType
+    function: Callable[..., Any]
+    """The function named after the op; it takes options by keyword."""
+    prepare: Callable[..., Any] | None
+    """The function `prepare` of a peer's file; None for a contributor's file.
+
+    It takes the op's arguments and returns the call that is timed. It does the work that the peer's
+    library leaves to its user, such as sorting tokens by expert; this work is not timed. All work
+    of a contributor's solution is timed."""
+
+
+def load(path: Path, op: Op[Any]) -> Loaded:
+    """Import a solution's file.
 
     The file's folder becomes the first on `sys.path`, so that its helpers can be imported.
 
@@ -32,8 +46,9 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
             function's signature differs from the op's interface.
     """
     sys.path.insert(0, str(path.parent))
-    loader = None if path.exists() else _GeneratedLoader(_module_name(path), str(path))
-    spec = importlib.util.spec_from_file_location(_module_name(path), path, loader=loader)
+    name = f"solution_{path.stem}"
+    loader = None if path.exists() else _GeneratedLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -48,7 +63,8 @@ def load(path: Path, op: Op[Any]) -> Callable[..., Any]:
     if not callable(function):
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
     _check_signature(function, op.interface, op.name)
-    return by_keyword(function)
+    prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
+    return Loaded(module, by_keyword(function), prepare)
 
 
 class _GeneratedLoader(SourceFileLoader):
@@ -57,15 +73,6 @@ class _GeneratedLoader(SourceFileLoader):
     def get_data(self, path: str) -> bytes:
         """Return the source."""
         return source(Path(path)).encode()
-
-
-def loaded(path: Path) -> ModuleType:
-    """Return the module that `load` has imported from the file."""
-    return sys.modules[_module_name(path)]
-
-
-def _module_name(path: Path) -> str:
-    return f"solution_{path.stem}"
 
 
 def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:
@@ -82,16 +89,13 @@ def _check_signature(function: Callable[..., Any], interface: type, name: str) -
         raise Refused("COMPILE_ERROR", reason)
     bound = getattr(function, "keywords", {})  # of a functools.partial, such as a block size
     for parameter in parameters[len(inputs) :]:
-        if parameter.kind is parameter.VAR_KEYWORD:
-            continue
-        if parameter.name not in options and parameter.name in bound:
-            continue
-        if parameter.name not in options:
-            reason = f"has another signature: {name} has no option {parameter.name!r}"
-            raise Refused("COMPILE_ERROR", reason)
-        if repr(parameter.default) != repr(options[parameter.name]):
-            default = f"the default of {parameter.name} must be {options[parameter.name]!r}"
-            raise Refused("COMPILE_ERROR", f"has another signature: {default}")
+        option, reason = parameter.name, ""
+        if option in options and repr(parameter.default) != repr(options[option]):
+            reason = f"the default of {option} must be {options[option]!r}"
+        elif option not in {*options, *bound} and parameter.kind is not parameter.VAR_KEYWORD:
+            reason = f"{name} has no option {option!r}"
+        if reason:
+            raise Refused("COMPILE_ERROR", f"has another signature: {reason}")
 
 
 def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -122,18 +126,6 @@ def named_options(function: Callable[..., Any], options: Reply) -> Reply:
     return options
 
 
-def preparation(path: Path) -> Callable[..., Any] | None:
-    """Return the function `prepare` of a peer's loaded file; None for a contributor's file.
-
-    `prepare` takes the op's arguments and returns the call that is timed. It does the work that the
-    peer's library leaves to its user, such as sorting tokens by expert; this work is not timed. All
-    work of a contributor's solution is timed.
-    """
-    if not path.is_relative_to(PEERS):
-        return None
-    return getattr(loaded(path), "prepare", None)
-
-
 # --- signatures -----------------------------------------------------------------------------------
 
 # A module's signature is its forward's. The signature of `Function.apply` is that of `forward`
@@ -152,7 +144,10 @@ def signature(function: Callable[..., Any]) -> Signature:
     if schema := _schema(function):
         return Signature(list(_schema_parameters(schema)))
     if autograd_function := _autograd_function(function):
-        return Signature(_apply_parameters(autograd_function))
+        parameters = list(inspect.signature(autograd_function.forward).parameters.values())
+        if autograd_function.setup_context is _SingleLevelFunction.setup_context:
+            del parameters[0]  # without a setup_context of its own, forward takes ctx first
+        return Signature([p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD])
     try:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
@@ -203,11 +198,3 @@ def _autograd_function(function: Callable[..., Any]) -> type[torch.autograd.Func
     if isinstance(owner, type) and issubclass(owner, torch.autograd.Function):
         return owner
     return None
-
-
-def _apply_parameters(autograd_function: type[torch.autograd.Function]) -> list[Parameter]:
-    """Return the parameters of `apply`: `forward`'s without `ctx` and without keyword-only ones."""
-    parameters = list(inspect.signature(autograd_function.forward).parameters.values())
-    if autograd_function.setup_context is _SingleLevelFunction.setup_context:
-        parameters = parameters[1:]  # without a setup_context of its own, forward takes ctx first
-    return [p for p in parameters if p.kind is Parameter.POSITIONAL_OR_KEYWORD]

@@ -15,6 +15,8 @@ from common.gradients import second_derivatives
 from common.sandbox import backend
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import Refused, judge
+from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter.conflicts import Conflicts
 from common.sandbox.launch_log import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
@@ -96,13 +98,13 @@ def conflicts(session: Session, request: wire.Conflicts) -> Reply:
     call = Call(inputs, request.call.grad_output, configurations=request.configurations)
     texts: Reply = {}
     with checks(session, call):
-        observer = backend.find_conflicts()
+        bounds.WATCH.observer = observer = Conflicts()
         assert session.function is not None
         output = session.function(*inputs.values(), **options)
     texts["forward"] = observer.text
     if request.names and output.requires_grad:
         with checks(session, call):
-            observer = backend.find_conflicts()
+            bounds.WATCH.observer = observer = Conflicts()
             wanted = [inputs[name] for name in request.names]
             torch.autograd.grad(output, wanted, session.tensor(call.grad_output), allow_unused=True)
         texts["backward"] = observer.text

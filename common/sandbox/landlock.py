@@ -7,16 +7,22 @@ import ctypes
 import itertools
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from common.paths import ROOT, scratch
+from common.paths import ROOT
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _SIGNALS = 1 << 1
 _WRITE_FILE, _TRUNCATE = 1 << 1, 1 << 14
 _WRITES = _WRITE_FILE | sum(1 << bit for bit in range(4, 14)) | _TRUNCATE
 """The rights to write, remove, create, move and truncate files."""
+CACHES = (
+    "TRITON_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR",
+    "CUDA_CACHE_PATH", "XDG_CACHE_HOME",
+)  # fmt: skip
+"""The environment variables that name the cache folders of compilers."""
 
 
 def landlock_version(libc: ctypes.CDLL) -> int:
@@ -52,10 +58,12 @@ def writable_paths() -> Iterator[Path]:
     caches. For a repository at `/home/ada/study` the siblings are the other entries of `/home/ada`,
     of `/home` and of `/`.
     """
+    yield Path(tempfile.gettempdir())
     home = Path(os.path.expanduser("~")).resolve()
+    caches = [Path(os.environ[name]) for name in CACHES if os.environ.get(name)]
+    if home in ROOT.parents or home.is_relative_to(ROOT):
+        caches += [home / name for name in (".cache", ".nv", ".triton")]
     # a cache folder created after this, in a parent folder of the repository, would not be allowed
-    temporary, *caches = scratch(at_home=home in ROOT.parents or home.is_relative_to(ROOT))
-    yield temporary
     for cache in caches:
         with contextlib.suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)

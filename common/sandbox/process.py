@@ -23,7 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, graded, launches, timed, tunables
+from common.sandbox import backend, graded, launches, timed
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
@@ -46,12 +46,12 @@ REQUESTS = MappingProxyType(
     answering(
         Session.share,
         Session.load,
+        Session.tune,
         graded.forward,
         graded.backward,
         graded.deliver,
         graded.conflicts,
         launches.at_full_shape,
-        tunables.tune,
         timed.begin_timing,
         timed.take_samples,
         timed.run,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from common import ops, wire
-from common.arena import Arena
+from common.arena import Arena, dtype_name
 from common.sandbox import backend, contract
 from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
@@ -74,11 +74,33 @@ class Session:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
         if request.memory:
             backend.limit(request.memory)
-        self.op, path = OPS[request.op], Path(request.path)
-        self.function = contract.load(path, self.op)
-        self.module = contract.loaded(path)
-        self.prepare = contract.preparation(path)
+        self.op = OPS[request.op]
+        self.module, self.function, self.prepare = contract.load(Path(request.path), self.op)
         return {}
+
+    def tune(self, request: wire.Tune) -> Reply:
+        """Force configurations from now on; see docs/tuning.md.
+
+        Return as `kernels`, the name, default and search space of each kernel. Return as `asked`,
+        the shapes that the solution has looked up since the last request, without their
+        configurations.
+        """
+        kernels = tuple(getattr(self.module, "TUNED", ()))
+        asked = [
+            [kernel.name, [int(width) for width in widths], dtype_name(dtype), int(tokens)]
+            for kernel in kernels
+            for tokens, widths, dtype, *_ in kernel.asked
+        ]
+        for kernel in kernels:
+            kernel.asked.clear()
+            kernel.forced = {
+                (tokens, tuple(widths), getattr(torch, dtype)): config
+                for name, widths, dtype, tokens, config in request.choices
+                if name == kernel.name
+            }
+        names = ("name", "default", "space")
+        described = [{name: getattr(kernel, name) for name in names} for kernel in kernels]
+        return {"kernels": described, "asked": asked}
 
     def share(self, request: wire.Share) -> Reply:
         """Unmap the shared memory, free the memory that torch caches, and map other memory.

@@ -33,7 +33,7 @@ def call(
 
     Options with their default value are not passed, so that a solution need not name them.
     """
-    function = load(path, op)
+    function = load(path, op).function
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)

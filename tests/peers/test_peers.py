@@ -103,13 +103,11 @@ def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     path = tmp_path / "somebody" / "rope.py"
     path.parent.mkdir()
     path.write_text(PREPARED)
-    contract.load(path, ops.load("rope"))
-    assert contract.preparation(path) is None
+    assert contract.load(path, ops.load("rope")).prepare is None
     monkeypatch.setattr(contract, "PEERS", tmp_path)
-    assert contract.preparation(path)("t", "freqs")() == "t"
+    assert contract.load(path, ops.load("rope")).prepare("t", "freqs")() == "t"
     path.write_text("def rope(t, freqs):\n    return t\n")
-    contract.load(path, ops.load("rope"))
-    assert contract.preparation(path) is None
+    assert contract.load(path, ops.load("rope")).prepare is None
 
 
 @pytest.mark.parametrize("op", ["masked_linear", "masked_ffn"])
@@ -117,8 +115,7 @@ def test_the_preparation_of_a_real_peer_is_found(op, monkeypatch):
     """It fails where the path of the peers is wrong: they would be timed with their preparation."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     path = ROOT / "common" / "peers" / "grouped_mm" / f"{op}.py"
-    contract.load(path, ops.load(op))
-    assert contract.preparation(path) is contract.loaded(path).prepare
+    assert contract.load(path, ops.load(op)).prepare
 
 
 def test_what_is_prepared_is_left_out_of_the_timed_call():

@@ -17,7 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 @pytest.fixture(autouse=True)
 def no_caches(monkeypatch, tmp_path):
     """Nothing of this machine's settings is among the paths, and no cache is made."""
-    for name in (*paths.CACHES, "TMPDIR"):
+    for name in (*landlock.CACHES, "TMPDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib.util
 import json
 import os
 
@@ -16,7 +15,6 @@ from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
 from common.sandbox.target import TARGETS
-from tests.support.seeds import MODULE
 from tests.support.switches import solution_text
 from tests.support.workers import HALF, RIGHT, ask, stage, workers
 
@@ -107,14 +105,6 @@ def test_any_callables_option_is_held_against_the_ops(worker, kind):
     assert "the default of interleaved must be False" in reply["reason"]
 
 
-def test_a_callable_without_a_signature_says_so(worker):
-    reply = worker("rotate_half = type('', (), {'__call__': max})()", "rotate_half").ask(
-        wire.RunCalls()
-    )
-    assert reply["verdict"] == "COMPILE_ERROR"
-    assert "has no signature that Python can inspect" in reply["reason"]
-
-
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -122,6 +112,7 @@ def test_a_callable_without_a_signature_says_so(worker):
         ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
         ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
         ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
+        ("rope = type('', (), {'__call__': max})()", "no signature that Python can inspect"),
     ],
 )
 def test_what_does_not_import_says_why(worker, source, reason):
@@ -149,70 +140,29 @@ from common.sandbox import process
 import torch
 
 def rotate_half(x):
-    frame, frames = sys._getframe(1), []
+    frame, found = sys._getframe(1), {{"loaded": loaded, "copy": True}}
     while frame:
-        names = frame.f_globals
-        frames.append([names["__name__"], frame.f_code.co_name, names is vars(process)])
-        seal = getattr(frame.f_locals.get("session"), "seal", None) or locals().get("seal")
+        found["copy"] &= frame.f_globals is not vars(process)
+        if seal := getattr(frame.f_locals.get("session"), "seal", None):
+            found["sealed"] = [name for name, *_ in seal.parts]
         frame = frame.f_back
-    found = {"loaded": loaded, "frames": frames, "sealed": [name for name, *_ in seal.parts]}
-    with open(NOTE, "w") as note:
+    with open({!r}, "w") as note:
         json.dump(found, note)
     return x * 2
 """
 """A solution that writes down what of the harness is around it."""
 
 
-@pytest.fixture
-def around(worker, tmp_path):
+def test_the_harness_is_hidden_from_a_solution_and_each_of_its_modules_is_sealed(worker, tmp_path):
     note = tmp_path / "note.json"
-    reply, _ = ask(worker(f"NOTE = {str(note)!r}\n{LOOKS_AROUND}", "rotate_half"))
+    reply, _ = ask(worker(LOOKS_AROUND.format(str(note)), "rotate_half"))
     assert "verdict" not in reply, reply
-    return json.loads(note.read_text())
-
-
-def test_a_worker_runs_the_process_that_the_fork_server_starts(around):
-    """The server's module runs under its own name, so that there is one copy of the process."""
-    assert importlib.util.find_spec(MODULE).name == "common.sandbox.server"
-    functions = [(module, function) for module, function, _ in around["frames"]]
-    assert ("common.sandbox.process", "serve") in functions
-    assert ("common.sandbox.server", "run") in functions
-    assert {function for module, function in functions if module == "__main__"} == {"<module>"}
-
-
-def test_the_harness_is_hidden_from_a_solution(around):
-    assert around["loaded"] == []
-    assert not any(same for _, _, same in around["frames"]), "what it imports is a copy"
-
-
-def test_every_module_of_the_process_is_sealed(around):
-    """With its classes, and with the interpreter's."""
-    programs = {"standalone"}  # which a tool runs, and no solution's process
-    modules = {path.stem for path in SANDBOX.glob("[!_]*.py")} - programs
-    modules = {f"common.sandbox.{name}" for name in modules}
-    assert "common.sandbox.process" in modules
+    found = json.loads(note.read_text())
+    assert found["loaded"] == [] and found["copy"], "what it imports is a copy"
+    unused = {"standalone", "counted", "traffic"}  # of a tool, and of a process that counts
+    modules = {path.stem for path in SANDBOX.glob("[!_]*.py")} - unused
     others = {"common.arena", "common.sandbox.interpreter.patches", "Session", "InterpreterBuilder"}
-    assert modules | others <= set(around["sealed"])
-
-
-REPLACES_A_REQUEST = """
-import sys, torch
-
-def rotate_half(x):
-    import gc
-    frame = sys._getframe()
-    while "REQUESTS" not in frame.f_globals:
-        frame = frame.f_back
-    {}
-    return x * 2
-"""
-
-
-def test_a_replaced_request_is_seen(worker):
-    line = "frame.f_globals['REQUESTS'] = dict(frame.f_globals['REQUESTS'])"
-    reply, _ = ask(worker(REPLACES_A_REQUEST.format(line), "rotate_half"))
-    assert reply["verdict"] == "TAMPERED"
-    assert reply["reason"] == "common.sandbox.process.REQUESTS was replaced"
+    assert others | {f"common.sandbox.{name}" for name in modules} <= set(found["sealed"])
 
 
 COMPILER = """
