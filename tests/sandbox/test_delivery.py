@@ -13,6 +13,15 @@ from common.sandbox import backend, graded
 from common.sandbox.failures import Refused
 from common.sandbox.session import Call
 
+TARGET = torch.zeros(4)
+SLOT = slot_like(TARGET, 0)
+
+
+def deliver(result, place=contextlib.nullcontext):
+    call = Call({}, SLOT, place=place, results={"output": result})
+    session = SimpleNamespace(tensor=lambda slot: TARGET)
+    graded._deliver(session, call, "output", SLOT)
+
 
 @pytest.mark.parametrize(
     ("stream", "verdict", "reason"),
@@ -26,18 +35,12 @@ def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
     result = torch.zeros(4)
     monkeypatch.setattr(backend, "another_stream", lambda: contextlib.nullcontext())
     monkeypatch.setattr(backend, "synchronize", lambda: result.fill_(1))
-    place = backend.another_stream if stream else contextlib.nullcontext
-    call = Call({}, 0.0, False, place, results={"output": result})
-    session = SimpleNamespace(tensor=lambda slot: torch.zeros(4))
     with pytest.raises(Refused) as late:
-        graded._deliver(session, call, "output", slot_like(result, 0))
+        deliver(result, backend.another_stream if stream else contextlib.nullcontext)
     assert (late.value.verdict, late.value.reason) == (verdict, reason)
 
 
 def test_a_negation_that_torch_has_not_made_yet_is_delivered(monkeypatch):
     monkeypatch.setattr(backend, "synchronize", lambda: None)
-    result, target = torch._neg_view(torch.ones(4)), torch.zeros(4)
-    call = Call({}, 0.0, False, contextlib.nullcontext, results={"output": result})
-    session = SimpleNamespace(tensor=lambda slot: target)
-    graded._deliver(session, call, "output", slot_like(target, 0))
-    assert target.tolist() == [-1] * 4
+    deliver(torch._neg_view(torch.ones(4)))
+    assert TARGET.tolist() == [-1] * 4

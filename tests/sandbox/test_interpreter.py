@@ -26,7 +26,7 @@ def bare():
     return run("interpreted.py", "bare")
 
 
-INTEGERS = ("int8", "int16", "int32", "int64")
+INTEGERS = ("int8", "int32", "int64")
 
 
 def expected() -> dict[str, torch.Tensor]:
@@ -99,13 +99,6 @@ def test_patch_is_still_needed(name, bare):
     assert not close(bare[name], name), "Triton does this right now: the patch can go"
 
 
-def test_tf32_is_worse_than_float32(patched):
-    """So that a tf32 product in a float32 solution is a wrong value on a CPU too."""
-    truth = EXPECTED["ieee dot"].flatten()
-    error = (torch.tensor(patched["tf32 dot"], dtype=torch.float64) - truth).abs().max()
-    assert error > 1e-4
-
-
 @pytest.fixture(scope="module")
 def accesses():
     return run("accesses.py")
@@ -114,17 +107,14 @@ def accesses():
 FIRST = "program (0,), "
 OUTSIDE = {
     "load past the end": f"{FIRST}first=0, last=8: reads x + 8 of 8, ",
-    "load before the start": f"{FIRST}first=0, last=8: reads x - 2 of 8, ",
     "store past the end": "program (0,): writes out + 4 of 4, ",
     "block pointer": f"{FIRST}n=7: reads x + 7 of 7, ",
-    "block pointer's store": f"{FIRST}n=7: writes out + 7 of 7, ",
     "atomic": f"{FIRST}index=8: updates out + 8 of 8, ",
     "compare and swap past the end": f"{FIRST}index=8: updates out + 8 of 8, ",
     "amid an element": f"{FIRST}bytes=30: reads x + 30 bytes of 32 bytes, ",
     "view of an input": f"{FIRST}first=0, last=8: reads x + 8 of 8, ",
     "swallowed": f"{FIRST}first=0, last=8: reads x + 8 of 8, ",
     "descriptor too long": "program (0,): reads x + 8 of 8, ",
-    "made descriptor too long": f"{FIRST}n=12: reads x + 8 of 8, ",
     "tuple past the end": "program (0,): reads pair[0] + 8 of 8, ",
     "seven sizes": f"{FIRST}a=8, b=8, c=8, d=8, e=8, f=8: reads x + 8 of 8, ",
     "second of a row": "program (1,), n=8: reads x + 8 of 8, ",
@@ -157,7 +147,7 @@ def test_an_access_inside_is_not_reported(accesses):
     inside = {name for name, fault in accesses.items() if not fault}
     assert inside == {
         *("masked", "block pointer checked", "own storage", "another argument", "descriptor"),
-        *("made descriptor", "tuple", "compare and swap", "block pointer's store checked"),
+        *("tuple", "compare and swap"),
         "masked by a scalar too",
         # as entries of a table of pointers do, or a pointer that was an integer for a while
         *("through table", "through address", "through integer", "through reinterpreted"),

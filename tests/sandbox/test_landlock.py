@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from common import paths
 from common.sandbox import landlock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -34,12 +33,6 @@ def opens(path: Path, folder: Path) -> bool:
     return path.is_relative_to(folder) or folder.is_relative_to(path)
 
 
-def test_the_roots_are_this_repository():
-    assert landlock.ROOT == paths.ROOT == REPOSITORY
-    assert paths.RESULTS == REPOSITORY / "results"
-    assert paths.PEERS == REPOSITORY / "common" / "peers" and paths.PEERS.is_dir()
-
-
 def test_nothing_in_the_repository_is_writable():
     assert not [path for path in writable() if opens(path, REPOSITORY)]
 
@@ -62,14 +55,10 @@ def tree(tmp_path, monkeypatch):
     return root
 
 
-def test_a_neighbour_is_writable_and_the_results_are_not(tree):
+def test_a_neighbour_and_the_caches_are_writable_and_the_results_are_not(tree):
     found = writable()
     assert tree.parent / "neighbour" in found
     assert not [path for path in found if opens(path, tree)]
-
-
-def test_the_caches_of_a_home_around_the_repository_are_made_and_writable(tree):
-    found = writable()
     for name in (".cache", ".nv", ".triton"):
         assert (tree.parent / name).is_dir()
         assert tree.parent / name in found

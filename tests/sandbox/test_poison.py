@@ -55,7 +55,7 @@ def test_memory_of_an_operator_is_filled(kind, guarded):
             assert OPERATORS[kind](x).isnan().all()
 
 
-def test_an_operator_runs_where_its_tensors_do_not_lie_on_the_cpu():
+def test_an_operator_runs_where_its_tensors_lie():
     """A factor on the CPU may come first."""
     with Poison(NAN, 0x45):
         fresh = torch.ops.test_poison.beside(torch.ones(1), torch.ones(3, device="meta"))
@@ -127,13 +127,6 @@ def test_fresh_memory_is_the_start_of_its_storage(dtype):
     assert poison.overrun() is None
 
 
-def test_the_bands_live_as_long_as_the_memory():
-    with Poison(NAN, 0x45, guarded="cpu"):
-        fresh = torch.empty(1000).fill_(1.0)
-    others = [torch.zeros(1000) for _ in range(20)]
-    assert fresh.sum() == 1000 and len(others) == 20
-
-
 class Allocated(TorchDispatchMode):
     """Counts the bytes that torch's functions allocate on the CPU."""
 
@@ -172,14 +165,6 @@ def test_memory_between_bands_is_allocated_once_and_has_its_own_shape(make):
     assert allocated.bytes <= plain.untyped_storage().nbytes() + 2 * BAND
 
 
-def test_memory_without_bytes_may_grow():
-    """As torch's functions let an empty `out` grow."""
-    with Poison(NAN, 0x45, guarded="cpu"):
-        out = torch.empty(0)
-        torch.mul(torch.ones(3), 2, out=out)
-    assert out.tolist() == [2.0] * 3
-
-
 @pytest.mark.parametrize("guarded", ["cpu", "cuda"])
 def test_resizing_keeps_what_was_written(guarded):
     with Poison(NAN, 0x45, guarded) as poison:
@@ -209,7 +194,7 @@ def beside(tensor: torch.Tensor, where: int) -> None:
 
 def test_what_a_call_has_freed_is_not_kept(sparing):
     with sparing:
-        kept = [torch.empty(64) for _ in range(2)]
+        kept = [torch.empty(64), torch.empty(64)[1:]]
         for _ in range(20):
             torch.empty(64)
         live = [raw for raw, _ in sparing._fresh]
@@ -229,12 +214,3 @@ def test_a_write_beside_memory_is_found_whether_it_is_freed_or_not(sparing, wher
         for _ in range(20):
             torch.empty(64)
     assert "wrote 1 bytes" in sparing.overrun()
-
-
-def test_memory_that_a_view_uses_is_not_freed(sparing):
-    with sparing:
-        view = torch.empty(64)[1:]
-        for _ in range(20):
-            torch.empty(64)
-        raws = [raw for raw, _ in sparing._fresh]
-    assert any(raw.data_ptr() + poison.BAND + 4 == view.data_ptr() for raw in raws)

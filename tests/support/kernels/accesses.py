@@ -69,12 +69,6 @@ def copy_descriptor(x, out, N: tl.constexpr):
 
 
 @triton.jit
-def copy_made(x, out, n, N: tl.constexpr):
-    source = tl.make_tensor_descriptor(x, (n,), (1,), (N,))
-    tl.store(out + tl.arange(0, N), source.load([0]))
-
-
-@triton.jit
 def copy_first(pair, out, SHIFT: tl.constexpr, N: tl.constexpr):
     lanes = tl.arange(0, N)
     tl.store(out + lanes, tl.load(pair[0] + lanes + SHIFT) + tl.load(pair[1] + lanes))
@@ -83,16 +77,6 @@ def copy_first(pair, out, SHIFT: tl.constexpr, N: tl.constexpr):
 @triton.jit
 def swap(out, index):
     tl.atomic_cas(out + index, 0, 1)
-
-
-@triton.jit
-def store_block(x, out, n, N: tl.constexpr, CHECK: tl.constexpr):
-    target = tl.make_block_ptr(out, (n,), (1,), (0,), (N,), (0,))
-    value = tl.load(x + tl.arange(0, N))
-    if CHECK:
-        tl.store(target, value, boundary_check=(0,))
-    else:
-        tl.store(target, value)
 
 
 @triton.jit
@@ -245,14 +229,9 @@ def wrapping(way):
 
 LAUNCHES = {
     "load past the end": lambda x, out: copy[(1,)](x, out, 0, N, 1, N),
-    "load before the start": lambda x, out: copy[(1,)](x, out, 0, N, -2, N),
     "store past the end": lambda x, out: store[(1,)](torch.randn(4), out[:4].clone(), 2, 4),
     "block pointer": lambda x, out: block[(1,)](x[:7].clone(), out, 7, N, False),
     "block pointer checked": lambda x, out: block[(1,)](x[:7].clone(), out, 7, N, True),
-    "block pointer's store": lambda x, out: store_block[(1,)](x, out[:7].clone(), 7, N, False),
-    "block pointer's store checked": lambda x, out: store_block[(1,)](
-        x, out[:7].clone(), 7, N, True
-    ),
     "atomic": lambda x, out: add[(1,)](out, N),
     "compare and swap": lambda x, out: swap[(1,)](out.int(), 0),
     "compare and swap past the end": lambda x, out: swap[(1,)](out.int(), N),
@@ -264,8 +243,6 @@ LAUNCHES = {
     "swallowed": swallowing,
     "descriptor": lambda x, out: of_descriptor(N),
     "descriptor too long": lambda x, out: of_descriptor(N + 4),
-    "made descriptor": lambda x, out: copy_made[(1,)](x, torch.zeros(2 * N), N, 2 * N),
-    "made descriptor too long": lambda x, out: copy_made[(1,)](x, torch.zeros(2 * N), N + 4, 2 * N),
     "tuple": lambda x, out: copy_first[(1,)]((x, torch.randn(N)), out, 0, N),
     "tuple past the end": lambda x, out: copy_first[(1,)]((x, torch.randn(N)), out, 4, N),
     "amid an element": lambda x, out: through_integer[(1,)](x, out, 30, 1),

@@ -151,7 +151,7 @@ RUNS = {
     "tf32 dot": (run_dot, torch.float32, "tf32"),
     "ieee dot": (run_dot, torch.float32, "ieee"),
     **{f"{name} {kind}": (run_integers, getattr(torch, name), kind)
-       for name in ("int8", "int16", "int32", "int64") for kind in ("add", "multiply")},
+       for name in ("int8", "int32", "int64") for kind in ("add", "multiply")},
     "int32 count": (run_integers, torch.int32, "count"),
     "autotune": (run_tuned,),
     "address of 32 bits": (run_low_address,),
