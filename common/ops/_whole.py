@@ -16,7 +16,6 @@ from common.ops._draw import draw, facts_of
 from common.paths import OPS
 from common.spec import DIRECTIONS, Case, Op, Tier, Work
 
-
 T = TypeVar("T")
 
 

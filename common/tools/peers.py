@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -25,14 +24,7 @@ from common.solutions import package_of
 KEPT = ("torch", "triton", "numpy")
 """Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
 LONGEST_REASON = 160
-"""The most characters of pip's reason in a line."""
-MEND = "check the network and pip's index, then run the same command again"
-MENDS = {
-    "transformer_engine": "it is compiled against torch's CUDA build, with g++ and the headers of"
-    " CUDA and cuDNN: install these, or start from NVIDIA's image (Dockerfile), which contains it"
-}
-"""What to do about a library that cannot be installed, where MEND is not enough."""
-
+"""The most characters of a reason in a line."""
 TRITON_ONLY = {
     "flash_attention": {
         "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
@@ -41,10 +33,8 @@ TRITON_ONLY = {
 }
 """The environment variables with which a library's build leaves out its CUDA kernels."""
 FOLDERS = ("*/include", "*/include/cccl")
-"""The header folders in the wheels of CUDA's libraries, relative to `nvidia`."""
-
-Groups = dict[str, list[str]]
-"""The requirements of each dependency group."""
+"""The header folders in the wheels of CUDA's libraries, relative to `nvidia`; libcu++'s are in the
+second."""
 
 
 class NotInstalled(Exception):
@@ -67,74 +57,73 @@ def main(names: Sequence[str]) -> int:
     for library in wanted or known:
         print(f"{library}: ", end="", flush=True)  # before it is installed: compiling takes minutes
         try:
-            print(install(library, groups))
+            print(_install(library, groups))
         except NotInstalled as error:
             failed = True
-            print(f"not installed: {error}; {MENDS.get(library, MEND)}")
+            print(f"not installed: {error}")
     return int(failed and bool(names))
 
 
-def install(library: str, groups: Groups) -> str:
-    """Install a library unless it is installed; return a phrase such as `installed, 0.8.4`.
+def _install(library: str, groups: Mapping[str, list[str]]) -> str:
+    """Install a library unless it is installed; return what became of it.
 
     An installed library of any version is left unchanged: a vendor's image has its own builds.
-
-    Args:
-        library: The name of its folder in `common/peers`.
-        groups: The dependency groups of pyproject.toml.
 
     Raises:
         NotInstalled: pip cannot install it, or it does not fit this torch.
     """
-    package, group = package_of(library), library.replace("_", "-")
-    requirements, tools = groups[f"peers-{group}"], groups.get(f"build-{group}", [])
-    if importlib.util.find_spec(package):
-        return f"already there{_version(package, requirements[0])}{_unusable(library)}"
-    settings = TRITON_ONLY.get(library, {})
-    if tools and not settings and not _torchs_cuda():
-        raise NotInstalled("torch here is built without CUDA")
-    log = Path(tempfile.mkdtemp(prefix="study-peers-"), f"{library}.log")
-    if tools:
-        _pip(log, *tools, settings={})
-    _pip(log, *["--no-build-isolation"] * bool(tools), *requirements, settings=settings)
-    return f"installed{_version(package, requirements[0])}{_unusable(library)}"
+    group, result = library.replace("_", "-"), "already there"
+    if not importlib.util.find_spec(package_of(library)):
+        tools, settings = groups.get(f"build-{group}", []), TRITON_ONLY.get(library, {})
+        if tools and not settings and not _torchs_cuda():
+            raise NotInstalled("it is compiled for CUDA, and torch here is built without CUDA")
+        if tools:
+            _pip(library, *tools, settings={})
+        isolation = ["--no-build-isolation"] * bool(tools)
+        _pip(library, *isolation, *groups[f"peers-{group}"], settings=settings)
+        result = "installed"
+    files = sorted((PEERS / library).glob("*.py"))
+    modules = ", ".join(f"common.peers.{library}.{path.stem}" for path in files)
+    command = [sys.executable, "-c", f"import {modules}"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if not completed.returncode:
+        return result
+    return f"{result}, but does not import here: {_reason(completed.stderr)}"
 
 
-def reason(output: str) -> str:
-    """Return the line of pip's output that says why it failed: a compiler's error before pip's."""
+def _reason(output: str) -> str:
+    """Return the line of a program's output that says why it failed: pip's error, or the last."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    compiler = [line for line in lines if "fatal error:" in line]
-    pip = [line for line in lines if line.startswith("ERROR: ") and "ResolutionImp" not in line]
-    line = [*compiler[:1], *pip[-1:], *lines[-1:], "pip says nothing"][0]
-    return line.removeprefix("ERROR: ").rstrip(".")[:LONGEST_REASON]
+    errors = [line for line in lines if line.startswith("ERROR: ") or "fatal error:" in line]
+    return [*errors[:1], *lines[-1:], "it says nothing"][0][:LONGEST_REASON]
 
 
-def _pip(log: Path, *arguments: str, settings: Mapping[str, str]) -> None:
-    """Run `pip install` with these environment variables; if it fails, write its output to `log`.
+def _pip(library: str, *arguments: str, settings: Mapping[str, str]) -> None:
+    """Run `pip install` with these environment variables.
 
     The packages of KEPT keep their versions. Headers of another CUDA than torch's would not fit.
 
     Raises:
-        NotInstalled: pip failed.
+        NotInstalled: pip failed; the reason names the file with its output.
     """
     cuda = _torchs_cuda()
     lines = [f"cuda-toolkit=={cuda}.*"] * bool(cuda)
     for package in KEPT:
         with contextlib.suppress(metadata.PackageNotFoundError):
             lines.append(f"{package}=={metadata.version(package)}")
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write("\n".join(lines))
-        file.flush()
-        completed = subprocess.run(
-            [sys.executable, "-m", "pip", "install", "--constraint", file.name, *arguments],
-            env={**os.environ, **_header_path(), **settings},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+    folder = Path(tempfile.mkdtemp(prefix="study-peers-"))
+    constraints, log = folder / "constraints.txt", folder / f"{library}.log"
+    constraints.write_text("\n".join(lines))
+    completed = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--constraint", str(constraints), *arguments],
+        env={**os.environ, **_header_path(), **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if completed.returncode:
         log.write_text(completed.stdout)
-        raise NotInstalled(f"{reason(completed.stdout)} (pip's output: {log})")
+        raise NotInstalled(f"{_reason(completed.stdout)} (pip's output: {log})")
 
 
 def _header_path() -> dict[str, str]:
@@ -144,20 +133,10 @@ def _header_path() -> dict[str, str]:
     """
     nvidia = importlib.util.find_spec("nvidia")
     homes = [Path(home) for home in (nvidia and nvidia.submodule_search_locations) or ()]
-    # CUDA 13's wheels have libcu++'s headers a folder deeper than TransformerEngine expects them
-    headers = [path for home in homes for folder in FOLDERS for path in home.glob(folder)]
+    headers = [str(path) for home in homes for folder in FOLDERS for path in home.glob(folder)]
     before = os.environ.get("CPLUS_INCLUDE_PATH")
-    paths = [*map(str, headers), *([before] if before else [])]
-    return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if headers else {}
-
-
-def _version(package: str, requirement: str) -> str:
-    """Return the version as a phrase, or "" if unknown: `, 0.8.4 (pyproject.toml names 0.8.5)`."""
-    importlib.invalidate_caches()  # pip may have installed it since
-    if not (distributions := metadata.packages_distributions().get(package)):
-        return ""
-    version, named = metadata.version(distributions[0]), requirement.rpartition("==")[2]
-    return f", {version}" + (f" (pyproject.toml names {named})" if version != named else "")
+    paths = os.pathsep.join([*headers, *([before] if before else [])])
+    return {"CPLUS_INCLUDE_PATH": paths} if headers else {}
 
 
 def _torchs_cuda() -> str | None:
@@ -165,17 +144,6 @@ def _torchs_cuda() -> str | None:
     import torch
 
     return torch.version.cuda
-
-
-def _unusable(library: str) -> str:
-    """Return a phrase on the import error of a library's peers in a new process, or ""."""
-    files = sorted((PEERS / library).glob("*.py"))
-    modules = ", ".join(f"common.peers.{library}.{path.stem}" for path in files)
-    command = [sys.executable, "-c", f"import {modules}"]
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    lines = re.findall(r"\S.*", completed.stderr) or [f"exit code {completed.returncode}"]
-    error = lines[-1][:LONGEST_REASON]
-    return f", but does not import here: {error}" if completed.returncode else ""
 
 
 if __name__ == "__main__":
