@@ -1,30 +1,23 @@
-"""The times and the memory of each case: as tables, for scripts, and the parts of a small call."""
+"""The times and the memory of each case for scripts, and the parts of a small call for the page."""
 
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
-from common.board.devices import Device
-from common.board.ranking import LIMITS, Cell, Entry, Track, median
-from common.board.table import DIRECTION, DISTURBED, Table, named, size
+from common.board.devices import Device, entries
+from common.board.table import Table, named
 from common.records.lines import Record
-from common.solutions import is_among
 
-TIMES: Mapping[str, Sequence[str]] = {
-    "gpu": ("solution", "backward", "graph", "eager", "copy", "dense"),
-    "host": ("solution", "no_grad", "eager"),
-    "loop": ("solution", "eager", "dense"),
-}
-"""The times of a row by clock; `loop` is `Record.sustained`."""
-FIELDS = [
+FIELDS = (
     "device", "op", "track", "case", "direction", "solution", "peer", "verdict", "ranked_by",
-    "peak_memory", *(f"{clock}_{name}" for clock, names in TIMES.items() for name in names),
-]  # fmt: skip
+    "peak_memory", "gpu_solution", "gpu_backward", "gpu_graph", "gpu_eager", "gpu_copy",
+    "gpu_dense", "host_solution", "host_no_grad", "host_eager", "loop_solution", "loop_eager",
+    "loop_dense",
+)  # fmt: skip
 """The names of the fields of a case: medians in microseconds, memory in bytes."""
 PARTS = {
     "forward: host": ("forward", "host_solution"),
@@ -42,13 +35,11 @@ PARTS = {
 
 def medians(row: Record) -> dict[str, float]:
     """Return the row's medians in microseconds by the field of `FIELDS`."""
-    by_clock = {"gpu": row.gpu, "host": row.host}
-    found = {
-        f"{clock}_{name}": time.median
-        for clock, times in by_clock.items()
-        for name, time in times.items()
+    return {
+        **{f"gpu_{name}": time.median for name, time in row.gpu.items()},
+        **{f"host_{name}": time.median for name, time in row.host.items()},
+        **{f"loop_{name}": time for name, time in row.sustained.items()},
     }
-    return found | {f"loop_{name}": time for name, time in row.sustained.items()}
 
 
 def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
@@ -56,80 +47,10 @@ def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
 
     As on every board, rows that an earlier version of the clock measured are left out.
     """
-    for device in devices:
-        for track in device.tracks.values():
-            for entry in track.entries:
-                if only and not is_among(entry.solution, only):
-                    continue
-                for row in filter(None, [track.row(entry, cell) for cell in track.cells]):
-                    fields = msgspec.structs.asdict(row) | medians(row) | {"device": device.name}
-                    yield {name: fields.get(name) for name in FIELDS}
-
-
-# --- every case as a table ------------------------------------------------------------------------
-
-
-def times(track: Track) -> list[Table]:
-    """Return a table for each direction: every solution's median microseconds in every case."""
-    words = {**DIRECTION, "backward": f"{DIRECTION['backward']} (backward alone)"}
-
-    def text(entry: Entry, row: Record) -> str:
-        if not row.gpu:
-            return row.verdict
-        disturbed = (row.case, row.direction) in entry.disturbed
-        alone = "backward" in row.gpu and row.ranked_by == "gpu"
-        by_itself = f" ({median(row, 'backward'):.1f})" if alone else ""
-        return f"{median(row):.1f}{DISTURBED * disturbed}{by_itself}"
-
-    def heading(cell: Cell) -> str:
-        row = next(entry.cells[cell] for entry in track.entries if cell in entry.cells)
-        return f"{cell[0]} (host)" if row.ranked_by == "host" else cell[0]
-
-    tables = []
-    for direction in DIRECTION:
-        if cells := [cell for cell in track.cells if cell[1] == direction]:
-            limits = [row for name in LIMITS if any((row := _limit(track, cells, name))[1:])]
-            title = f"{track.title}, {words[direction]}, median µs"
-            header = ("solution", *map(heading, cells))
-            tables.append(Table(title, header, (*_by_case(track, cells, text), *limits)))
-    return tables
-
-
-def memory(track: Track) -> list[Table]:
-    """Return a table for each direction: every solution's peak memory in every case.
-
-    A direction without a known peak has no table.
-    """
-    tables = []
-    for direction, words in DIRECTION.items():
-        rows = [row for entry in track.entries for row in entry.cells.values()]
-        known = {(row.case, row.direction) for row in rows if row.peak_memory is not None}
-        if cells := [cell for cell in track.cells if cell in known and cell[1] == direction]:
-            lines = tuple(_by_case(track, cells, lambda _, row: size(row.peak_memory)))
-            header = ("solution", *(case for case, _ in cells))
-            tables.append(Table(f"{track.title}, {words}, peak memory", header, lines))
-    return tables
-
-
-def _by_case(
-    track: Track, cells: Sequence[Cell], text: Callable[[Entry, Record], str]
-) -> list[tuple[str, ...]]:
-    """Return a line for each solution; the text of a cell without a row is empty."""
-    return [
-        (named(entry), *(text(entry, row) if (row := track.row(entry, cell)) else ""
-                         for cell in cells))
-        for entry in track.entries
-    ]  # fmt: skip
-
-
-def _limit(track: Track, cells: Sequence[Cell], name: str) -> tuple[str, ...]:
-    """Return a limit's line: in each cell the median of the limit's medians in all entries."""
-    texts = [LIMITS[name]]
-    for cell in cells:
-        rows = filter(None, [track.row(entry, cell) for entry in track.entries])
-        timed = [median(row, name) for row in rows if name in row.gpu and row.ranked_by == "gpu"]
-        texts.append(f"{statistics.median_high(timed):.1f}" if timed else "")
-    return tuple(texts)
+    for device, track, entry in entries(devices, only):
+        for row in filter(None, [track.row(entry, cell) for cell in track.cells]):
+            fields = msgspec.structs.asdict(row) | medians(row) | {"device": device.name}
+            yield {name: fields.get(name) for name in FIELDS}
 
 
 # --- the parts of a small call --------------------------------------------------------------------

@@ -11,11 +11,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from common.board.devices import Device
+from common.board.devices import Device, entries
 from common.board.ranking import (
     Entry,
     Track,
@@ -29,7 +29,6 @@ from common.board.table import (
     STALE,
     UNRANKED,
     Table,
-    cut,
     footnotes,
     marked,
     named,
@@ -40,7 +39,6 @@ from common.board.table import (
     where,
 )
 from common.records.lines import Summary
-from common.solutions import is_among
 
 Value = Callable[[Track, Entry], Any]
 Text = Callable[[Track, Entry], str]
@@ -71,8 +69,6 @@ class Column:
     """The number of cases for which the page has the column; any number by default."""
     known: Callable[[Track], bool] = lambda track: True
     """Return whether a board of the track has the column."""
-    timed: bool = False
-    """Whether only boards with timed solutions have the column."""
     spare: int = 0
     """A narrow terminal omits the column with the greatest number first, and never omits 0."""
 
@@ -119,7 +115,7 @@ PLACE = Column(
 )
 SOLUTION = Column(
     "solution",
-    text=lambda t, e: marked(e, t.timed),
+    text=lambda _, e: marked(e),
     data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
     style="name",
 )
@@ -132,15 +128,14 @@ SPEED = Column(
         "high": lambda _, e: e.score and e.score.high,
     },
     style="speed",
-    timed=True,
+    known=lambda track: track.timed,
 )
 LOOP = Column(
     "in a loop",
     text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
     data={"loop_times_eager": lambda _, e: e.in_loop},
     style="number",
-    known=lambda track: any(entry.in_loop for entry in track.entries),
-    timed=True,
+    known=lambda track: track.timed and any(entry.in_loop for entry in track.entries),
     spare=4,
 )
 TIME = Column(
@@ -148,7 +143,7 @@ TIME = Column(
     order=lambda t, e: of_first.median if (of_first := time(t, e)) else 10**12,
     style="time",
     cases="one",
-    timed=True,
+    known=lambda track: track.timed,
 )
 LIMIT = Column(
     "worst share of limit",
@@ -162,7 +157,7 @@ LIMIT = Column(
     style="share",
     label="of limit",
     several="of limit, at worst",
-    timed=True,
+    known=lambda track: track.timed,
     spare=2,
 )
 MEMORY = Column(
@@ -191,7 +186,6 @@ ERROR = Column(
 NOTE = Column(
     "note",
     text=lambda _, e: e.lacks or e.about.note,
-    short=lambda _, e: e.lacks or cut(e.about.note),
     data={"note": lambda _, e: e.about.note, "lacks": lambda _, e: e.lacks},
     style="note",
     spare=3,
@@ -208,21 +202,12 @@ COLUMNS = (
 # --- for a terminal and Markdown ------------------------------------------------------------------
 
 
-def ranking(track: Track, short: Container[Column] = ()) -> Table:
-    """Return a row for each solution of a track.
-
-    Args:
-        track: The track.
-        short: The columns with a terminal's `short` texts.
-    """
-    columns = [
-        column
-        for column in COLUMNS
-        if column.text and column.known(track) and (track.timed or not column.timed)
-    ]
-    rows = tuple(tuple(c.cell(track, e, c in short) for c in columns) for e in track.entries)
+def ranking(track: Track, short: bool = False) -> Table:
+    """Return a row for each solution of a track; `short` has the texts of a terminal."""
+    columns = [column for column in COLUMNS if column.text and column.known(track)]
+    rows = tuple(tuple(c.cell(track, entry, short) for c in columns) for entry in track.entries)
     header = tuple(column.name for column in columns)
-    return Table(track.title, header, rows, footnotes([track], track.timed), track.entries)
+    return Table(track.title, header, rows, footnotes([track]), track.entries)
 
 
 PLACES = ("first", "second", "third")
@@ -310,12 +295,9 @@ eager's own error. An unknown value is None.
 
 def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
     """Yield a row for each device, track and solution that `only` selects; all by default."""
-    for device in devices:
-        for track in device.tracks.values():
-            for entry in track.entries:
-                if not only or is_among(entry.solution, only):
-                    fields = [field for column in COLUMNS for field in column.data.items()]
-                    yield {"device": device.name} | {n: value(track, entry) for n, value in fields}
+    fields = [field for column in COLUMNS for field in column.data.items()]
+    for device, track, entry in entries(devices, only):
+        yield {"device": device.name} | {name: value(track, entry) for name, value in fields}
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:

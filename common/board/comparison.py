@@ -45,32 +45,24 @@ def compare(results: Results, known: Container[str]) -> dict[str, Comparison]:
         later, *before = [run for run in results.runs if run.run in by_run][::-1]
         new = by_run[later.run]
         if earlier := next((run for run in before if by_run[run.run].keys() & new.keys()), None):
-            old = by_run[earlier.run]
-            shared = [(old[key], row) for key, row in new.items() if key in old]
-            found[op] = _compared(op, earlier, later, shared)
+            found[op] = _compared(earlier, later, by_run[earlier.run], new)
     return found
 
 
-def _compared(
-    op: str, earlier: Run, later: Run, shared: Sequence[tuple[Record, Record]]
-) -> Comparison:
+def _compared(earlier: Run, later: Run, old: Rows, new: Rows) -> Comparison:
+    shared = [(old[key], row) for key, row in new.items() if key in old]
+    before, after = (rank(rows) for rows in zip(*shared, strict=True))
     changed = [
         words
         for field, words in (("harness", "the harness"), ("clock", "the version of the clock"))
-        if any(getattr(old, field) != getattr(new, field) for old, new in shared)
+        if any(getattr(was, field) != getattr(row, field) for was, row in shared)
     ]
-    versions = earlier.versions.items()
-    changed += [
-        f"{name} from {was} to {now}"
-        for name, was in versions
-        if (now := later.versions.get(name, was)) != was
-    ]
-    runs = f"{op}: run {earlier.run}, then {later.run}"
-    before, after = (rank(rows) for rows in zip(*shared, strict=True))
-    return Comparison(
-        runs + f"; between them changed {', '.join(changed)}" * bool(changed),
-        list(map(_table, before, after)),
-    )
+    for name, was in earlier.versions.items():
+        if (now := later.versions.get(name, was)) != was:
+            changed.append(f"{name} from {was} to {now}")
+    runs = f"{shared[0][0].op}: run {earlier.run}, then {later.run}"
+    runs += f"; between them changed {', '.join(changed)}" * bool(changed)
+    return Comparison(runs, list(map(_table, before, after)))
 
 
 def _table(before: Track, after: Track) -> Table:

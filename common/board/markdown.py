@@ -149,8 +149,8 @@ def _joined(ranked: Table, speeds: Table) -> Table:
 
 
 def _plots(device: Device) -> list[str]:
-    files = sweeps.files(device)
-    pictures = [f"![{title}]({path})" for path, title in files.items()]
+    folder, drawn = PLOTS.relative_to(ROOT), sweeps.of_device(device)
+    pictures = [f"![{p.sweep.title}]({folder}/{device.slug}/{p.sweep.name}.svg)" for p in drawn]
     return [*pictures, *map(escaped, lines_of(device.results.left_out("plot")))]
 
 

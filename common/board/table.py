@@ -14,7 +14,6 @@ TEXT = (
     "second", "third",
 )  # fmt: skip
 """The columns of text, which are left-aligned; numbers are right-aligned."""
-NOTE_WIDTH = 60
 UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
@@ -40,16 +39,6 @@ class Table:
 # --- the texts of cells ---------------------------------------------------------------------------
 
 
-def cut(note: str) -> str:
-    """Return the note, cut with an ellipsis if it is longer than `NOTE_WIDTH`."""
-    if len(note) <= NOTE_WIDTH:
-        return note
-    head = note[: NOTE_WIDTH - 1]
-    if note[NOTE_WIDTH - 1] != " ":  # do not split a word
-        head = head.rpartition(" ")[0] or head
-    return head.rstrip(" ,;:.") + "…"
-
-
 def size(amount: int | None) -> str:
     """Return bytes in the largest unit of at least 1, such as `1.2 GiB`; a dash for None."""
     if amount is None:
@@ -67,9 +56,9 @@ def named(of: Entry | Record | Counted) -> str:
     return f"({name})" if of.peer else name
 
 
-def marked(entry: Entry, timed: bool = True) -> str:
+def marked(entry: Entry) -> str:
     """Return the solution's name with the marks that the footnotes of the table explain."""
-    return named(entry) + STALE * entry.stale + DISTURBED * (timed and bool(entry.disturbed))
+    return named(entry) + STALE * entry.stale + DISTURBED * bool(entry.disturbed)
 
 
 def speed(entry: Entry) -> str:
@@ -94,11 +83,11 @@ def where(row: Record) -> str:
 # --- the footnotes of marks -----------------------------------------------------------------------
 
 
-def footnotes(tracks: Sequence[Track], timed: bool = True) -> tuple[str, ...]:
+def footnotes(tracks: Sequence[Track]) -> tuple[str, ...]:
     """Return a footnote for each kind of mark and of note in a table of these tracks."""
     entries = [entry for track in tracks for entry in track.entries]
-    disturbed = _disturbances(entries) if timed else []
-    return (*stale_note(entries), *disturbed, *_earlier_clock(entries), *_noted(entries))
+    return (*stale_note(entries), *_disturbances(entries), *_earlier_clock(entries),
+            *_noted(entries))  # fmt: skip
 
 
 def stale_note(entries: Iterable[Entry]) -> list[str]:

@@ -13,7 +13,7 @@ from rich.table import Table as Drawing
 from rich.text import Text
 
 from common.board import modelled, table
-from common.board.columns import COLUMNS, LIMIT, NOTE, ranking
+from common.board.columns import COLUMNS, ranking
 from common.board.comparison import Comparison
 from common.board.devices import Device
 from common.board.ranking import Track, op_order
@@ -104,8 +104,7 @@ def show_track(track: Track, console: Console, only: str = "", label: str = "") 
 
     `label` follows the title.
     """
-    full_notes = console.width >= FULL_NOTES_WIDTH
-    drawn = ranking(track, short={LIMIT} if full_notes else {LIMIT, NOTE})
+    drawn = ranking(track, short=True)
     show_tables([replace(drawn, title=drawn.title + label)], console, only)
 
 

@@ -175,14 +175,15 @@ def _serve(devices: Sequence[Device]) -> int:
 @contextmanager
 def _plots_in_background(timed: Sequence[Device]) -> Iterator[None]:
     """Draw plots whose records have changed in processes during the block, on all cores but one."""
-    from common.board.plots import figures
+    from common.board.plots import sweeps
 
-    plots = [plot for device in timed for plot in figures.due(device, paths.PLOTS / device.slug)]
+    by_device = (sweeps.due(device, paths.PLOTS / device.slug) for device in timed)
+    plots = [draw for due in by_device for draw in due.values()]
     if not plots:
         yield
         return
     with processes(min(max(cores() - 1, 1), len(plots))) as pool:
-        waiting = [pool.submit(plot.write) for plot in plots]
+        waiting = [pool.submit(plot) for plot in plots]
         yield
         for job in waiting:
             job.result()

@@ -1,59 +1,10 @@
-"""The tables of every case's times and memory, and of the parts of a small call."""
+"""What a small call is made of, with numbers worked out by hand."""
 
 import pytest
 from msgspec.structs import replace
 
-from common.board.cases import memory, parts, times
-from common.board.ranking import rank
-from tests.support.boards import ROWS, failed, row, summary
-
-
-def tables(of, *rows):
-    (track,) = rank(rows)
-    return of(track)
-
-
-def test_times_are_medians_beside_the_limits():
-    (forward,) = tables(times, *ROWS[:3])
-    assert forward.header == ("solution", "c1")
-    assert dict(forward.rows) == {
-        "alice/rope": "10.0",
-        "(eager/rope)": "20.0",
-        "bob/rope": "TIMEOUT",
-        "copy of the same bytes": "5.0",
-    }
-    rows = [row(f"{name}/rope", dense=us) for name, us in (("a", 7.0), ("b", 8.0), ("c", 6.0))]
-    (forward,) = tables(times, *rows, row("a/rope", case="c2"))
-    assert forward.rows[-1] == ("dense products of the same shapes", "7.0", "")
-
-
-def test_every_cases_memory_is_a_table_for_each_direction():
-    forward, backward = tables(
-        memory,
-        row(peak_memory=1 << 20),
-        row(direction="backward", peak_memory=5 << 20),
-        row("eager/rope", peer=True, peak_memory=3 << 30),
-        row("eager/rope", peer=True, direction="backward"),
-    )
-    assert forward.title == "rope: core, forward, peak memory"
-    assert forward.rows == (("alice/rope", "1.0 MiB"), ("(eager/rope)", "3.0 GiB"))
-    assert backward.rows == (("alice/rope", "5.0 MiB"), ("(eager/rope)", "–"))
-    assert tables(memory, *ROWS) == []
-
-
-def test_the_old_clocks_times_stand_in_no_table_beside_the_new_ones():
-    old = row("bob/rope", us=4.0, copy=1.0, peak_memory=9)
-    new = row("alice/rope", clock=2, peak_memory=1 << 20)
-    (timed,), (used,) = tables(times, old, new), tables(memory, old, new)
-    assert dict(timed.rows) == {
-        "alice/rope": "10.0", "bob/rope": "", "copy of the same bytes": "5.0",
-    }  # fmt: skip
-    assert dict(used.rows) == {"alice/rope": "1.0 MiB", "bob/rope": ""}
-    (drawn,) = parts([old, new])
-    assert [name for name, *_ in drawn.rows] == ["alice/rope"]
-
-
-# --- the parts of a small call --------------------------------------------------------------------
+from common.board.cases import parts
+from tests.support.boards import failed, row, summary
 
 
 def forward(solution="alice/rope", us=10.0, host=30.0, graph=8.0, **fields):
@@ -128,11 +79,6 @@ def test_the_cases_that_rank_by_host_time_are_shown_or_else_the_smallest():
     assert cases(failed("alice/rope")) == []
 
 
-def test_backward_alone_stands_beside_what_the_gpus_time_ranks():
-    rows = [forward(), backward(), backward(case="c2", ranked_by="host")]
-    forwards, both = tables(times, *rows)
-    assert forwards.rows[0][1:] == ("10.0",)
-    assert both.rows[0][1:] == ("21.0 (12.0)", "90.0")
-    assert "(backward alone)" in both.title
-    (plain,) = tables(times, row(direction="backward"))
-    assert plain.rows[0][1:] == ("10.0",), "a record from before it was measured"
+def test_no_earlier_clocks_times_stand_beside_the_new_ones():
+    (drawn,) = parts([row("bob/rope", us=4.0), row("alice/rope", clock=2)])
+    assert [name for name, *_ in drawn.rows] == ["alice/rope"]

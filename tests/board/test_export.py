@@ -52,7 +52,7 @@ def test_a_case_has_its_medians_by_clock_and_its_memory():
     known = row(peak_memory=9, sustained={"solution": 3.0}, device="GPU-1")
     results = dataclasses.replace(TIMED, rows=[known, row("bob/rope", case="c2")])
     alice, bob = cases.rows(devices(results))
-    assert list(alice) == cases.FIELDS
+    assert tuple(alice) == cases.FIELDS
     assert (alice["device"], alice["case"], alice["direction"]) == ("A GPU", "c1", "forward")
     assert (alice["gpu_solution"], alice["gpu_eager"], alice["gpu_copy"]) == (10.0, 20.0, 5.0)
     assert (alice["loop_solution"], alice["host_solution"], alice["peak_memory"]) == (3.0, 1.0, 9)

@@ -13,7 +13,6 @@ from common.board import markdown, table, terminal
 from common.board.columns import ranking, summary
 from common.board.plots import overview
 from common.board.ranking import TRACKS, About, rank
-from common.board.table import NOTE_WIDTH, cut
 from common.errors import UserError
 from common.interfaces import names
 from common.records.runs import Results
@@ -121,25 +120,6 @@ def test_peak_memory_is_that_of_the_case_with_the_most():
     assert "peak memory" not in drawn(*ROWS[:3]).header
 
 
-LONG = "Every word of this note is needed to reach past the sixty characters that fit"
-
-
-@pytest.mark.parametrize(
-    ("note", "expected"),
-    [
-        *((each, each) for each in ("", "short", "x" * NOTE_WIDTH, "a" * 58 + " b")),
-        (LONG, "Every word of this note is needed to reach past the sixty…"),
-        ("x" * 90, "x" * 59 + "…"),
-        ("word, " * 20, "word, " * 8 + "word, word…"),
-        ("a" * 59 + " b", "a" * 59 + "…"),
-        ("a" * 60 + " b", "a" * 59 + "…"),
-    ],
-)
-def test_a_long_note_is_cut_between_words_and_ends_with_an_ellipsis(note, expected):
-    assert cut(note) == expected
-    assert len(expected) <= NOTE_WIDTH
-
-
 # --- the leaderboard ------------------------------------------------------------------------------
 
 
@@ -215,13 +195,6 @@ def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
         (lines,) = (part.splitlines() for part in text.split("\n\n") if part.startswith("|"))
         assert len(set(map(columns, lines))) == 1
     assert r"tiles \| pipes" in leaderboard() and r"a \| b" in leaderboard()
-
-
-def test_the_leaderboard_keeps_notes_whole_and_the_terminal_does_not():
-    about = everyone(TIMED.rows, alice=LONG)
-    assert LONG in leaderboard(TIMED, about)
-    text = printed(199, terminal.show, *devices(TIMED, about=about))
-    assert LONG not in text and cut(LONG) in text
 
 
 def test_every_board_has_rope_first_and_unknown_ops_last():

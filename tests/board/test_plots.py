@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from common import ops
 from common.board import markdown
 from common.board.devices import Device
-from common.board.plots import figures, sweeps
-from common.board.plots.figures import looks
+from common.board.plots import sweeps
+from common.board.plots.sweeps import looks
 from common.board.ranking import About, Estimate
 from common.ops._skeleton import OP as SKELETON
 from common.records.runs import Results
@@ -66,31 +66,17 @@ def test_a_plot_has_the_cases_that_differ_in_its_x_alone(case, op, names):
     assert [plot.sweep.name for plot in sweeps.plots([row(case, op=op)])] == names
 
 
+def lines(*rows):
+    """The x values of each line of the one plot, without its limits."""
+    (plot,) = sweeps.plots(rows)
+    return {name: set(line) for name, line in plot.panels[0].lines.items() if "/" in name}
+
+
 def test_a_shape_of_another_width_is_on_no_plot():
     narrow = next(case for case in SKELETON.cases("board") if case.shape[-1] != 4096)
     case = next(SKELETON.cases("plot"))
     rows = [row(case, op="skeleton"), row(narrow, op="skeleton", tier="board")]
-    (plot,) = sweeps.plots(rows)
-    assert {*plot.panels[0].lines["alice/rope"]} == {512}
-
-
-def test_the_board_fills_in_what_was_not_measured_for_the_plots():
-    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
-    board = [
-        row(bandwidth(64), us=7.0, tier="board"),
-        row(bandwidth(128), us=4.0, tier="board"),
-        row(masked(16384, 1024, 1024), op="masked_linear", tier="board"),
-    ]
-    (plot,) = sweeps.of_device(device([*drawn, *board, row(bandwidth(64), "gone/rope")]))
-    times = {x: 80.0 / each.value for x, each in plot.panels[0].lines.pop("alice/rope").items()}
-    assert times == {32: 1.0, 64: 2.0, 128: 4.0} and not plot.panels[0].lines
-    assert not sweeps.of_device(device(board))
-
-
-def lines(*rows):
-    """The solutions with a line on the one plot."""
-    (plot,) = sweeps.plots(rows)
-    return {name: set(line) for name, line in plot.panels[0].lines.items()}
+    assert lines(*rows) == {"alice/rope": {512}}
 
 
 def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
@@ -100,26 +86,45 @@ def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
     assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
 
 
+def device(rows, name="A GPU", known=("alice/rope", "bob/masked_ffn")):
+    return Device(Results(Path("a-gpu"), [replace(RUN, device_name=name)], rows),
+                  dict.fromkeys(known, About()))  # fmt: skip
+
+
+def test_the_board_fills_in_what_was_not_measured_for_the_plots():
+    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
+    board = [
+        row(bandwidth(64), us=7.0, tier="board"),
+        row(bandwidth(128), us=4.0, tier="board"),
+        row(SPAN, op="masked_linear", tier="board"),
+    ]
+    (plot,) = sweeps.of_device(device([*drawn, *board, row(bandwidth(64), "gone/rope")]))
+    assert {*plot.panels[0].lines} == {"alice/rope", "copy"}
+    times = {x: 80.0 / each.value for x, each in plot.panels[0].lines["alice/rope"].items()}
+    assert times == {32: 1.0, 64: 2.0, 128: 4.0}
+    assert not sweeps.of_device(device(board))
+
+
 # --- the numbers ----------------------------------------------------------------------------------
+
+
+def values(panel, name):
+    return {x: each.value for x, each in panel.lines[name].items()}
 
 
 def test_bandwidth_is_the_least_bytes_over_the_time():
     (plot,) = sweeps.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
     (panel,) = plot.panels
-    line = panel.lines["alice/rope"]
-    assert {x: each.value for x, each in line.items()} == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
-    assert panel.limits["copy"][32].value == 20.0 and panel.y_label == "GB/s"
+    assert values(panel, "alice/rope") == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
+    assert values(panel, "copy") == {32: 20.0, 64: 20.0} and panel.y_label == "GB/s"
     assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
 
 
 def test_backward_is_alone_and_its_limit_is_its_part_of_both():
     both = [row(length(256)), row(length(256), direction="backward", us=12.0, bytes=240_000)]
     (plot,) = sweeps.plots(both)
-    forward, backward = plot.panels
-    assert forward.lines["alice/rope"][256].value == pytest.approx(0.010)
-    assert backward.lines["alice/rope"][256].value == pytest.approx(0.003)
-    assert forward.limits["copy"][256].value == pytest.approx(0.004)
-    assert backward.limits["copy"][256].value == pytest.approx(0.003)  # 240 of 320 kB
+    found = [values(panel, name)[256] for panel in plot.panels for name in ("alice/rope", "copy")]
+    assert found == pytest.approx([0.010, 0.004, 0.003, 0.003])  # 240 of 320 kB
 
 
 def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
@@ -127,7 +132,7 @@ def test_a_limit_is_the_middle_one_of_those_beside_each_solution():
     for each, us in zip(rows, (2.0, 4.0, 400.0), strict=True):
         each.gpu["copy"] = summary(us)
     (plot,) = sweeps.plots(rows)
-    assert plot.panels[0].limits["copy"][32].value == 20.0
+    assert values(plot.panels[0], "copy") == {32: 20.0}
 
 
 def test_who_has_no_line_is_named_with_the_verdict():
@@ -151,10 +156,10 @@ def everybody():
 
 def test_a_folder_has_its_look_on_every_plot_and_each_file_its_own():
     look = looks(sweeps.plots(everybody()))
-    distinct = {(each.colour, each.marker) for name, each in look.items() if "masked" not in name}
-    assert len(distinct) == 5
-    assert look["bob/masked_ffn"] == look["bob/rope"] != look["bob/rope_v2"]
-    assert look["eager/rope"].line["linestyle"] != look["alice/rope"].line["linestyle"]
+    drawn = {name: (each["color"], each["marker"]) for name, each in look.items() if "/" in name}
+    assert len({each for name, each in drawn.items() if "masked" not in name}) == 5
+    assert drawn["bob/masked_ffn"] == drawn["bob/rope"] != drawn["bob/rope_v2"]
+    assert look["eager/rope"]["linestyle"] != look["alice/rope"]["linestyle"]
 
 
 def text_of(path):
@@ -164,17 +169,12 @@ def text_of(path):
     return {e.text.strip() for e in tree.iter() if e.tag is ElementTree.Comment}
 
 
-def device(rows, name="A GPU", known=("alice/rope", "bob/masked_ffn")):
-    return Device(Results(Path("a-gpu"), [replace(RUN, device_name=name)], rows),
-                  dict.fromkeys(known, About()))  # fmt: skip
-
-
 def written(rows, folder, name="A GPU"):
     """Draw what is due, and return the files that were written."""
-    due = figures.due(device(rows, name, [each.solution for each in rows]), folder)
-    for each in due:
-        each.write()
-    return [each.path for each in due]
+    due = sweeps.due(device(rows, name, [each.solution for each in rows]), folder)
+    for draw in due.values():
+        draw()
+    return list(due)
 
 
 @pytest.mark.slow
@@ -203,7 +203,7 @@ def test_a_file_is_drawn_again_where_anything_behind_it_changed(tmp_path, monkey
         change()
         assert len(written(drawn, tmp_path)) == due
     assert [path.read_bytes() for path in paths] == first, "the same records, the same bytes"
-    monkeypatch.setattr(figures, "digest", lambda files: "other code")
+    monkeypatch.setattr(sweeps, "digest", lambda files: "other code")
     assert written(drawn, tmp_path) == written(drawn, tmp_path, "Another GPU") == paths
 
 
@@ -211,4 +211,3 @@ def test_the_leaderboard_shows_the_plots_that_are_drawn():
     known = device(everybody())
     line = "![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)"
     assert line in markdown.leaderboard([known]).splitlines()
-    assert set(looks(sweeps.of_device(known))) == set(known.about), "who is gone is not drawn"

@@ -11,7 +11,7 @@ from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page.rendering import link
 from common.board.plots.sweeps import Panel, Plot
-from common.board.ranking import Entry, Estimate, Track, rank, ranked_times
+from common.board.ranking import LIMITS, Entry, Estimate, Track, rank, ranked_times
 from common.records.lines import Record
 
 Choice = tuple[str, str]
@@ -51,12 +51,8 @@ class Board:
     def columns(self, single: bool) -> list[Column]:
         """Return the columns of a ranking by a single case and direction, or by several."""
         unfit = "several" if single else "one"
-        return [
-            column
-            for column in COLUMNS
-            if column.style and column.cases != unfit and column.known(self.track)
-            if self.device.timed or not column.timed
-        ]
+        shown = (column for column in COLUMNS if column.style and column.cases != unfit)
+        return [column for column in shown if column.known(self.track)]
 
     @property
     def fields(self) -> dict[str, str]:
@@ -145,11 +141,11 @@ def against(track: Track, label: str, of: Callable[[Entry], float | None]) -> Ch
 
 def swept(plot: Plot, panel: Panel) -> Chart:
     """Return the chart of a plot's panel."""
-    sweep, lines = plot.sweep, {**panel.lines, **panel.limits}
-    x = sorted({number for line in lines.values() for number in line})
+    sweep = plot.sweep
+    x = sorted({number for line in panel.lines.values() for number in line})
     series = [
-        Series(name, name in plot.peers or name in panel.limits, [line.get(value) for value in x])
-        for name, line in lines.items()
+        Series(name, name in plot.peers or name in LIMITS, [line.get(value) for value in x])
+        for name, line in panel.lines.items()
     ]
     return Chart(
         f"{sweep.title}, {panel.title}", sweep.x_label, panel.y_label, x, series,

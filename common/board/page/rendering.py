@@ -51,7 +51,6 @@ def _environment() -> Environment:
         by_clock=table.by_clock,
         direction_words=table.DIRECTION,
         limit_name=lambda row: ranking.LIMITS[ranking.limit(row)[1]],
-        limits=set(ranking.LIMITS.values()),
         link=link,
         place=_place,
         share=ranking.share,
@@ -85,13 +84,9 @@ def _place(track: Track, entry: Entry) -> str:
 
 
 def _key(cell: str) -> str:
-    """Return the sort key of a cell: the number at its start, or -1 without a number.
-
-    >>> _key("1,234.5‡ (12.0)")
-    '1234.5'
-    """
-    match = re.match(r"[\d,]+(\.\d+)?", cell)
-    return match[0].replace(",", "") if match else "-1"
+    """Return the sort key of a cell: its number behind a mark, or -1 without a number."""
+    match = re.search(r"\d+(\.\d+)?", cell)
+    return match[0] if match else "-1"
 
 
 # --- a solution's files and README ----------------------------------------------------------------

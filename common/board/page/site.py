@@ -153,19 +153,13 @@ class Site:
     def _board(self, board: Board, swept: Sequence[tuple[int, str]]) -> str:
         device, track = board.device, board.track
         influences = [reasons for e in track.entries for reasons in e.disturbed.values()]
-        parts = cases.parts(row for row in device.rows if row.op == track.op)
-        tables = {
-            "Every time as a table": cases.times(track),
-            "Peak memory": cases.memory(track),
-            "Parts of a call": parts,
-        }
         return draw(
             "board.html",
             board=board,
             tabs=board.tabs(self.boards),
             disturbed=table.by_clock(influences) if device.results.timed else {},
             times=self.times[board.address],
-            tables=tables if device.timed else {},
+            parts=cases.parts(row for row in device.rows if row.op == track.op and device.timed),
             speeds=self._speeds(board) if device.timed else {},
             swept=swept,
         )

@@ -1,26 +1,35 @@
-"""The data of the plots; `figures` draws them.
+"""The plots of sweeps: their data, and their drawing as SVG files with matplotlib.
 
 The plots show the records of the tier `plot`, and the board's records of the same cases. A sweep
 selects its cases by their parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and
 its x is s; `sweeps.toml` has the sweeps. A line is a median with its 95 % interval at each x.
+
+The same records give the same bytes. A file contains the fingerprint of its data and code, and is
+drawn again only when the fingerprint changes: drawing a figure takes most of a second.
+
+A contributor has the same colour on every plot; a contributor's further files have other markers.
+Peers are dashed, limits are grey. The background is white, so that the plots are legible on a dark
+page.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import textwrap
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from common.board.devices import Device
 from common.board.ranking import LIMITS, Estimate
-from common.paths import PLOTS, ROOT
+from common.digest import digest
 from common.records.lines import Record
-
-Line = dict[int, Estimate]
 
 
 @dataclass(frozen=True)
@@ -48,12 +57,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: the line of each solution, and of each limit measured beside it."""
+    """One pair of axes: the value of each solution, and of each limit measured beside it, by x."""
 
     title: str
     y_label: str
-    lines: Mapping[str, Line]
-    limits: Mapping[str, Line]
+    lines: Mapping[str, Mapping[int, Estimate]]
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def _sweeps(rows: Iterable[Record]) -> Iterator[Sweep]:
         yield Sweep(f"{op}-rows", op, f"{op}: time over the number of rows", label, "rows", where)
 
 
-# --- the plots of a device ------------------------------------------------------------------------
+# --- the data -------------------------------------------------------------------------------------
 
 
 def of_device(device: Device) -> list[Plot]:
@@ -102,12 +110,6 @@ def of_device(device: Device) -> list[Plot]:
     return plots([row for row in rows.values() if row.solution in device.about])
 
 
-def files(device: Device) -> dict[str, str]:
-    """Return the title of each of the device's plots by the path of its file."""
-    folder, drawn = PLOTS.relative_to(ROOT), of_device(device)
-    return {f"{folder}/{device.slug}/{plot.sweep.name}.svg": plot.sweep.title for plot in drawn}
-
-
 def plots(rows: Sequence[Record]) -> list[Plot]:
     """Return the plots with at least one timed row."""
     plots = []
@@ -115,7 +117,7 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
         own = _of_one_clock([row for row in rows if sweep.has(row)])
         # rows of another sweep may belong to this sweep too
         if any(row.gpu and row.tier == "plot" and sweep.x in _params(row) for row in own):
-            panels = tuple(panel for panel in _panels(sweep, own) if panel.lines)
+            panels = tuple(panel for panel in _panels(sweep, own) if {*panel.lines} - {*LIMITS})
             drawn = {name for panel in panels for name in panel.lines}
             peers = tuple(sorted({row.solution for row in own if row.peer}))
             failed = [row for row in own if row.solution not in drawn and row.verdict != "PASSED"]
@@ -143,13 +145,12 @@ def _panels(sweep: Sweep, rows: Sequence[Record]) -> Iterator[Panel]:
     """
     forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
 
-    def rate(row: Record, name: str) -> Estimate:
-        return Estimate.of(row.gpu[name]).rate(row.bytes / 1e3)  # bytes a microsecond, in GB/s
-
-    def time(row: Record, name: str) -> Estimate:
+    def of_forward(row: Record, name: str) -> Estimate:
+        if sweep.rates:
+            return Estimate.of(row.gpu[name]).rate(row.bytes / 1e3)  # bytes a microsecond, in GB/s
         return Estimate.of(row.gpu[name], 1e-3)
 
-    def alone(row: Record, name: str) -> Estimate | None:
+    def of_backward(row: Record, name: str) -> Estimate | None:
         if name == "solution":
             return Estimate.of(row.gpu["backward"], 1e-3) if "backward" in row.gpu else None
         if not (before := forward.get((row.solution, row.case))):
@@ -158,36 +159,199 @@ def _panels(sweep: Sweep, rows: Sequence[Record]) -> Iterator[Panel]:
         own = getattr(row, amount)
         return Estimate.of(row.gpu[name], 1e-3 * own / max(own + getattr(before, amount), 1))
 
-    if sweep.rates:
-        yield _panel(sweep, "forward", "GB/s", forward.values(), rate)
-    else:
-        yield _panel(sweep, "forward", "ms", forward.values(), time)
+    unit = "GB/s" if sweep.rates else "ms"
+    yield Panel("forward", unit, _lines(sweep, forward.values(), of_forward))
+    if not sweep.rates:
         backward = [row for row in rows if row.direction == "backward"]
-        yield _panel(sweep, "backward alone", "ms", backward, alone)
+        yield Panel("backward alone", unit, _lines(sweep, backward, of_backward))
 
 
-def _panel(
-    sweep: Sweep,
-    title: str,
-    unit: str,
-    rows: Iterable[Record],
-    value: Callable[[Record, str], Estimate | None],
-) -> Panel:
-    """Return a panel with the values of the solutions, and the median value of each limit."""
-    found: dict[str, dict[str, dict[int, list[Estimate]]]] = {"lines": {}, "limits": {}}
+def _lines(
+    sweep: Sweep, rows: Iterable[Record], value: Callable[[Record, str], Estimate | None]
+) -> dict[str, dict[int, Estimate]]:
+    """Return the values of the solutions, then the median value of each limit, by x."""
+    found: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         x = int(_params(row).get(sweep.x, sweep.default))
         for name in ("solution", *LIMITS):
             if name in row.gpu and (estimate := value(row, name)):
-                kind, of = ("lines", row.solution) if name == "solution" else ("limits", name)
-                by_x = found[kind].setdefault(of, defaultdict(list))
-                by_x[x].append(estimate)
-    middle = {
-        kind: {name: {x: _middle(by_x[x]) for x in sorted(by_x)} for name, by_x in lines.items()}
-        for kind, lines in found.items()
+                found[row.solution if name == "solution" else name][x].append(estimate)
+
+    def middle(estimates: list[Estimate]) -> Estimate:
+        return sorted(estimates, key=lambda estimate: estimate.value)[len(estimates) // 2]
+
+    names = sorted(found, key=lambda name: name in LIMITS)
+    return {name: {x: middle(found[name][x]) for x in sorted(found[name])} for name in names}
+
+
+# --- the look -------------------------------------------------------------------------------------
+
+COLOURS = (
+    "#0072b2", "#d55e00", "#009e73", "#cc4f9c", "#e0a100", "#5b3fa0", "#00a6c4", "#a02c2c",
+    "#6b8e23", "#3f4f8f",
+)  # fmt: skip
+PEER_COLOURS = (
+    "#4d4d4d", "#8c564b", "#7f8c3a", "#3a7f8c", "#9a6fb0", "#b0706f", "#5f7fb8", "#a08a4a",
+    "#4f8f6f", "#8a8a8a",
+)  # fmt: skip
+MARKERS = "osD^vPX*"
+INK, FAINT, GRID = "#222222", "#6a6a6a", "#e3e3e3"
+STYLE: Any = {
+    "axes.axisbelow": True, "axes.edgecolor": "#9a9a9a", "axes.labelcolor": INK,
+    "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 72,
+    "font.family": "DejaVu Sans", "font.size": 9.5, "svg.fonttype": "path",
+    "svg.hashsalt": "study", "text.color": INK, "xtick.color": FAINT, "xtick.labelsize": 8.5,
+    "ytick.color": FAINT, "ytick.labelsize": 8.5,
+}  # fmt: skip
+Look = dict[str, Any]
+"""Matplotlib's options for a line."""
+
+
+def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
+    """Return the look of each solution and limit on the plots; a peer's markers are hollow.
+
+    Folders get a colour and a marker in alphabetical order. Further files of an op in the same
+    folder get a lighter shade and the next marker.
+    """
+    ops = {name: plot.sweep.op for plot in drawn for panel in plot.panels for name in panel.lines}
+    peers = {name for plot in drawn for name in plot.peers}
+    looks: dict[str, Look] = {
+        name: {"color": "#8f8f8f", "linewidth": 1.6, "linestyle": (0, dashes), "label": label}
+        for (name, label), dashes in zip(LIMITS.items(), ((6, 3), (2, 2)), strict=True)
     }
-    return Panel(title, unit, **middle)
+    for are_peers, colours in ((False, COLOURS), (True, PEER_COLOURS)):
+        names = sorted(name for name in {*ops} - {*LIMITS} if (name in peers) is are_peers)
+        folders = list(dict.fromkeys(name.partition("/")[0] for name in names))
+        for name in names:
+            place = folders.index(name.partition("/")[0])
+            siblings = [
+                o for o in names if ops[o] == ops[name] and o.startswith(folders[place] + "/")
+            ]
+            file = siblings.index(name)
+            colour = _lighter(colours[place % len(colours)], file)
+            looks[name] = {
+                "color": colour, "linestyle": (0, (4, 1.6)) if are_peers else "solid",
+                "linewidth": 1.3 if are_peers else 1.7, "markersize": 5, "markeredgewidth": 1.2,
+                "marker": MARKERS[(place + file) % len(MARKERS)],
+                "markerfacecolor": "white" if are_peers else colour,
+                "label": f"({name})" if are_peers else name,
+            }  # fmt: skip
+    return looks
 
 
-def _middle(estimates: Sequence[Estimate]) -> Estimate:
-    return sorted(estimates, key=lambda estimate: estimate.value)[len(estimates) // 2]
+def _lighter(colour: str, steps: int) -> str:
+    """Return the colour mixed with 30 % of white in each step."""
+    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - (255 - part) * 0.7**steps):02x}" for part in parts)
+
+
+# --- the files ------------------------------------------------------------------------------------
+
+
+def due(device: Device, folder: Path) -> dict[Path, Callable[[], None]]:
+    """Return what draws each file, `folder/<name>.svg`, that is missing or out of date."""
+    drawn = of_device(device)
+    look = looks(drawn)
+    code = digest([Path(__file__)]), metadata.version("matplotlib")
+    found: dict[Path, Callable[[], None]] = {}
+    for plot in drawn:
+        data = repr((plot, sorted(look.items()), device.name, code))
+        mark = hashlib.sha256(data.encode()).hexdigest()[:16]
+        path = folder / f"{plot.sweep.name}.svg"
+        if not (path.exists() and mark in path.read_text()):
+            found[path] = partial(draw, plot, look, device.name, path, mark)
+    return found
+
+
+def draw(plot: Plot, look: Mapping[str, Look], device: str, path: Path, mark: str) -> None:
+    """Draw a file with a fingerprint in its metadata; create its folder if it is missing."""
+    import matplotlib
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    svg_metadata = {"Date": None, "Identifier": mark}
+    with matplotlib.rc_context(STYLE):
+        figure = _figure(plot, look, device)
+        # bbox_inches="tight" would draw the figure twice
+        bounds = figure.get_tightbbox().padded(0.1)
+        figure.savefig(path, format="svg", metadata=svg_metadata, bbox_inches=bounds)
+
+
+def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
+    """Return a matplotlib figure with the plot's panels side by side, and the legend."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    count = len(plot.panels)
+    width, height = count * (6.6 if count == 1 else 4.7) + 1, 5.5
+    figure = Figure(figsize=(width, height), facecolor="white")
+    FigureCanvasSVG(figure)  # the canvas measures the figure's texts
+    row = figure.subplots(1, count, squeeze=False)[0]
+    figure.subplots_adjust(
+        left=0.7 / width, right=0.99, wspace=0.22, bottom=0.7 / height, top=1 - 0.9 / height
+    )
+    for axes, panel in zip(row, plot.panels, strict=True):
+        _panel(axes, panel, plot, look)
+    _legend(row[-1], plot, look)
+
+    def text(inches: float, words: str, **options: Any) -> None:
+        figure.text(0.7 / width, inches / height, words, va="top", **options)
+
+    text(height - 0.12, plot.sweep.title, fontsize=13, fontweight="bold")
+    subtitle = f"{device} · GPU time, median with its 95 % interval"
+    text(height - 0.39, subtitle, fontsize=9, color=FAINT)
+    text(0.3, plot.sweep.x_label, fontsize=9.5)
+    if plot.missing:
+        verdicts = (f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
+        lines = textwrap.wrap(f"Not drawn: {', '.join(verdicts)}", width=int(14 * width))
+        text(0.05, "\n".join(lines), fontsize=8, color=FAINT)
+    return figure
+
+
+def _panel(axes: Any, panel: Panel, plot: Plot, look: Mapping[str, Look]) -> None:
+    from matplotlib.ticker import NullLocator
+
+    sweep = plot.sweep
+    for name, line in panel.lines.items():
+        low, middle, high = zip(*((e.low, e.value, e.high) for e in line.values()), strict=True)
+        if name in LIMITS:
+            axes.plot([*line], middle, **look[name], zorder=1.5)
+            continue
+        axes.fill_between([*line], low, high, color=look[name]["color"], alpha=0.22, linewidth=0)
+        axes.plot([*line], middle, **look[name], zorder=2.5 if name in plot.peers else 3)
+    axes.set_title(panel.title, loc="left", fontsize=10, color=FAINT)
+    axes.set_ylabel(panel.y_label)
+    if sweep.log2:
+        axes.set_xscale("log", base=2)
+    axes.xaxis.set_minor_locator(NullLocator())
+    ticks = sorted({x for name, line in panel.lines.items() if name not in LIMITS for x in line})
+    axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
+    if sweep.rates:
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+    else:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        # of each decade, 2 and 5 have labels too
+        axes.yaxis.set_minor_formatter(
+            lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else ""
+        )
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.grid(axis="y", which="minor", color=GRID, linewidth=0.4)
+
+
+def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
+    """Draw a legend right of the axes, in the order of the lines' right ends, fastest first."""
+    from matplotlib.lines import Line2D
+
+    first = plot.panels[0].lines
+
+    def last(name: str) -> tuple[bool, float, str]:
+        value = first[name][max(first[name])].value if name in first else math.inf
+        return name in LIMITS, -value if plot.sweep.rates and name in first else value, name
+
+    names = sorted({name for panel in plot.panels for name in panel.lines}, key=last)
+    axes.legend(
+        handles=[Line2D([], [], **look[name]) for name in names], loc="upper left",
+        bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=9, labelspacing=0.6,
+        handlelength=3.0, borderaxespad=0,
+    )  # fmt: skip
