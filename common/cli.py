@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import atexit
 import errno
 import gc
@@ -13,6 +14,7 @@ from typing import NoReturn
 
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
+from common.paths import COMMON
 
 COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
@@ -102,10 +104,19 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in [command for command in COMMANDS if words[:1] == [command]] or COMMANDS:
-        module = importlib.import_module(f"common.commands.{name}")
-        help = module.run.__doc__
+        help = _help(name)
         subparser = commands.add_parser(name, help=help, description=help)
-        subparser.set_defaults(run=module.run, command=subparser)
+        subparser.set_defaults(command=subparser)
         shared.selecting_arguments(subparser)
-        module.add_arguments(subparser)
+        if words[:1] == [name]:
+            module = importlib.import_module(f"common.commands.{name}")
+            subparser.set_defaults(run=module.run)
+            module.add_arguments(subparser)
     return parser
+
+
+def _help(name: str) -> str:
+    """Return the docstring of a command's `run`, without an import of the command."""
+    source = (COMMON / "commands" / f"{name}.py").read_text(encoding="utf-8")
+    functions = (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef))
+    return next(ast.get_docstring(node) or "" for node in functions if node.name == "run")

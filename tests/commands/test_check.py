@@ -12,8 +12,6 @@ import pytest
 
 from common.commands import check, grader
 from common.commands import options as shared
-from common.commands.grader import Asked, Grader
-from common.commands.report import TierReport
 from common.solutions import Solution, imports_of_ours
 from tests.support.records import row
 
@@ -97,21 +95,3 @@ def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_pa
     next(found)
     found.close()
     assert futures[0].cancelled(), "compilation ends with the cases"
-
-
-def test_the_board_is_timed_with_the_device_to_itself(tmp_path, monkeypatch):
-    class Started(Exception):
-        pass
-
-    def sweep(each, **options):
-        raise Started(options)
-
-    (tmp_path / "rope.py").touch()
-    monkeypatch.setattr(Grader, "sweep", sweep)
-    asked = Asked([Solution(tmp_path / "rope.py", "rope")])
-    each = Grader(SimpleNamespace(device="cpu"), None)
-    with pytest.raises(Started) as smoke:
-        next(each.graded(asked))
-    with pytest.raises(Started) as board:
-        each.measure_board(asked, TierReport("board", verbose=False))
-    assert smoke.value.args[0]["overlap"] and "overlap" not in board.value.args[0]

@@ -97,11 +97,6 @@ def test_an_excerpt_has_carets_under_each_expression(reason, lines, folder):
     assert list(excerpt(reason, folder)) == lines
 
 
-def test_a_line_reaches_the_terminal_without_its_control_characters(tmp_path):
-    (tmp_path / "rope.py").write_text("\tbad('\x1b[31m')\n")
-    assert list(excerpt("bad, line 1 of rope.py", tmp_path))[1] == "1 |  bad(' [31m')"
-
-
 @pytest.mark.parametrize("room", [36, 56, 76, 196])
 def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, room):
     call = "tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)"

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from common.commands import progress
-from common.commands.progress import Progress, duration
+from common.commands.progress import Progress
 from tests.support.waiting import wait_until
 
 
@@ -95,17 +95,6 @@ def test_a_terminal_has_a_bar_with_room_for_its_numbers(monkeypatch, capsys, wid
     assert "study:" not in err
 
 
-def test_a_bar_is_shown_before_its_steps_are_counted_and_none_for_no_step(monkeypatch, capsys):
-    on_a_terminal(monkeypatch)
-    with Progress("rows", now=Clock()) as steps:
-        steps.doing("starting two devices")
-        steps._bars.refresh()
-    assert "starting two devices" in capsys.readouterr().err
-    with Progress("rows", 0):
-        pass
-    assert "rows" not in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("kind", "hidden"), [(stat.S_IFIFO, True), (stat.S_IFREG, False)])
 def test_no_bar_is_drawn_over_the_lines_of_a_pager(monkeypatch, capsys, kind, hidden):
     on_a_terminal(monkeypatch)
@@ -121,11 +110,3 @@ def test_a_full_bar_goes_by_what_it_counted(monkeypatch, capsys, total, last):
     with Progress("cases", total, now=Clock()) as steps:
         steps.done("house/rope")
     assert capsys.readouterr().err.rpartition("\x1b[2K")[2].startswith(f"{last} ")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "exact", "words"),
-    [(0.4, True, "0 s"), (59.4, False, "59 s"), (70, True, "1 min 10 s"), (540.3, False, "9 min")],
-)
-def test_a_duration_in_words(seconds, exact, words):
-    assert duration(seconds, exact) == words

@@ -78,29 +78,6 @@ def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
     assert "fails where h > 1" in out and "--verbose" not in out
 
 
-def test_a_file_that_does_not_import_is_said_once(capsys):
-    report = TierReport("smoke", verbose=False)
-    everywhere = {"verdict": "COMPILE_ERROR", "directions": BOTH}
-    answers(report, lambda case: True, reason="no module named x", **everywhere).end()
-    assert lines(capsys) == [
-        f"a/rope {CASES[0].name} forward and backward: COMPILE_ERROR",
-        "    no module named x",
-        f"a/rope, smoke: {len(CASES)} COMPILE_ERROR of {len(CASES)} cases (--verbose shows each)",
-    ]
-
-
-def test_a_kernel_that_does_not_compile_replaces_the_interpreters_verdict(capsys):
-    report = answers(TierReport("smoke", verbose=False))
-    case = next(case for case in CASES if not few_heads(case))
-    lines(capsys)
-    verdict = Verdict("a/rope", "rope", case.name, "forward", "COMPILE_ERROR", "arange's range")
-    report.add(ROPE, case, [verdict])
-    assert lines(capsys) == [
-        f"a/rope {case.name} forward: COMPILE_ERROR, PASSED in the interpreter",
-        "    arange's range",
-    ]
-
-
 @pytest.mark.parametrize("verbose", [False, True])
 def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("common.paths.CONTRIBUTORS", tmp_path)
@@ -187,12 +164,6 @@ def narrow(monkeypatch):
     return narrow
 
 
-@pytest.mark.parametrize("asked", [False, True])
-def test_a_picture_follows_where_it_is_asked_for(asked, capsys):
-    answers(TierReport("smoke", verbose=False, picture=asked), picture=PICTURE).end()
-    assert ("position 0 ··\n" in capsys.readouterr().out) == asked
-
-
 def test_a_picture_stands_above_a_bar_as_each_line_does(narrow, capsys):
     narrow()
     with Progress("cases", 2):
@@ -266,17 +237,6 @@ def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
         "    unsupported: bshd (2 cases)",
         "    unsupported: the output has no grad_fn (1 case)",
     ]
-
-
-def test_the_share_that_passes_is_said_with_the_commonest_reasons():
-    report = answers(TierReport("smoke", verbose=False), lambda case: False)
-    assert report.share == f"{len(CASES)} of {len(CASES)} cases"
-    reasons = ["thd", *["interleaved"] * 3, *["does not take cp_size"] * 2, "d < 8"]
-    for case, reason in zip(CASES, reasons, strict=False):
-        verdict = Verdict("a/rope", "rope", case.name, "forward", "UNSUPPORTED", reason)
-        report.add(ROPE, case, [verdict])
-    why = "interleaved, does not take cp_size, thd, ..."
-    assert report.share == f"{len(CASES) - 7} of {len(CASES)} cases; 7 not supported: {why}"
 
 
 def test_notes_are_counted_by_case_and_by_their_words_before_a_colon(capsys):

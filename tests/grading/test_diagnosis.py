@@ -152,12 +152,6 @@ def test_a_failure_of_a_later_call_has_no_cause(results):
     assert not causes([*wrong, graded(HALVES[0], HALF.reference, results=results)])
 
 
-def test_large_results_are_not_looked_at(monkeypatch):
-    found = [graded(case, mistake(SIGN)) for case in CASES[:4]]
-    monkeypatch.setattr(diagnosis, "FEW", 1)
-    assert not causes(found)
-
-
 def cubed(x, interleaved):
     return (x + 0.7) ** 3 / 3
 

@@ -126,19 +126,6 @@ def test_a_pair_is_not_named_where_one_of_the_two_has_a_double():
         assert failing_condition(*both) == words
 
 
-def test_nothing_separates_cases_that_are_alike():
-    cases = facts(ROPE)
-    assert not failing_condition(cases, cases)
-
-
-def test_a_property_of_three_fields_is_not_named_by_two():
-    cases: dict[bool, list] = {True: [], False: []}
-    for case in facts(ROPE):
-        failed = case["d"] % 16 and case["b"] > 1 and case["dtype"] != "float32"
-        cases[bool(failed)].append(case)
-    assert not failing_condition(cases[True], cases[False])
-
-
 @pytest.mark.parametrize("few", [1, 2])
 def test_a_few_cases_separate_nothing(few):
     cases = [{"h": 10}] * few + [{"h": 1}] * 50

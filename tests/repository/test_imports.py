@@ -51,7 +51,7 @@ MAY = {
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} importing measure engines board tuning tools",
-    "cli": "errors commands",
+    "cli": "errors commands paths",
     "__main__": "cli",
 }
 """The files and folders of common/, and those that each of them may import."""
