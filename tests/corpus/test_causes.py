@@ -21,40 +21,6 @@ pytestmark = pytest.mark.slow
 MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
 
-def once(function):
-    """Keep what a function of the oracle returns for a reference and inputs."""
-    known = {}
-
-    def look_up(op, arguments, grad_output, *gradients):
-        inputs = map(content, (*arguments.values(), grad_output))
-        key = op.reference, *arguments, *inputs, *gradients
-        if key not in known:
-            known[key] = function(op, arguments, grad_output, *gradients)
-        return known[key]
-
-    return look_up
-
-
-def content(value):
-    """Return an argument, or the bytes of a tensor's elements, which can be compared."""
-    if not isinstance(value, torch.Tensor):
-        return str(value)
-    return (
-        value.dtype,
-        value.shape,
-        value.contiguous().flatten().view(torch.uint8).numpy().tobytes(),
-    )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def computed_once():
-    """A mistake makes the same of a case, whoever asks."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("truth", "eager"):
-            patch.setattr(oracle, name, once(getattr(oracle, name)))
-        yield
-
-
 @pytest.fixture(scope="module")
 def problems():
     """Return the problems of an op's smoke cases, made once."""

@@ -23,13 +23,28 @@ from common.records import runs
 from common.records.lines import Selection
 from common.sandbox.landlock import landlock_version
 from common.solutions import Solution
-from common.verdicts import FINE
 from tests.support import corpora as corpus
-from tests.support.corpora import BESIDE_CHEATS, CHEATS, TIMED, expected, promised, verdicts
+from tests.support.corpora import (
+    BESIDE_CHEATS,
+    CHEATS,
+    HONEST,
+    TIMED,
+    expected,
+    promised,
+    verdicts,
+)  # fmt: skip
 
 pytestmark = pytest.mark.slow
 
 (WRITES,) = (cheat for cheat in CHEATS if cheat.handle == "writes_to_the_record")
+MEANS = set(
+    "bound_method bound_twice callable_instance compiled custom_operator decorated"
+    " dispatched_by_type function_apply module_instance script_module torchscript triton_operator"
+    " captured_graph look_back_scan side_stream thread_pool_of_multiprocessing"
+    " tickets_by_atomics".split()
+)
+"""Honest solutions, among them one for each form of a callable that CONTRIBUTING.md accepts."""
+TO_TIME = [*BESIDE_CHEATS, *(each for each in HONEST if each.handle in MEANS)]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +66,7 @@ def test_bystander_is_untouched(solution, counts):
 @pytest.fixture(scope="module")
 def timed(fork_server):
     """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
-    several = [*TIMED, *BESIDE_CHEATS]
+    several = [*TIMED, *TO_TIME]
     return corpus.timed("cpu", several, server=fork_server, time_scale=corpus.SHORT)
 
 
@@ -60,7 +75,7 @@ def test_is_caught_when_timed(solution, timed):
     assert timed[solution] == promised(solution, "Timed")
 
 
-@pytest.mark.parametrize("solution", BESIDE_CHEATS, ids=lambda solution: solution.name)
+@pytest.mark.parametrize("solution", TO_TIME, ids=lambda solution: solution.name)
 def test_an_honest_one_is_timed(solution, timed):
     assert timed[solution] == "PASSED"
 
@@ -84,8 +99,8 @@ def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_
 
 
 def test_corpus_is_large_enough():
-    caught = [cheat for cheat in CHEATS if not FINE.issuperset(expected(cheat).values())]
-    assert len(CHEATS) >= 20 and len(caught) >= 20
+    caught = corpus.CAUGHT & {*CHEATS}
+    assert len(CHEATS) >= 20 and len(caught) >= 20 and len(TO_TIME) > len(MEANS)
     assert {"TAMPERED", "OUT_OF_BOUNDS"} <= {v for c in CHEATS for v in expected(c).values()}
 
 

@@ -18,16 +18,8 @@ from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing
 from common.solutions import Solution
-from tests.support.corpora import (
-    CHEATS,
-    DEADLINE,
-    SHORT,
-    WRONG,
-    baseline_of,
-    expected,
-    promised,
-    small,
-)
+from tests.support import corpora as corpus
+from tests.support.corpora import CHEATS, WRONG, expected, promised
 from tests.support.mutants import MUTATIONS, nothing
 
 pytestmark = pytest.mark.slow
@@ -184,7 +176,7 @@ def mutants():
     """Whose workers lack the check that a solution's folder is named after."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker.ForkServer, "MODULE", "tests.support.mutants")
-        with Sweep("cpu", deadline=DEADLINE) as sweep:
+        with Sweep("cpu", deadline=corpus.DEADLINE) as sweep:
             yield sweep
 
 
@@ -208,7 +200,7 @@ def test_a_check_inside_is_needed(mutation, inside):
 @pytest.fixture(scope="module")
 def sweep():
     """One slot for each solution, so that its worker's choices come in turn."""
-    with Sweep("cpu", deadline=DEADLINE, overlap=False) as sweep:
+    with Sweep("cpu", deadline=corpus.DEADLINE, overlap=False) as sweep:
         yield sweep
 
 
@@ -234,14 +226,13 @@ def test_a_change_of_inputs_is_needed(change, sweep, tmp_path, monkeypatch):
 def test_a_check_of_timed_calls_is_needed(kernel, mutants, tmp_path, monkeypatch):
     """Its verdict with the check stands in test_cheats.py."""
     check = FOUND_IN_TIME[kernel]
-    inside = isinstance(check, str)
-    if not inside:
+    if not isinstance(check, str):
         monkeypatch.setattr(*check)
-    solution = copy(kernel, tmp_path / (check if inside else "any"))
+    solution = copy(kernel, tmp_path / (check if isinstance(check, str) else "any"))
     op = ops.load(solution.op)
-    (graded,) = mutants.grade(op, small(op), [solution])
-    beside = baseline_of(mutants, op)
-    times = timing.time_case(graded, beside, "forward", mutants.supervisor, SHORT)
+    (graded,) = mutants.grade(op, corpus.small(op), [solution])
+    beside = corpus.baseline_of(mutants, op)
+    times = timing.time_case(graded, beside, "forward", mutants.supervisor, corpus.SHORT)
     assert promised(CORPUS[kernel], "Timed") != "PASSED"
     assert "verdict" not in times
 

@@ -167,32 +167,6 @@ def timed(
     return found
 
 
-def timed_where_right(
-    device: str, several: Collection[Solution], server: ForkServer | None = None
-) -> dict[Solution, dict[str, str]]:
-    """Return what each solution gets by direction when it is timed on the first case it passes.
-
-    A direction that is not supported is left out, as bench leaves it out.
-    """
-    found: dict[Solution, dict[str, str]] = {solution: {} for solution in several}
-    for op in map(ops.load, sorted({solution.op for solution in several})):
-        with Sweep(device, overlap=False, server=server) as sweep:
-            concurrent = baseline_of(sweep, op)
-            for graded in sweep.grade(op, op.cases("smoke"), several, lambda one, _: found[one]):
-                if found[graded.solution]:
-                    continue
-                for direction, verdict in graded.verdicts.items():
-                    if verdict.verdict == "PASSED":
-                        times = timing.time_case(
-                            graded, concurrent, direction, sweep.supervisor, SHORT
-                        )
-                        got = f"{times.get('verdict', '')} {times.get('reason', '')}".strip()
-                        found[graded.solution][direction] = (
-                            got or times.get("unmeasured") or "PASSED"
-                        )
-    return found
-
-
 def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
     """Return eager's process; no solution may have run in the sweep yet."""
     worker = sweep.supervisor.worker(eager_of(op), Role.BASELINE)
