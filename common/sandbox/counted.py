@@ -24,14 +24,7 @@ from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, Launch
 from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
-from common.sandbox.shape_only import (
-    PRODUCTS,
-    ShapeOnlyMode,
-    board_case,
-    full_shape_call,
-    tensors_of,
-    written_by,
-)
+from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
 from common.sandbox.traffic import Program, Traffic, WritesIntegers, drawn, total
 from common.spec import Case, Direction
@@ -54,16 +47,17 @@ def _counted(session: Session, board: Case) -> Reply:
         with forward's. If the solution fails or does not support the case, also a verdict and its
         reason.
     """
-    counted, steps = Reply(), list[Reply]()
+    counted, steps, seed = Reply(), list[Reply](), zlib.crc32(board.name.encode())
+
+    def ran(*call: Any) -> None:
+        steps.append(operator(*call))
+
     try:
-        call = full_shape_call(session, board, zlib.crc32(board.name.encode()))
-        operators = ShapeOnlyMode(call.small, lambda *ran: steps.append(operator(*ran)))
-        with Launches(steps.append).counting(), operators:
-            output = call.forward()
-            counted["forward"] = list(steps)
-            if output.requires_grad and "backward" in board.directions:
-                call.backward(output)
-                counted["backward"] = steps
+        with Launches(steps.append).counting():
+            for direction in directions(session, board, seed, ran):
+                if direction == "backward":
+                    counted["forward"] = list(steps)
+        counted[direction] = steps
     except Exception as error:
         counted |= judge(error)
     return counted
@@ -73,28 +67,14 @@ def _last_programs(session: Session, large: Case) -> Reply:
     """Run the last programs of each launch of the op's large case; see `Op.large`.
 
     Returns:
-        The reason of each address that is out of bounds because its offset wrapped, by direction.
-        Any other failure is ignored, since the tensors have no data.
+        By direction, the reason of the first address that is out of bounds because its offset
+        wrapped. Any other failure is ignored, since the tensors have no data.
     """
     launches = Launches(lambda step: None, last=True)
-    wraps: Reply = {}
-
-    def ran(direction: Direction) -> None:
-        if launches.wraps:
-            wraps[direction] = launches.wraps.pop(0)
-
-    with contextlib.suppress(Exception):
-        call = full_shape_call(session, large, 0)
-        with launches.counting(), ShapeOnlyMode(call.small):
-            try:
-                output = call.forward()
-            finally:
-                ran("forward")
-            try:
-                call.backward(output)
-            finally:
-                ran("backward")
-    return wraps
+    with contextlib.suppress(Exception), launches.counting():
+        for launches.direction in directions(session, large, 0):
+            pass
+    return launches.wraps
 
 
 # --- PyTorch operators ----------------------------------------------------------------------------
@@ -185,8 +165,9 @@ class Launches:
             last: Whether the last programs run instead of a sample, and nothing is added.
         """
         self._add, self._last = add, last
-        self.wraps: list[str] = []
-        """The accesses that are out of bounds because their offset wrapped."""
+        self.direction: Direction = "forward"
+        self.wraps: Reply = {}
+        """The first access of a direction that is out of bounds because its offset wrapped."""
         self._traffic = Traffic(integers=last)
 
     @contextlib.contextmanager
@@ -215,7 +196,7 @@ class Launches:
             except Exception as error:
                 fault = _root(error)
                 if getattr(fault, "wrapped", False):
-                    self.wraps.append(str(fault))
+                    self.wraps.setdefault(self.direction, str(fault))
                 raise fault from (None if fault is not error else error.__cause__)
 
     def _sample(self, launch: Launch, sizes: Grid) -> list[tuple[float, Program]]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import torch
 from triton import knobs
 
 from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.launch_log import LOG
 from common.sandbox.session import Session
-from common.sandbox.shape_only import ShapeOnlyMode, board_case, full_shape_call
+from common.sandbox.shape_only import board_case, directions
+from common.spec import Direction
 from common.wire import Reply
 
 SEED = 0
@@ -33,26 +32,17 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
         kernels[metadata["hash"]] = {
-            "hash": metadata["hash"], "name": src.name, "files": files, "direction": directions[-1],
+            "hash": metadata["hash"], "name": src.name, "files": files, "direction": begun[-1],
         }  # fmt: skip
 
     knobs.compilation.listener = compiled
-    directions = ["forward"]
+    begun: list[Direction] = ["forward"]
+    reply: Reply = {}
     LOG.clear()
     try:
-        _call(session, request.case, lambda: directions.append("backward"))
-        reply: Reply = {}
+        for direction in directions(session, board_case(session, request.case), SEED):
+            begun.append(direction)
     except Exception as error:
-        reply = judge(error) | {"direction": directions[-1]}
+        reply = judge(error) | {"direction": begun[-1]}
     caught = judge(LOG.error) if LOG.error else {}
     return {"kernels": list(kernels.values()), "stopped": reply, "caught": caught}
-
-
-def _call(session: Session, case: str, between: Callable[[], None]) -> None:
-    """Call forward, `between` and backward; large tensors have a shape but no data."""
-    call = full_shape_call(session, board_case(session, case), SEED)
-    with ShapeOnlyMode(call.small):
-        output = call.forward()
-        if isinstance(output, torch.Tensor) and output.requires_grad:
-            between()
-            call.backward(output)

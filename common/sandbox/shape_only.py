@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from common.ops._draw import draw
 from common.sandbox import contract
 from common.sandbox.graphs import Mode
 from common.sandbox.session import Session
-from common.spec import Case, Op
+from common.spec import Case, Direction, Op
 
 aten = torch.ops.aten
 SMALL = 1 << 20
@@ -67,16 +66,14 @@ class ShapeOnlyMode(Mode):
         kwargs = kwargs or {}
         if func.is_view or func._overloadpacket in NOTHING:
             result = func(*args, **kwargs)
-            if func._overloadpacket in FRESH and not self._is_large(result):
+            large = func._overloadpacket in FRESH and result.numel() > self._small
+            if func._overloadpacket in FRESH and not (large and result.is_floating_point()):
                 result.zero_()  # a solution may read what a kernel that does not run would store
             return result
         inputs = list(tensors_of((args, kwargs)))
         result = _result(func, args, kwargs, inputs, self._small)
         self._ran(func, args, kwargs, inputs, result)
         return result
-
-    def _is_large(self, tensor: torch.Tensor) -> bool:
-        return tensor.is_floating_point() and tensor.numel() > self._small
 
 
 def tensors_of(values: Any) -> Iterator[torch.Tensor]:
@@ -145,21 +142,6 @@ def _untouched(value: Any) -> Any:
 # --- a solution's call at a case's true shape -----------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TrueCall:
-    """A solution's call on a case's inputs; large inputs are untouched memory."""
-
-    forward: Callable[[], torch.Tensor]
-    wanted: list[torch.Tensor]
-    grad_output: torch.Tensor
-    small: int
-    """The most elements of a tensor that has its true values; see `ShapeOnlyMode`."""
-
-    def backward(self, output: torch.Tensor) -> None:
-        """Compute the gradients of the differentiable inputs."""
-        torch.autograd.grad(output, self.wanted, self.grad_output, allow_unused=True)
-
-
 def board_case(session: Session, name: str) -> Case:
     """Return the board case of this name, of the solution's op."""
     assert session.op is not None
@@ -167,10 +149,21 @@ def board_case(session: Session, name: str) -> Case:
     return case
 
 
-def full_shape_call(session: Session, case: Case, seed: int) -> TrueCall:
-    """Draw a case's inputs at its true shape, and bind them to the call that is timed on a GPU.
+def directions(
+    session: Session, case: Case, seed: int, ran: Callable[..., None] = lambda *call: None
+) -> Iterator[Direction]:
+    """Make the call that is timed on a GPU, on a case's inputs; large inputs are untouched memory.
 
     Options whose value is the default are omitted.
+
+    Args:
+        session: The session of the solution.
+        case: The case.
+        seed: The seed of the inputs.
+        ran: See `ShapeOnlyMode`.
+
+    Yields:
+        Each direction before it runs.
 
     Raises:
         Refused: UNSUPPORTED, if the function does not take an option of the call.
@@ -183,11 +176,16 @@ def full_shape_call(session: Session, case: Case, seed: int) -> TrueCall:
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = contract.given(op, arguments)
     named = contract.named_options(session.function, options)
+    call = functools.partial(session.function, *inputs, **named)
     if session.prepare:
-        return TrueCall(session.prepare(*inputs, **named), wanted, grad_output, small)
-    return TrueCall(
-        functools.partial(session.function, *inputs, **named), wanted, grad_output, small
-    )
+        call = session.prepare(*inputs, **named)
+    with ShapeOnlyMode(small, ran):
+        yield "forward"
+        output = call()
+        differentiable = isinstance(output, torch.Tensor) and output.requires_grad
+        if differentiable and "backward" in case.directions:
+            yield "backward"
+            torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
 
 
 def _small(op: Op[Any], case: Case, seed: int) -> int:
