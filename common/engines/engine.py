@@ -181,32 +181,31 @@ class Executor:
     def crashed(self, task: Task, reason: str) -> CaseResult:
         """Return CRASHED for the one solution and case of a task, without running it."""
         op, (case,), (solution,), _ = self._resolve(task)
-        found: list[Verdict | Record]
         if self._job.command == "grade":
             names = solution.name, op.name, case.name
-            found = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
-        else:
-            record = functools.partial(
-                record_of, tier=self._job.tier, digests=self._digests[solution],
-                verdict="CRASHED", reason=reason,
-            )  # fmt: skip
-            found = [record(op, case, direction, solution) for direction in DIRECTIONS]
-        return CaseResult.of(self.started.device_info.kind, found)
+            verdicts = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
+            return CaseResult.of(self.started.device_info.kind, verdicts)
+        record = functools.partial(record_of, tier=self._job.tier, digests=self._digests[solution])
+        rows = [
+            record(op, case, each, solution, verdict="CRASHED", reason=reason)
+            for each in DIRECTIONS
+        ]
+        return CaseResult.of(self.started.device_info.kind, rows)
 
     def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution], Skips]:
         """Return the op, the cases and the solutions of a task, and which to leave out."""
         op, cases = self._ops[task.op]
-        named = {name for names in task.due.values() for name in names}
         chosen = [
             solution
             for solution in self._job.solutions
-            if solution.op == task.op and solution.name in named
+            if solution.op == task.op and any(solution.name in due for due in task.due.values())
         ]
-
-        def skips(solution: Solution, case: Case) -> bool:
-            return solution.name not in task.due[case.name]
-
-        return op, [cases[name] for name in task.due], chosen, skips
+        return (
+            op,
+            [cases[name] for name in task.due],
+            chosen,
+            (lambda solution, case: solution.name not in task.due[case.name]),
+        )
 
     @functools.cached_property
     def _digests(self) -> dict[Solution, tuple[str, str]]:

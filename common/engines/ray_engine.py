@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,9 +26,9 @@ from common.errors import UserError
 from common.importing import require
 from common.paths import ROOT
 from common.processes import VISIBLE
-from common.solutions import Solution, package_of
+from common.solutions import package_of
 
-SIZES = {"bench": (1, 3), "grade": (16, 1024)}
+SIZES = {"bench": (1, 3), "grade": (16, 256)}
 """The fewest and the most cases of a task; `bench` grades all its cases before it times any."""
 TWICE = "its harness ended twice, the second time while it ran only this case"
 """The reason of CRASHED for a case that is lost twice."""
@@ -36,8 +36,8 @@ SUSPECTS = 16
 """The number of cases, from a lost task's first unfinished case on, that may have been running."""
 STARTS = 3
 """The number of attempts to start an executor before the start counts as failed."""
-LONGEST_BEGIN = 10.0
-"""Seconds for an executor to begin a task; afterwards its node counts as gone."""
+POLL = 10.0
+"""Seconds between two looks at the executors that have not begun."""
 
 # --- an actor, on a node --------------------------------------------------------------------------
 
@@ -49,10 +49,11 @@ class Actor:
         """Start nothing yet: Ray reports an exception here only as a dead actor.
 
         Args:
-            job: The job; its solutions have the paths that `relative` returns.
+            job: The job; its solutions have paths relative to the repository, of which each node
+                has its own copy.
             neighbours: The most executors of a node.
         """
-        self._job = replace(job, solutions=moved(job, ROOT.joinpath))
+        self._job = moved(job, Path(), ROOT)
         self._neighbours = neighbours
 
     def start(self) -> Started:
@@ -88,14 +89,13 @@ class Actor:
         return Executor(self._job)
 
 
-def moved(job: Job, move: Callable[[Path], Path]) -> tuple[Solution, ...]:
-    """Return the job's solutions with each path mapped by `move`."""
-    return tuple(replace(solution, path=move(solution.path)) for solution in job.solutions)
-
-
-def relative(path: Path) -> Path:
-    """Return a path relative to the repository, since each node has its own copy."""
-    return path.relative_to(ROOT) if path.is_relative_to(ROOT) else path
+def moved(job: Job, old: Path, new: Path) -> Job:
+    """Return the job with the paths of its solutions beneath `old` moved beneath `new`."""
+    return replace(job, solutions=tuple(
+        replace(solution, path=new / solution.path.relative_to(old))
+        if solution.path.is_relative_to(old) else solution
+        for solution in job.solutions
+    ))  # fmt: skip
 
 
 def own_cores(executors: int) -> socket.socket | None:
@@ -151,16 +151,23 @@ class RemoteExecutor:
 
     def start(self) -> None:
         """Start the executor; if the actor was lost, once Ray has restarted it."""
-        self.task: Task | None = None
-        self.since = time.monotonic()
-        self.pending: Any = self.actor.start.remote()
-        """Ray's reference to the next message; None if the executor is idle."""
+        self._ask(None, self.actor.start.remote())
 
     def give(self, task: Task) -> None:
         """Give a task to an idle executor."""
-        self.task, self.begun, self._done = task, False, set[tuple[str, str]]()
         run = self.actor.run.options(num_returns="streaming", max_task_retries=0)
-        self.pending = run.remote(task)
+        self._ask(task, run.remote(task))
+
+    def _ask(self, task: Task | None, pending: Any) -> None:
+        self.task, self.pending = task, pending
+        """The task, None at a start; and Ray's reference to the next message, None if idle."""
+        self.begun, self._done = False, set[tuple[str, str]]()
+        self._since = time.monotonic()
+
+    @property
+    def silence(self) -> float:
+        """The seconds since the executor was asked to do what it has not begun yet."""
+        return 0.0 if self.begun else time.monotonic() - self._since
 
     def message(self) -> Any:
         """Return the next message: Started, a result, or None at a task's begin and end.
@@ -189,13 +196,13 @@ class RemoteExecutor:
         A lost case is a task by itself for each solution, so that no solution is blamed for
         another's crash. Before the task has begun, none of its cases can be lost.
         """
-        assert self.task
-        left = self.task.without(self._done)
-        suspects, waiting = left.split(SUSPECTS if self.begun else 0)
-        yield waiting
-        for case, names in suspects.due.items():
-            for name in names:
-                yield replace(left, due={case: (name,)}, losses=left.losses + 1, lost_on=self.name)
+        if self.task:
+            left = self.task.without(self._done)
+            lost, waiting = left.split(SUSPECTS if self.begun else 0)
+            yield from [waiting] if waiting.due else []
+            for case, names in lost.due.items():
+                for due in ({case: (name,)} for name in names):
+                    yield replace(left, due=due, losses=left.losses + 1, lost_on=self.name)
 
 
 class RayEngine(Engine):
@@ -218,6 +225,8 @@ class RayEngine(Engine):
         try:
             self._cluster.connect()
             self._place()
+            while any(executor.pending for executor in self._executors):
+                self.notes += self._receive()  # in the main thread, so that Ctrl-C ends the wait
             if not self._executors:
                 raise UserError("; ".join(self.notes))
         except BaseException:
@@ -245,9 +254,7 @@ class RayEngine(Engine):
             yield from self._receive()
 
     def _place(self) -> None:
-        """Start an actor for each executor, and wait for the actors that Ray can place.
-
-        This runs in the main thread, so that Ctrl-C ends it.
+        """Start an actor for each executor.
 
         Raises:
             UserError: The cluster has no GPU.
@@ -255,21 +262,14 @@ class RayEngine(Engine):
         gpus = [int(node["Resources"].get("GPU", 0)) for node in ray().nodes() if node["Alive"]]
         if not any(gpus) and self.job.device == "cuda":
             raise UserError("the Ray cluster has no GPU: take --engine local")
-        share, limit = self._cluster.share, self._cluster.longest_placing
+        share = self._cluster.share
         need = {"num_cpus": 1, "num_gpus": 1 / share if any(gpus) else 0}
         actor = ray().remote(Actor).options(max_restarts=-1, max_task_retries=STARTS - 1, **need)
-        job = replace(self.job, solutions=moved(self.job, relative))
+        job = moved(self.job, ROOT, Path())
         self._executors = [
             RemoteExecutor(f"executor {number}", actor.remote(job, (max(gpus) or 1) * share))
             for number in range((sum(gpus) or 1) * share)
         ]
-        placed = {each.actor.__ray_ready__.remote(): each for each in self._executors}
-        for late in ray().wait([*placed], num_returns=len(placed), timeout=limit)[1]:
-            reason = f"its GPU is taken, or no core is free, for {limit:.0f} s"
-            self.notes.append(self._remove(placed[late], reason))
-        for executor in list(self._executors):
-            if reason := self._admit(executor):
-                self.notes.append(self._remove(executor, reason))
 
     def _admit(self, executor: RemoteExecutor) -> str:
         """Admit an executor that has started; return "", or the reason for which it cannot run.
@@ -321,8 +321,8 @@ class RayEngine(Engine):
             queue.appendleft(rest)
         return part
 
-    def _receive(self) -> Iterator[CaseResult | str]:
-        """Wait for the next message of an executor, and yield a result or the user's message.
+    def _receive(self) -> Iterator[Any]:
+        """Wait for messages of executors, and yield the results and the user's messages.
 
         Raises:
             UserError: No executor is left that could send a message.
@@ -330,8 +330,7 @@ class RayEngine(Engine):
         pending = {executor.pending: executor for executor in self._executors if executor.pending}
         if not pending:
             raise UserError("no device is left for the other cases; repeat the command to continue")
-        ready, _ = ray().wait([*pending], timeout=LONGEST_BEGIN)
-        for executor in map(pending.__getitem__, ready):
+        for executor in map(pending.__getitem__, ray().wait([*pending], timeout=POLL)[0]):
             if not executor.task:
                 if reason := self._admit(executor):
                     yield self._remove(executor, reason)
@@ -341,34 +340,26 @@ class RayEngine(Engine):
                     yield result
             except Lost as lost:
                 yield f"{executor.name} was lost: {lost}"
-                waiting, *lost_cases = executor.left()
-                queue = self._waiting[executor.kind]
-                queue.extendleft([waiting] if waiting.due else [])
-                queue.extend(lost_cases)
+                self._wait_again(executor)
                 executor.start()
-        if not ready:
-            yield from self._end_waits()
+        limit = self._cluster.longest_placing
+        for executor in [each for each in pending.values() if each.silence > limit]:
+            # Ray has placed it nowhere, or its node ended before it got its task
+            self._wait_again(executor)
+            yield self._remove(executor, f"its GPU is taken, or its node gone, for {limit:.0f} s")
 
-    def _end_waits(self) -> Iterator[str]:
-        """Cancel tasks that have not begun; if no executor is busy, remove those that are away.
-
-        Ray reports a lost node to the tasks that run on it. A task that an executor gets after the
-        end of its node waits until Ray has restarted the actor, so that it is cancelled.
-        """
-        busy, limit = self.busy[0], self._cluster.longest_placing
-        for executor in [executor for executor in self._executors if executor.pending]:
-            if executor.task:
-                if not executor.begun:
-                    ray().cancel(executor.pending)  # the next message is that it was lost
-            elif not busy and time.monotonic() - executor.since > limit:
-                yield self._remove(executor, f"it is not back after {limit:.0f} s")
+    def _wait_again(self, executor: RemoteExecutor) -> None:
+        """Queue what is left of an executor's task, its lost cases behind all others."""
+        queue = self._waiting[executor.kind]
+        for task in executor.left():
+            (queue.append if task.losses else queue.appendleft)(task)
 
 
 def failure_of(error: Any) -> Exception:
     """Convert an error of Ray to the executor's own error, or to Lost if the actor has ended."""
     exceptions = ray().exceptions
     if not isinstance(error, exceptions.RayTaskError):
-        if isinstance(error, (exceptions.ActorUnavailableError, exceptions.TaskCancelledError)):
+        if isinstance(error, exceptions.ActorUnavailableError):
             return Lost("its process or its node has ended")  # Ray's text is long
         # a traceback is between the first and the last line
         lines = [line.strip() for line in str(error).strip().split("\n")]

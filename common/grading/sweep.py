@@ -34,8 +34,8 @@ MOST_AT_ONCE = 16
 """The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
 """The cases that are graded at once before they are timed, mostly while torch.compile compiles."""
-LATE = 100
-"""The most pending cases; a case that is done stays pending until all older cases are done."""
+LATE = 1000
+"""The most results that wait for an older one."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
@@ -93,10 +93,6 @@ class _GradeArguments(NamedTuple):
     repeats: int
     at_once: int
     """The most cases of one solution that are graded at the same time."""
-
-
-_Jobs = list[Future[Graded | _Recheck]]
-"""The jobs of a case in progress, one for each solution."""
 
 
 class Sweep:
@@ -207,38 +203,32 @@ class Sweep:
         solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
-        most = run.at_once * (
-            2 if self._overlap else 1
-        )  # those that are graded, and as many waiting
-        pending = deque[_Jobs]()
+        most = run.at_once * len(solutions) * (1 + self._overlap)  # with overlap as many wait
+        pending = deque[Future[Graded | _Recheck]]()
         for case in cases:
-            while len(pending) == LATE or sum(not self._is_done(jobs) for jobs in pending) >= most:
+            while sum(not (self._overlap and job.done()) for job in pending) >= most:
                 yield from self._results(pending)
             if due := [solution for solution in solutions if not skip(solution, case)]:
                 # a thread that waits for the problem follows the thread that makes it
                 problem = self._pool.submit(self._problem, run, case)
-                attempt = self._pool.submit
-                pending.append(
-                    [attempt(self._first_attempt, run, case, problem, each) for each in due]
-                )
+                for solution in due:
+                    job = self._pool.submit(self._first_attempt, run, case, problem, solution)
+                    pending.append(job)
         while pending:
             yield from self._results(pending)
 
-    def _is_done(self, jobs: _Jobs) -> bool:
-        """Return whether a case holds no thread; without `overlap` it then waits to be timed."""
-        return self._overlap and all(job.done() for job in jobs)
+    def _results(self, pending: deque[Future[Graded | _Recheck]]) -> Iterator[Graded | _Recheck]:
+        """Wait for a job, and yield the results of the oldest jobs that are done.
 
-    def _results(self, pending: deque[_Jobs]) -> list[Graded | _Recheck]:
-        """Return the results of the oldest case, or none after waiting for a job of any case.
-
-        Without `overlap`, wait for all cases and return their results, so that the device is idle.
+        Without `overlap`, wait for all jobs, so that the device is idle.
         """
-        if self._overlap and not self._is_done(pending[0]) and len(pending) < LATE:
-            unfinished = [job for jobs in pending for job in jobs if not job.done()]
+        unfinished = [job for job in pending if not job.done()]
+        if self._overlap and len(pending) < LATE:
             wait(unfinished, return_when=FIRST_COMPLETED)
-            return []
-        cases = [pending.popleft() for _ in range(1 if self._overlap else len(pending))]
-        return [job.result() for jobs in cases for job in jobs]
+        else:
+            wait(unfinished)
+        while pending and pending[0].done():
+            yield pending.popleft().result()
 
     def _first_attempt(
         self, run: _GradeArguments, case: Case, problem: Future[Problem], solution: Solution

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from common.engines import cluster, ray_engine
 from common.engines.ray_engine import RayEngine
 
+LIMIT = 0.2
+"""Seconds for an executor to begin."""
 ENDLESS = 100
 """More often than that in a row nobody waits in vain."""
 
@@ -23,10 +26,6 @@ class RayTaskError(RayError):
     def __init__(self, cause):
         super().__init__(f"Traceback: {cause}")
         self.cause = cause
-
-
-class TaskCancelledError(RayError):
-    """What Ray raises where the driver has cancelled the call."""
 
 
 class Reference:
@@ -55,10 +54,6 @@ class Handle:
         run = self._method(lambda task: Stream(executor, actor.run(task)))
         self.run = SimpleNamespace(options=lambda **_: run)
 
-    def __getattr__(self, name):
-        assert name == "__ray_ready__"
-        return self._method(lambda: Reference(self.executor, None))
-
     def _method(self, call):
         return SimpleNamespace(remote=call)
 
@@ -67,9 +62,8 @@ class FakeRay:
     """The module; the executors that say something take turns."""
 
     exceptions = SimpleNamespace(
-        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=(),
-        TaskCancelledError=TaskCancelledError,
-    )  # fmt: skip
+        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=()
+    )
 
     def __init__(self, executors):
         self.executors, self.left, self.turn, self.silent = executors, list(executors), 0, 0
@@ -85,24 +79,20 @@ class FakeRay:
 
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=made))
 
-    def wait(self, pending, num_returns=1, timeout=None):
+    def wait(self, pending, timeout=None):
         said = [each for each in pending if each.executor.says]
         self.turn += 1
         self.silent = 0 if said else self.silent + 1
         assert self.silent < ENDLESS, "it waits for ever"
-        if num_returns == 1 and said:
-            said = [said[self.turn % len(said)]]
+        if said:
+            starting = [each for each in said if not isinstance(each, Stream)]
+            said = starting[:1] or [said[self.turn % len(said)]]
+        else:
+            time.sleep(LIMIT / 2)
         return said, [each for each in pending if each not in said]
 
     def get(self, reference):
         return reference.call()
-
-    def cancel(self, stream):
-        def cancelled():
-            raise TaskCancelledError
-            yield
-
-        stream.executor.says, stream.call = True, cancelled()
 
     def kill(self, handle):
         handle.executor.ended = True
@@ -115,7 +105,7 @@ class FakeCluster(RayEngine):
     """The engine over made-up executors."""
 
     def __init__(self, job, executors):
-        super().__init__(job, SimpleNamespace(connect=lambda: None, share=1, longest_placing=0.0))
+        super().__init__(job, SimpleNamespace(connect=lambda: None, share=1, longest_placing=LIMIT))
         self._fake = FakeRay(executors)
 
     def __enter__(self):
