@@ -265,15 +265,3 @@ def words(raw: torch.Tensor) -> torch.Tensor:
 def elements_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's whole storage as integers with the same bits, `[elements]`."""
     return storage_bytes(tensor).view(_INTEGERS[tensor.itemsize])
-
-
-def is_rotated(elements: torch.Tensor, original: torch.Tensor, distance: int) -> bool:
-    """Return whether elements are the original's, rotated `distance` places to the front.
-
-    For example, 1, 2, 3, 0 are 0, 1, 2, 3 for a distance of 1 or of 5.
-    """
-    start = distance % max(len(original), 1)
-    rest = len(original) - start
-    return torch.equal(elements[:rest], original[start:]) and torch.equal(
-        elements[rest:], original[:start]
-    )

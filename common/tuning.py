@@ -26,9 +26,8 @@ from common.grading.sweep import Sweep
 from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.sampling import sample_in_rounds
 from common.measure.timed_process import Failed, StagedCalls, TimedProcess, stage_calls
-from common.measure.timing import PRECISION
+from common.measure.timing import PRECISION, sample_in_rounds
 from common.solutions import Solution, discover
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.verdicts import BEFORE_LAUNCH, FINE

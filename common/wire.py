@@ -271,20 +271,17 @@ class BeginTiming(Request, tag="begin_timing"):
 
     calls: list[Arguments]
     """The calls, all of one shape."""
-    originals: dict[str, TensorSlot] = {}
-    """By name, the slots from which the calls' inputs are copied; empty if they never change."""
     results: list[TensorSlot] = []
-    """The slots for the kept results of a call, the output's first; empty to keep none."""
+    """The slots for the kept results of a call, the output's first; empty to keep none. If there
+    are any, the inputs change between the calls; all calls' inputs are the same at first."""
     backward: bool = False
     """Time forward with backward instead of only forward."""
     limits: Limits | None = None
     """The limits to time besides the calls, in eager's process."""
-    keep_other: bool = False
-    """Keep the clock of the other direction."""
 
 
 class TakeSamples(Request, tag="take_samples"):
-    """Take samples of timed callables in the given order; see `Clock.take_samples`.
+    """Take samples of timed callables in the given order.
 
     The reply has as `samples` microseconds by name; as `probes` lists of samples of the probe,
     before the first round and after each round; as `kept` the call of the last round whose results
@@ -295,14 +292,16 @@ class TakeSamples(Request, tag="take_samples"):
     clock: Literal["gpu", "host"]
     names: list[str] = []
     rounds: int = 0
+    """The number of samples of each timed callable."""
     burst: int = 1
+    """The maximum number of calls in a sample of host time."""
     probes: int = 0
     """The samples of the probe in each list; 0 for no list."""
     backward: bool = False
 
 
 class RunCalls(Request, tag="run_calls"):
-    """Make calls round after round; see `Clock.run`. The reply has `kept` and `shifts`.
+    """Make calls round after round, one on each input; the reply has `kept` and `shifts`.
 
     Without rounds, only wait for the GPU and, with a name, warm up the timed callable, so that the
     next request runs nothing else; the reply has as `ready` whether it can be timed.
@@ -311,8 +310,11 @@ class RunCalls(Request, tag="run_calls"):
     name: str = ""
     rounds: int = 0
     renew: bool = False
+    """Change the inputs before each round."""
     call: bool = True
+    """Make the calls; otherwise only change the inputs."""
     wait: bool = True
+    """Wait for the GPU at the end."""
     backward: bool = False
 
 

@@ -29,8 +29,8 @@ from common.measure.timed_process import (
     Samples,
     StagedCalls,
     TimedProcess,
+    ask,
     stage_calls,
-    take_samples,
 )
 from common.spec import ByClock, Case, Direction
 from common.stats import median
@@ -78,7 +78,7 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
 def probe(worker: Worker, clock: ByClock, samples: int = LOOK) -> float:
     """Return the median microseconds of samples of the probe in eager's process."""
     with eagers_own_faults():
-        return median(take_samples(worker, wire.TakeSamples(clock=clock, probes=samples)).probes[0])
+        return median(ask(worker, wire.TakeSamples(clock=clock, probes=samples)).probes[0])
 
 
 @dataclass
@@ -123,22 +123,14 @@ class Baseline:
         with eagers_own_faults():
             if not ready or (ready.case, ready.changes) != (problem.case, self.worker.changes):
                 self.worker.release()
-                staged = stage_calls(problem.op, problem.case, problem.device, self.worker, 1)
+                staged = stage_calls(problem.op, problem.case, problem.device, self.worker)
                 ready = PreparedCase(problem.case, staged)
             if direction not in ready.timed:
                 work = problem.op.timed_work(problem.case, direction)
                 limits = wire.Limits(work.bytes, work.products, problem.case.dtype)
-                ready.timed[direction] = TimedProcess(
-                    self.worker, ready.staged, direction, limits, keep_other=bool(ready.timed)
-                )
+                ready.timed[direction] = TimedProcess(self.worker, ready.staged, direction, limits)
         ready.changes = self.worker.changes
         self._ready = ready
-
-    @property
-    def ready(self) -> PreparedCase:
-        """Return the case that the process is ready to time."""
-        assert self._ready is not None, "Baseline.begin has not been called"
-        return self._ready
 
     def sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Sampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
@@ -147,35 +139,31 @@ class Baseline:
         round with a slow probe once the probe is quick. It raises Disturbed if the probe stays
         slow, and BaselineFailed if eager's process fails.
         """
+        look = LOOK if clock in self.calibrated else 0
 
         def between_probes(rounds: int) -> Samples:
             for _ in range(MOST):
-                samples, slow = self._sample(names, clock, rounds, burst)
+                order = [_name_in_process(name) for name in random.sample(names, len(names))]
+                with eagers_own_faults():
+                    report = self._timed.sample(order, clock, rounds, burst, look)
+                slow = any(self._is_slow(clock, median(probe)) for probe in report.probes)
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
             self.slow_probes.update([STATES[clock]] * slow)
-            return samples
+            return {name: report.samples[_name_in_process(name)] for name in names}
 
         return between_probes
 
-    def _sample(
-        self, names: Sequence[str], clock: ByClock, rounds: int, burst: int
-    ) -> tuple[Samples, bool]:
-        """Return the samples of one round, and whether a probe before or after them is slow."""
-        order = {_name_in_process(name): name for name in random.sample(names, len(names))}
-        look = LOOK if clock in self.calibrated else 0
-        with eagers_own_faults():
-            timed = self.ready.timed[self._direction]
-            report = timed.sample([*order], clock, rounds, burst, look)
-        slow = any(self._is_slow(clock, median(probe)) for probe in report.probes)
-        return {order[name]: samples for name, samples in report.samples.items()}, slow
+    @property
+    def _timed(self) -> TimedProcess:
+        assert self._ready is not None, "Baseline.begin has not been called"
+        return self._ready.timed[self._direction]
 
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
         for _ in range(MOST):
-            microseconds = self.slow_probe(clock)
-            if microseconds is None:
+            if (microseconds := self.slow_probe(clock)) is None:
                 return
             time.sleep(PAUSE)
         raise Disturbed(clock, microseconds or 0.0)
@@ -206,14 +194,14 @@ class Baseline:
         Args:
             times: The expected times in microseconds, by timed callable.
         """
-        sustained = self.ready.sustained
+        assert self._ready is not None, "Baseline.begin has not been called"
+        sustained = self._ready.sustained
         if self._direction not in sustained:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
-                timed = self.ready.timed[self._direction]
                 sustained[self._direction] = {
-                    name: timed.sustained(_name_in_process(name), expected)
+                    name: self._timed.sustained(_name_in_process(name), expected)
                     for name, expected in times.items()
                 }
         return sustained[self._direction]

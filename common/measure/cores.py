@@ -36,10 +36,6 @@ class Elapsed:
         waited = self.waited - start.waited
         return Elapsed(self.wall - start.wall, self.busy - start.busy, waited)
 
-    def per(self, calls: int) -> Elapsed:
-        """Return the times of one call of a run."""
-        return Elapsed(self.wall / calls, self.busy / calls, self.waited / calls)
-
 
 def look(pid: int) -> Elapsed:
     """Return a process's times so far, to be subtracted from a later result."""

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from common.draws import below
 from common.measure.cores import Elapsed
@@ -48,41 +49,14 @@ QUIET = 0.02
 """The maximum share of a quiet run in which the process and the harness waited for a core."""
 
 
-class Runs:
-    """Pairs of runs: one that only changes the inputs, then one that also makes the calls."""
-
-    def __init__(self) -> None:
-        """Start without a run."""
-        self._pairs: list[tuple[Elapsed, Elapsed]] = []
-        """The times of a call."""
-
-    def add(self, changes: Elapsed, with_calls: Elapsed, calls: int) -> None:
-        """Add the times of a pair of runs with so many calls."""
-        self._pairs.append((changes.per(calls), with_calls.per(calls)))
-
-    @property
-    def call(self) -> float:
-        """Return the microseconds of a call; at most 0 if the calls are lost in the noise."""
-        quiet = [
-            (changes.wall, with_calls.wall)
-            for changes, with_calls in self._pairs
-            if all(run.waited <= QUIET * run.wall for run in (changes, with_calls))
-        ]
-        pairs = quiet or [(changes.busy, with_calls.busy) for changes, with_calls in self._pairs]
-        if not pairs:
-            return 0.0
-        shortest = [min(times) for times in zip(*pairs, strict=True)]
-        middle = statistics.median(second - first for first, second in pairs)
-        return float(1e6 * min(shortest[1] - shortest[0], middle))
-
-
 class Stopwatch:
     """Measures the shortest time of a call by the harness's clock, in runs after the rounds."""
 
     def __init__(self, timed: TimedProcess, ranked_by: ByClock) -> None:
         """Prepare to check the time that ranks the case; measure nothing yet."""
-        self._timed, self._ranked_by = timed, ranked_by
-        self._host, self._waiting = Runs(), Runs()
+        self._timed, self._by_gpu = timed, ranked_by == "gpu"
+        self._runs: dict[bool, list[Pair]] = {False: [], True: []}
+        """The pairs of runs by whether they wait for the GPU."""
         self._spent = 0.0
 
     def followed_by_run(self, take: Sampler) -> Sampler:
@@ -102,29 +76,28 @@ class Stopwatch:
         If GPU time ranks the case, measure the host time only if a run that waits for the GPU takes
         longer than reported.
         """
-        if self._ranked_by == "gpu":
-            self._run(self._waiting, reported, wait=True)
-        if self._ranked_by == "host" or self._waiting.call > SLACK * reported:
-            self._run(self._host, reported, wait=False)
+        self._run(reported, wait=self._by_gpu)
+        if self._by_gpu and self.call > SLACK * reported:
+            self._run(reported, wait=False)
 
-    def _run(self, runs: Runs, reported: float, wait: bool) -> None:
+    def _run(self, reported: float, wait: bool) -> None:
         rounds = math.ceil(RUN / max(reported, 1.0) / self._timed.inputs) + below(2)
         changes, with_calls = (
             self._timed.run("solution", rounds, renew=True, call=call, wait=wait)
             for call in (False, True)
         )
         self._spent += changes.wall + with_calls.wall
-        runs.add(changes, with_calls, rounds * self._timed.inputs)
+        self._runs[wait].append(Pair(changes, with_calls, rounds * self._timed.inputs))
 
     @property
     def call(self) -> float:
         """Return the microseconds of a call by the clock that ranks the case."""
-        return (self._host if self._ranked_by == "host" else self._waiting).call
+        return _shortest(self._runs[self._by_gpu])
 
     def excess(self, reported: float) -> float:
         """Return the microseconds of a call that exceed the maximum for its reported time."""
         # if a call's GPU time is below its host time, runs that wait show only the host time
-        host = self._host.call if self._ranked_by == "gpu" else 0.0
+        host = _shortest(self._runs[False]) if self._by_gpu else 0.0
         return self.call - SLACK * max(reported, host)
 
     def forged(self, reported: float, overhead: Callable[[], float]) -> str | None:
@@ -140,7 +113,7 @@ class Stopwatch:
                 return None
             self.measure(reported)
         excess = self.excess(reported)
-        if self.call <= 0 or excess <= 0 or (self._ranked_by == "host" and excess <= overhead()):
+        if self.call <= 0 or excess <= 0 or (not self._by_gpu and excess <= overhead()):
             return None
         return (
             f"it reports {reported:.3g} us a call, and by the harness's clock a call takes"
@@ -152,3 +125,33 @@ class Stopwatch:
         for _ in range(MORE):
             self.measure(reported)
         return max(self.call - reported, 0.0)
+
+
+class Pair(NamedTuple):
+    """A run that only changes the inputs, and the next one, which also makes the calls."""
+
+    changes: Elapsed
+    with_calls: Elapsed
+    calls: int
+
+    @property
+    def quiet(self) -> bool:
+        """Whether the process and the harness hardly waited for a core."""
+        return all(run.waited <= QUIET * run.wall for run in (self.changes, self.with_calls))
+
+    def per_call(self, time: str) -> tuple[float, float]:
+        """Return a time of both runs, `wall` or `busy`, in microseconds per call."""
+        changes, with_calls = getattr(self.changes, time), getattr(self.with_calls, time)
+        return 1e6 * changes / self.calls, 1e6 * with_calls / self.calls
+
+
+def _shortest(runs: Sequence[Pair]) -> float:
+    """Return the microseconds of a call; at most 0 if the calls are lost in the noise."""
+    pairs = [pair.per_call("wall") for pair in runs if pair.quiet]
+    if not pairs:
+        pairs = [pair.per_call("busy") for pair in runs]
+    if not pairs:
+        return 0.0
+    changes, with_calls = (min(times) for times in zip(*pairs, strict=True))
+    middle = statistics.median(second - first for first, second in pairs)
+    return float(min(with_calls - changes, middle))

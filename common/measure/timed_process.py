@@ -1,4 +1,4 @@
-"""The harness's side of a process whose calls are timed: its inputs, rounds and long runs.
+"""The harness's side of a process whose calls are timed: its inputs, samples, runs and results.
 
 This module sends all requests about timed calls; `sandbox/timed.py` answers them.
 """
@@ -6,20 +6,23 @@ This module sends all requests about timed calls; `sandbox/timed.py` answers the
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import torch
 from msgspec import Meta
 
 from common import wire
-from common.arena import Arena, elements_of, is_rotated
+from common.arena import Arena, elements_of
 from common.draws import below, entropy
-from common.grading.execution import call_of, reserve
-from common.grading.problem import OUTPUT, Drawn, call_tensors
+from common.grading import oracle
+from common.grading.execution import call_of, reserve, result_slots
+from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
+from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.measure.cores import Elapsed, look
 from common.ops._draw import draw
@@ -39,14 +42,13 @@ Samples = dict[str, list[float]]
 """Samples in microseconds by timed callable."""
 Sampler = Callable[[int], Samples]
 """Takes the given number of samples of one or more timed callables."""
-Form = TypeVar("Form")
 
 
 class Failed(Failure):
     """A timed process failed or sent an invalid reply; holds the verdict and its reason."""
 
 
-# --- the calls and their results ------------------------------------------------------------------
+# --- the calls ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -54,31 +56,33 @@ class StagedCalls:
     """Calls of one shape whose inputs are in the memory shared with a process.
 
     All calls have the same inputs at first; the process rotates the elements of each call's by
-    another distance. The harness holds no copy of the inputs and draws them again if it needs them.
+    another distance.
     """
 
-    draw: Callable[[], Drawn]
-    """Returns the inputs, always with the same bits."""
+    drawn: Drawn
+    """The harness's own copy of the inputs."""
     arena: Arena
     calls: list[Arguments]
-    originals: dict[str, TensorSlot]
-    """The slots of the inputs that never change, by name."""
     results: dict[str, TensorSlot]
     """The slots for the results of one call at a time, by name."""
 
-    def check(self, call: Arguments, shift: int) -> None:
-        """Raise Failed, MUTATED_INPUT, if an input of a call is not the rotated original."""
-        for name, slot in self.originals.items():
-            distance = shift * call.changing.get(name, 0)
-            elements = self.arena.elements(call.slots[name])
-            if not is_rotated(elements, self.arena.elements(slot), distance):
-                raise Failed("MUTATED_INPUT", f"{name} changed in a timed call")
+    def inputs(self, shift: int) -> Drawn:
+        """Return the inputs of a call after a shift, in other memory."""
+        arguments, grad_output = self.drawn
+        inputs = {**arguments, "upstream": grad_output}
+        for name, unit in self.calls[0].changing.items():
+            tensor = inputs[name]
+            rotated = elements_of(tensor).roll(-shift * unit).view(tensor.dtype)
+            inputs[name] = rotated.as_strided(
+                tensor.shape, tensor.stride(), tensor.storage_offset()
+            )
+        return inputs, inputs.pop("upstream")
 
-    def check_originals(self, drawn: Drawn) -> None:
-        """Raise Failed, MUTATED_INPUT, if an original differs from what was drawn."""
-        tensors = call_tensors(*drawn)
-        for name, slot in self.originals.items():
-            if not is_rotated(self.arena.elements(slot), elements_of(tensors[name]), 0):
+    def check(self, call: int, shift: int) -> None:
+        """Raise Failed, MUTATED_INPUT, if an input of a call is not the drawn one after a shift."""
+        for name, tensor in call_tensors(*self.inputs(shift)).items():
+            elements = self.arena.elements(self.calls[call].slots[name])
+            if not torch.equal(elements, elements_of(tensor)):
                 raise Failed("MUTATED_INPUT", f"{name} changed in a timed call")
 
 
@@ -87,36 +91,38 @@ def stage_calls(
     case: Case,
     device: str,
     worker: Worker,
-    count: int,
+    count: int = 1,
     results: Mapping[str, torch.Tensor] | None = None,
 ) -> StagedCalls:
-    """Draw and stage the inputs of `count` calls.
+    """Draw and stage the inputs of `count` calls, and memory for the results of one call.
 
-    With `results`, meta tensors by name, also stage the original of the inputs, so that the inputs
-    can change, and memory for the results of one call.
+    The inputs change between the calls only if there are `results`, meta tensors by name.
     """
-    draw_inputs = functools.partial(draw, op, case, entropy(), device)
-    arguments, grad_output = draw_inputs()
-    tensors, copies = call_tensors(arguments, grad_output), count + bool(results)
-    arena, reserved = reserve(worker, [tensors] * copies, [results or {}, *[{}] * (copies - 1)])
-    for slots in reserved:
+    drawn = draw(op, case, entropy(), device)
+    tensors = call_tensors(*drawn)
+    arena, slots = reserve(worker, [tensors] * count, [results or {}, *[{}] * (count - 1)])
+    for call in slots:
         for name, tensor in tensors.items():
-            arena.put(slots.inputs[name], tensor)
-    calls = [call_of(op, arguments, slots.inputs) for slots in reserved[:count]]
-    originals = reserved[-1].inputs if results else {}
-    return StagedCalls(draw_inputs, arena, calls, originals, reserved[0].results)
+            arena.put(call.inputs[name], tensor)
+    calls = [call_of(op, drawn[0], call.inputs) for call in slots]
+    return StagedCalls(drawn, arena, calls, slots[0].results)
+
+
+def stage_solution(
+    problem: Problem, worker: Worker, direction: Direction, count: int
+) -> StagedCalls:
+    """Stage the calls of a solution, whose inputs change and whose results are compared."""
+    op, case = problem.op, problem.case
+    names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
+    return stage_calls(op, case, problem.device, worker, count, result_slots(problem, names))
 
 
 @dataclass(frozen=True)
 class KeptResults:
-    """The results of one timed call, and how its inputs differed from the originals."""
+    """The results of one timed call, in the harness's memory, and the shift of its inputs."""
 
-    changing: dict[str, int]
-    """By name of each changing input, the number of elements that move as a unit."""
     shift: int
-    """The number of units by which the inputs were rotated."""
     results: dict[str, torch.Tensor]
-    """The harness's copies by name."""
 
 
 class TimedProcess:
@@ -128,43 +134,27 @@ class TimedProcess:
         staged: StagedCalls,
         direction: Direction,
         limits: wire.Limits | None = None,
-        keep_other: bool = False,
     ) -> None:
-        """Make the process warm up.
-
-        Args:
-            worker: The worker of the solution, or of eager.
-            staged: The calls that it makes in turns.
-            direction: `forward`, or `backward` for forward with backward.
-            limits: The limits to time besides the calls.
-            keep_other: The process also stays ready for the other direction.
+        """Make the process warm up the staged calls, and the limits to time besides them.
 
         Raises:
             Failed: The solution failed during the warm-up.
         """
-        self._worker, self._staged = worker, staged
+        self.worker, self.staged, self._backward = worker, staged, direction == "backward"
         self.kept: dict[str, list[KeptResults]] = {}
         """The results of a few random calls so far, by kind of call."""
         self._rounds_seen: dict[str, int] = {}
-        self._backward = direction == "backward"
-        begun = _ask(
-            worker,
-            wire.BeginTiming(
-                calls=staged.calls,
-                originals=staged.originals,
-                results=list(staged.results.values()),
-                limits=limits,
-                keep_other=keep_other,
-                backward=self._backward,
-            ),
-            Begun,
-        )
+        request = wire.BeginTiming(
+            calls=staged.calls, results=[*staged.results.values()], limits=limits,
+            backward=self._backward,
+        )  # fmt: skip
+        begun = ask(worker, request)
         self.peak_memory, self.slow = begun.peak_memory, begun.slow
 
     @property
     def inputs(self) -> int:
         """Return the number of inputs that the calls of a round use in turns."""
-        return len(self._staged.calls)
+        return len(self.staged.calls)
 
     def sampler(self, name: str, clock: ByClock, burst: int = 1) -> Sampler:
         """Return a function that takes samples of one timed callable, checked by their results."""
@@ -180,13 +170,11 @@ class TimedProcess:
         self, names: Sequence[str], clock: ByClock, rounds: int, burst: int = 1, probes: int = 0
     ) -> Report:
         """Return samples of timed callables, one after the other; see `wire.TakeSamples`."""
-        return take_samples(
-            self._worker,
-            wire.TakeSamples(
-                names=list(names), clock=clock, rounds=rounds, burst=burst, probes=probes,
-                backward=self._backward,
-            ),
+        request = wire.TakeSamples(
+            names=[*names], clock=clock, rounds=rounds, burst=burst, probes=probes,
+            backward=self._backward,
         )  # fmt: skip
+        return ask(self.worker, request)
 
     def ready(self, name: str) -> bool:
         """Prepare a timed callable; return whether it can be timed: a capture of `graph` may fail.
@@ -194,7 +182,7 @@ class TimedProcess:
         The process has finished all earlier work, and every request is answered: an extra reply was
         written by the solution.
         """
-        return _ask(self._worker, wire.RunCalls(name=name, backward=self._backward), Ready).ready
+        return ask(self.worker, wire.RunCalls(name=name, backward=self._backward)).ready
 
     def run(
         self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True
@@ -204,9 +192,9 @@ class TimedProcess:
         request = wire.RunCalls(
             name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
         )
-        start = look(self._worker.pid)
-        report = _ask(self._worker, request, Report)
-        elapsed = look(self._worker.pid).since(start)
+        start = look(self.worker.pid)
+        report = ask(self.worker, request)
+        elapsed = look(self.worker.pid).since(start)
         if call and wait:
             self._check("long run", report)
         return elapsed
@@ -224,7 +212,7 @@ class TimedProcess:
         return round(microseconds, 2)
 
     def _check(self, kind: str, report: Report) -> None:
-        """Compare the inputs of a random call with the originals, and perhaps keep the results.
+        """Compare the inputs of a random call with the drawn ones, and perhaps keep the results.
 
         Every round of a kind is kept with equal probability. The inputs of eager and of a peer's
         prepared call never change, and their results are not kept.
@@ -232,101 +220,112 @@ class TimedProcess:
         Raises:
             Failed: MUTATED_INPUT, if an input changed; TAMPERED, if the report names no call.
         """
-        staged, kept = self._staged, report.kept
-        if kept is None and (self._worker.solution.peer or not staged.results):
+        staged, kept = self.staged, report.kept
+        if kept is None and (self.worker.solution.peer or not staged.results):
             return
         if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
             raise Failed("TAMPERED", "it names no call whose results it kept")
         call = below(self.inputs)
-        staged.check(staged.calls[call], report.shifts[call])
+        staged.check(call, report.shifts[call])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
         place = rounds - 1 if rounds <= most else below(rounds)
         if place < most:
-            forward = kind in FORWARD_ALONE
-            results = {
-                name: staged.arena.tensor(slot).clone()
-                for name, slot in staged.results.items()
-                if name == OUTPUT or not forward
-            }
-            copies = KeptResults(staged.calls[kept.call].changing, kept.shift, results)
+            names = [OUTPUT] if kind in FORWARD_ALONE else [*staged.results]
+            results = {name: staged.arena.tensor(staged.results[name]).clone() for name in names}
+            copies = KeptResults(kept.shift, results)
             self.kept.setdefault(kind, [])[place : place + 1] = [copies]
 
 
-# --- requests and the checks of replies -----------------------------------------------------------
+# --- the results ----------------------------------------------------------------------------------
 
 
-class Begun(msgspec.Struct):
-    """The reply to BeginTiming."""
+def wrong_replay(problem: Problem, timed: TimedProcess) -> str | None:
+    """Check the kept results of timed calls; describe the first wrong result of a graph's replays.
 
-    peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    """The bytes that a call takes beyond inputs and results, as reported; None on a CPU."""
-    slow: bool = False
-    """Whether, as reported, a call is so long that its launch time is negligible: then samples are
-    few, and the parts of a call are not timed."""
+    A wrong replay is no failure of the solution: the graph may read a tensor that the solution
+    computed from the inputs at the capture, such as a table, and the inputs have changed since.
+
+    Raises:
+        Failed: A timed call is wrong, or the solution wrote an extra reply.
+    """
+    timed.ready("solution")
+    timed.worker.release()  # the oracle needs the memory
+    wrong, replays = functools.partial(_wrong, problem, timed), timed.kept.pop("graph", [])
+    for reason in filter(None, map(wrong, itertools.chain(*timed.kept.values()))):
+        raise Failed("INCORRECT_NUMERICAL", reason)
+    return next(filter(None, map(wrong, replays)), None)
 
 
-class Ready(msgspec.Struct):
-    """The reply to Run without rounds."""
+def _wrong(problem: Problem, timed: TimedProcess, kept: KeptResults) -> str | None:
+    """Describe the first wrong value of a timed call, if any."""
+    inputs = timed.staged.inputs(kept.shift)
+    truth = oracle.truth(problem.op, *inputs, gradients=len(kept.results) > 1)
+    for name, result in kept.results.items():
+        if truth[name].numel():
+            wrong, _ = check_values(
+                result, truth[name], problem.budgets[name], problem.slack, problem.device
+            )
+            if wrong:
+                return f"{name} of a timed call at {list(wrong.index)}: {wrong.text}"
+    return None
 
-    ready: bool = True
+
+# --- requests and their replies, which are not trusted --------------------------------------------
+
+Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
+"""Samples in microseconds."""
+
+
+Shift = Annotated[int, Meta(ge=0, lt=1 << 40)]
 
 
 class Kept(msgspec.Struct):
     """The call whose results lie in the slots, and how far its inputs were rotated."""
 
     call: Annotated[int, Meta(ge=0)]
-    shift: int
-
-
-Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
-"""Samples in microseconds."""
+    shift: Shift
 
 
 class Report(msgspec.Struct):
-    """The reply to Samples and to Run."""
+    """The reply to a request; each request has some of the fields, as `wire` says."""
 
+    peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    """The bytes that a call takes beyond inputs and results; None on a CPU."""
+    slow: bool = False
+    """Whether a call is so long that its launch time is negligible: then samples are few, and the
+    parts of a call are not timed."""
+    ready: bool = True
     samples: dict[str, Times] = {}
     probes: list[Times] = []
     kept: Kept | None = None
-    shifts: list[int] = []
+    shifts: list[Shift] = []
     """How far each call's inputs are rotated now."""
 
 
-def take_samples(worker: Worker, request: wire.TakeSamples) -> Report:
-    """Return the samples that a process reports.
+def ask(worker: Worker, request: wire.Request) -> Report:
+    """Return the reply of a process to a request.
 
     Raises:
-        Failed: The process failed, or, as TAMPERED, its report has other samples.
-    """
-    report = _ask(worker, request, Report)
-    sizes = [len(samples) for samples in report.samples.values()]
-    probes = [request.probes] * (len(request.names) + 1) if request.probes else []
-    if (
-        list(report.samples) != request.names
-        or sizes != [request.rounds] * len(request.names)
-        or [len(samples) for samples in report.probes] != probes
-    ):
-        raise Failed("TAMPERED", "its report has other samples than were asked for")
-    return report
-
-
-def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
-    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
-    (call,) = stage_calls(op, case, device, worker, 1).calls
-    return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
-
-
-def _ask(worker: Worker, request: wire.Request, form: type[Form]) -> Form:
-    """Return a reply in the form of a struct.
-
-    Raises:
-        Failed: The process failed, or, as TAMPERED, wrote a reply of another form.
+        Failed: The process failed, or, as TAMPERED, its reply has another form or other samples.
     """
     reply = worker.ask(request)
     if reply.get("verdict"):
         raise Failed.from_reply(reply)
     try:
-        return msgspec.convert(reply, form)
+        report = msgspec.convert(reply, Report)
     except msgspec.ValidationError as error:
         raise Failed("TAMPERED", f"its report is invalid: {error}") from None
+    if isinstance(request, wire.TakeSamples):
+        sizes = {name: len(samples) for name, samples in report.samples.items()}
+        probes = [request.probes] * (len(request.names) + 1) if request.probes else []
+        wanted = dict.fromkeys(request.names, request.rounds), probes
+        if (sizes, [*map(len, report.probes)]) != wanted:
+            raise Failed("TAMPERED", "its report has other samples than were asked for")
+    return report
+
+
+def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
+    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
+    (call,) = stage_calls(op, case, device, worker).calls
+    return worker.ask(wire.Trace(call=call, backward=direction == "backward"))

@@ -25,7 +25,6 @@ from common.sandbox import memory
 from common.sandbox.dice import below
 from common.sandbox.rotation import Rotation, Runnable, TimedCall
 from common.spec import ByClock, Product
-from common.stats import median
 
 Limits = Mapping[str, Callable[[], Runnable]]
 """Maps a limit's name to a function that allocates the limit's tensors and returns its call."""
@@ -36,11 +35,9 @@ COLD_CALLS = 2
 LONGEST_WARM_UP = 0.1
 """The seconds of warm-up calls per timed callable. Two calls with live results are made even if
 they take longer."""
-LONGEST_SPIN = 5000.0
-QUEUING = 300.0
-"""The microseconds in which the host queues a copy or nine products; also the shortest spin."""
-MARGIN = 1.5
-"""The ratio of the first spin to the time in which the host queued an earlier call."""
+SPINS = 300.0, 5000.0
+"""The shortest spin in microseconds, in which the host queues a copy or nine products; and the
+longest."""
 CYCLES_PER_MICROSECOND = 2000
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
@@ -57,12 +54,12 @@ class TimedCallable:
     ready: Callable[[], Runnable]
     """Does the untimed part of a call and returns the timed part."""
     grad: bool = True
-    spin: float = QUEUING
+    spin: float = SPINS[0]
     """The microseconds for which the GPU spins while the host changes inputs and queues a call."""
 
     def spin_longer(self) -> bool:
         """Spin for twice as long from now on; return whether that is possible."""
-        previous, self.spin = self.spin, min(2 * self.spin, LONGEST_SPIN)
+        previous, self.spin = self.spin, min(2 * self.spin, SPINS[1])
         return previous < self.spin
 
 
@@ -76,7 +73,7 @@ class Clock:
     """The timed callables of one process: its calls, and the limits in eager's process."""
 
     def __init__(self, rotation: Rotation, backward: bool, limits: Limits) -> None:
-        """Warm up: make a few calls, first with all results alive, then as in samples of GPU time.
+        """Warm up: make a few calls, first with all results alive, then as in samples.
 
         Args:
             rotation: The calls, on several inputs of one shape that change before each sample.
@@ -91,17 +88,17 @@ class Clock:
         else:
             self.callables["no_grad"] = TimedCallable(rotation, lambda: rotation.run, grad=False)
         self._flush = memory.twice_the_l2()
-        self._max_calls = max(int(LONGEST_WARM_UP / self._time_cold_call()), 1)
-        self.slow = self._max_calls == 1
+        calls = max(int(LONGEST_WARM_UP / self._time_cold_call()), 1)
+        self.slow = calls == 1
         """Whether a call takes more than half of LONGEST_WARM_UP."""
-        if rotation.keeps:
-            rotation.run_at_once(self._max_calls)
+        if rotation.slots:
+            rotation.run_at_once(calls)
             rotation.refuse_shared()
             rotation.forget()
             memory.give_back()  # torch caches the memory of several calls by now
-        if not self.slow:  # else the calls so far warmed up, and launch overhead is negligible
+        if not self.slow:  # else the calls so far warmed up
             for timed_callable in self.callables.values():
-                self._warm_up(timed_callable)
+                _warm_up(timed_callable, min(WARM_UP_CALLS, calls))
         gc.collect()
         memory.synchronize()
 
@@ -117,13 +114,6 @@ class Clock:
         self.rotation.forget()
         return nanoseconds / 1e9
 
-    def _warm_up(self, timed_callable: TimedCallable) -> None:
-        """Make a few calls, and spin for longer than the host takes to queue one."""
-        times = [_queue(timed_callable) for _ in range(min(WARM_UP_CALLS, self._max_calls))]
-        spin = MARGIN * median(times)
-        timed_callable.spin = min(max(spin, timed_callable.spin), LONGEST_SPIN)
-        self.rotation.delivered()
-
     def ready(self, name: str) -> bool:
         """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.
 
@@ -132,15 +122,13 @@ class Clock:
         self._free_limits(keep=name)
         if name in self.callables:
             return True
-        if name == "graph":
-            if not torch.cuda.is_available() or not self.rotation.capture():
-                return False
-            self.callables[name] = TimedCallable(self.rotation, lambda: self.rotation.replay)
-            self._warm_up(self.callables[name])
-        else:
+        if name != "graph":
             self.callables[name] = limit(self._limits[name]())
-            for _ in range(COLD_CALLS):
-                _queue(self.callables[name])
+        elif torch.cuda.is_available() and self.rotation.capture():
+            self.callables[name] = TimedCallable(self.rotation, lambda: self.rotation.replay)
+        else:
+            return False
+        _warm_up(self.callables[name], COLD_CALLS)
         return True
 
     def _free_limits(self, keep: str = "") -> None:
@@ -148,14 +136,7 @@ class Clock:
             self.callables.pop(name, None)
 
     def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
-        """Take samples of one timed callable by one clock.
-
-        Args:
-            name: The timed callable.
-            clock: `gpu` or `host`.
-            rounds: The number of samples.
-            burst: The maximum number of calls in a sample of host time.
-        """
+        """Take `rounds` samples of one timed callable by one clock; see `wire.TakeSamples`."""
         self.ready(name)
         timed_callable = self.callables[name]
         if clock == "host" and not self.slow:  # the processor slept after the last round
@@ -174,15 +155,7 @@ class Clock:
         return [round(sample, 2) for sample in samples]
 
     def run(self, name: str, rounds: int, renew: bool, call: bool, wait: bool) -> None:
-        """Make the calls of a timed callable round after round, one call on each input.
-
-        Args:
-            name: The timed callable.
-            rounds: The number of rounds.
-            renew: Change the inputs before each round.
-            call: Make the calls; otherwise only change the inputs.
-            wait: Wait for the GPU at the end.
-        """
+        """Make the calls of a timed callable round after round; see `wire.RunCalls`."""
         self.ready(name)
         timed_callable = self.callables[name]
         rotation, make_call = timed_callable.rotation, timed_callable.ready()
@@ -248,8 +221,7 @@ class Probes:
             self._launch()
         if device == "cuda":
             self._copy, self._flush = limit(copy(PROBE_BYTES)), memory.twice_the_l2()
-            for _ in range(WARM_UP_CALLS):
-                _queue(self._copy)
+            _warm_up(self._copy, WARM_UP_CALLS)
         memory.synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
@@ -262,16 +234,11 @@ class Probes:
 # --- one sample -----------------------------------------------------------------------------------
 
 
-def _queue(timed_callable: TimedCallable) -> float:
-    """Make a call as in a sample of GPU time; return the microseconds until it is queued."""
-    memory.synchronize()
-    start = time.perf_counter_ns()
-    timed_callable.rotation.renew()
-    with torch.set_grad_enabled(timed_callable.grad):
-        timed_callable.ready()()
-    microseconds = (time.perf_counter_ns() - start) / 1e3
-    timed_callable.rotation.keep()
-    return microseconds
+def _warm_up(timed_callable: TimedCallable, calls: int) -> None:
+    """Make untimed calls, each as a sample, and keep none of their results."""
+    for _ in range(calls):
+        _host_sample(timed_callable, 1)
+    timed_callable.rotation.delivered()
 
 
 def _host_sample(timed_callable: TimedCallable, calls: int) -> float:

@@ -11,11 +11,9 @@ the harness, which knows the expected results. The same slots hold the results o
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch.autograd.graph import increment_version
@@ -44,22 +42,15 @@ class Changing:
     memory: torch.Tensor
     """The tensor's storage as integers, `[elements]`."""
     original: torch.Tensor
-    """The elements that the harness drew, in other memory, like `memory`."""
+    """The elements that the harness drew, twice in a row, `[2 * elements]`."""
     unit: int = 1
     """The elements that move as a unit: 1, or the length of a row."""
 
-    @functools.cached_property
-    def count(self) -> int:
-        """The number of elements. Cached: Tensor.__len__ takes longer than the rest of a shift."""
-        return self.memory.shape[0]
-
-    def parts(self, shift: int) -> Iterable[tuple[torch.Tensor, torch.Tensor]]:
-        """Return the two parts of the memory after a shift, each with its part of the original."""
-        first = shift * self.unit % max(self.count, 1)
-        rest = self.count - first
-        return zip(
-            self.memory.split((rest, first)), self.original.split((first, rest))[::-1], strict=True
-        )
+    def rotated(self, shift: int) -> torch.Tensor:
+        """Return the elements after a shift: a part of the original."""
+        count = self.memory.shape[0]  # Tensor.__len__ takes longer
+        start = shift * self.unit % max(count, 1)
+        return self.original[start : start + count]
 
 
 @dataclass(frozen=True)
@@ -75,14 +66,6 @@ class TimedCall:
     def with_gradients(self, output: torch.Tensor) -> Results:
         """Return the output and its gradients."""
         return output, *torch.autograd.grad(output, self.wanted, self.grad_output)
-
-
-class FinishedCall(NamedTuple):
-    """The results of a call that has returned."""
-
-    call: int
-    """The index of the call in the rotation."""
-    results: Results
 
 
 class Rotation:
@@ -104,19 +87,16 @@ class Rotation:
             slots: The memory for the kept results of one call, the output's first; empty to keep
                 no results.
         """
-        self._calls, self._backward, self._check, self._slots = calls, backward, check, slots
+        self._calls, self._backward, self._check, self.slots = calls, backward, check, slots
         self.shifts = [0] * len(calls)
         """How far each call's inputs are rotated."""
-        self._by_dtype: dict[torch.dtype, list[tuple[int, Changing]]] = {}
-        """The inputs with the index of their call; torch copies those of one dtype at once."""
-        for index, call in enumerate(calls):
-            for changing in call.changing:
-                self._by_dtype.setdefault(changing.memory.dtype, []).append((index, changing))
         inputs = [changing for call in calls for changing in call.changing]
         self._tensors = [changing.tensor for changing in inputs]
-        self._spans = [_span(changing.memory) for changing in inputs]
+        self._memories = [changing.memory for changing in inputs]
+        self._spans = [_span(memory) for memory in self._memories]
         self._next = 0
-        self._alive: list[FinishedCall] = []
+        self._alive: list[tuple[int, Results]] = []
+        """The index of each call since the inputs changed, with its results."""
         self._graphs: list[tuple[torch.cuda.CUDAGraph, torch.Tensor]] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
@@ -125,11 +105,6 @@ class Rotation:
         """Return the number of inputs."""
         return len(self._calls)
 
-    @property
-    def keeps(self) -> bool:
-        """Whether results are kept for the harness."""
-        return bool(self._slots)
-
     # --- calls ------------------------------------------------------------------------------------
 
     def run(self) -> None:
@@ -137,13 +112,13 @@ class Rotation:
         index, call = self._take_turn()
         output = call.forward()
         results = call.with_gradients(output) if self._backward else (output,)
-        self._alive.append(FinishedCall(index, results))
+        self._alive.append((index, results))
 
     def begin(self) -> Runnable:
         """Run forward of the next call and return its backward."""
         index, call = self._take_turn()
         output = call.forward()
-        return lambda: self._alive.append(FinishedCall(index, call.with_gradients(output)))
+        return lambda: self._alive.append((index, call.with_gradients(output)))
 
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.
@@ -170,7 +145,7 @@ class Rotation:
         index = self._take_turn()[0] % len(self._graphs)
         graph, output = self._graphs[index]
         graph.replay()
-        self._alive.append(FinishedCall(index, (output,)))
+        self._alive.append((index, (output,)))
 
     def _take_turn(self) -> tuple[int, TimedCall]:
         index = self._next
@@ -183,10 +158,14 @@ class Rotation:
         """Free the results, and change all inputs unpredictably, on the current stream."""
         self._alive.clear()
         self.shifts = [below(LARGEST_SHIFT) for _ in self._calls]
-        for inputs in self._by_dtype.values():
-            parts = [pair for call, each in inputs for pair in each.parts(self.shifts[call])]
-            torch._foreach_copy_([to for to, _ in parts], [source for _, source in parts])
-        increment_version(self._tensors)
+        if self._memories:
+            rotated = [
+                changing.rotated(shift)
+                for call, shift in zip(self._calls, self.shifts, strict=True)
+                for changing in call.changing
+            ]
+            torch._foreach_copy_(self._memories, rotated)
+            increment_version(self._tensors)
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -205,20 +184,16 @@ class Rotation:
         if not in_passing:
             self._check(results[0])
             self.refuse_shared()
-        elif self.keeps:
+        elif self.slots:
             self._refuse_lazy()
         self._chances += 1
-        if below(self._chances) or not self.keeps:
-            return
-        for slot, result in zip(self._slots, results, strict=False):
-            slot.copy_(result.detach())
-        self._kept = {"call": index, "shift": self.shifts[index]}
+        if self.slots and not below(self._chances):
+            for slot, result in zip(self.slots, results, strict=False):
+                slot.copy_(result.detach())
+            self._kept = {"call": index, "shift": self.shifts[index]}
 
     def delivered(self) -> dict[str, int] | None:
-        """Return the call whose results were kept, and its inputs' shift, and begin a new round.
-
-        None if no results were kept.
-        """
+        """Return the call whose results were kept, if any, with its shift; begin a new round."""
         kept, self._kept, self._chances = self._kept, None, 0
         return kept
 
@@ -228,7 +203,7 @@ class Rotation:
 
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, if live results of several calls lie in the same memory."""
-        if not self.keeps:
+        if not self.slots:
             return
         self._refuse_lazy()
         if overlap([list(filter(self._is_fresh, results)) for _, results in self._alive]):

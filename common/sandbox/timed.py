@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -29,33 +30,29 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
         Refused: TAMPERED, if results that are alive at once lie in the same memory.
     """
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
-    if not request.keep_other:
-        session.clocks = {}
+    session.clocks.pop(request.backward, None)
+    # the result of a peer's `prepare` would not follow a change, and its call may overwrite it
     results = () if session.prepare else tuple(map(session.tensor, request.results))
-    calls = [_timed_call(session, call, request) for call in request.calls]
-    # only eager's process has limits, and it runs no solution's code
+    slots = request.calls[0].slots.items() if results else ()
+    originals = {name: session.elements(slot).repeat(2) for name, slot in slots}
+    calls = [_timed_call(session, call, originals) for call in request.calls]
     limits = _limits(request.limits) if request.limits else {}
-    check = session.check_output if request.limits else functools.partial(check_sample, session)
+    check = functools.partial(_check_sample, session)
     rotation = Rotation(calls, request.backward, check, results)
     session.clocks[request.backward] = made = Clock(rotation, request.backward, limits)
     return {"peak_memory": rotation.peak_memory(), "slow": made.slow}
 
 
-def _timed_call(session: Session, call: Arguments, request: wire.BeginTiming) -> TimedCall:
-    """Return one call of the rotation.
-
-    The inputs of a prepared call never change and its results are not kept, since the result of a
-    peer's `prepare` would not follow the change, and the call may overwrite that result.
-    """
+def _timed_call(
+    session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
+) -> TimedCall:
+    """Return one call of the rotation, whose inputs change if they have an original."""
     bound, tensors = session.prepared(call, session.function, session.prepare)
     changing = [
-        Changing(
-            tensors[name], session.elements(call.slots[name]), session.elements(original),
-            call.changing[name],
-        )
-        for name, original in request.originals.items()
-        if name in call.changing and not session.prepare
-    ]  # fmt: skip
+        Changing(tensors[name], session.elements(call.slots[name]), originals[name], unit)
+        for name, unit in call.changing.items()
+        if name in originals
+    ]
     return TimedCall(*bound, changing)
 
 
@@ -67,7 +64,7 @@ def _limits(limits: wire.Limits) -> Limits:
     return {"copy": copy} | ({"dense": dense} if limits.products else {})
 
 
-def check_sample(session: Session, output: torch.Tensor) -> None:
+def _check_sample(session: Session, output: torch.Tensor) -> None:
     """Check for tampering and check the output after one sample.
 
     Every sample is checked, since a solution may restore a replaced function before the end.

@@ -91,7 +91,7 @@ def test_what_lengthens_every_run_is_no_forgery(fork_server, monkeypatch, eager_
 
     monkeypatch.setattr(TimedProcess, "run", longer)
     if not eager_is_asked:
-        monkeypatch.setattr(timing, "_eagers_overhead", lambda *_: 0.0)
+        monkeypatch.setattr(timing.Timing, "_eagers_overhead", lambda _: 0.0)
     named = {cheat.handle: cheat for cheat in CHEATS}
     honest, forger = named["calls_the_reference"], named["changes_the_end_alone"]
     found = corpus.timed("cpu", [honest, forger], server=fork_server, time_scale=corpus.SHORT)

@@ -125,9 +125,9 @@ FOUND_IN_TIME = {
     "replays_by_object": "no_renewal",
     "ring_of_buffers": "no_shared_memory_check",
     "works_before_its_time": "no_modes",
-    "clears_bits_when_timed": ("common.measure.timing.StagedCalls.check", nothing),
+    "clears_bits_when_timed": ("common.measure.timed_process.StagedCalls.check", nothing),
     "changes_the_end_alone": ("common.measure.timing.Stopwatch.forged", nothing),
-    "does_less_when_timed": ("common.measure.timing.check_values", lambda *_: (None, 1.0)),
+    "does_less_when_timed": ("common.measure.timed_process.check_values", lambda *_: (None, 1.0)),
 }
 """A kernel, and the check of timed calls that it needs, in its process or the harness's."""
 

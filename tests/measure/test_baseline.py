@@ -7,10 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.measure import baseline, timed_process, timing
+from common.measure import baseline, timed_process
 from common.measure.baseline import MOST, Baseline, BaselineFailed, Disturbed
 from common.measure.cores import Elapsed
 from common.measure.timed_process import SUSTAINED, TRIAL, Failed
+from common.measure.timing import Timing
 from common.records.lines import DeviceState
 from common.spec import Work
 
@@ -29,6 +30,7 @@ class Worker:
     def ask(self, request):
         match request.__struct_config__.tag:
             case "take_samples":
+                self.order = (*request.names,)
                 count = (len(request.names) + 1) * bool(request.probes)
                 probes = [[next(self.times)] * request.probes for _ in range(count)]
                 taken = [float(next(self.rounds))] * request.rounds if request.names else []
@@ -38,7 +40,7 @@ class Worker:
                 self.clock += {"solution": 60e-6, "dense": 5e-6}[request.name] * request.rounds
                 self.done += [(request.name, request.rounds)] * bool(request.rounds)
             case "begin_timing":
-                self.done.append((request.backward, request.keep_other))
+                self.done.append(request.backward)
         return {}
 
     def refresh(self):
@@ -64,7 +66,7 @@ def of(monkeypatch):
 
 def begin(monkeypatch, made, case, direction):
     """Begin a case and direction; staging is noted."""
-    staged = SimpleNamespace(calls=[{}], originals={}, results={})
+    staged = SimpleNamespace(calls=[{}], results={})
     monkeypatch.setattr(
         baseline, "stage_calls", lambda op, case, *_: made.worker.done.append(case.name) or staged
     )
@@ -112,8 +114,9 @@ def test_a_probe_that_stays_slow_stops_the_clock_or_is_counted(of, clock, fine, 
 
 
 def test_the_contestants_have_another_order_each_time(of):
-    take = of(calibrated=()).sampler(["eager", "copy", "dense"], "gpu")
-    assert len({tuple(take(1)) for _ in range(200)}) == 6
+    made = of(calibrated=())
+    take = made.sampler(["eager", "copy", "dense"], "gpu")
+    assert len({take(1) and made.worker.order for _ in range(200)}) == 6
 
 
 # --- one process for all rows of a case -----------------------------------------------------------
@@ -126,9 +129,9 @@ def test_a_case_is_begun_once_for_all_solutions_and_directions(of, monkeypatch):
     for _ in range(3):
         begin(monkeypatch, made, A, "forward")
         begin(monkeypatch, made, A, "backward")
-    assert made.worker.done == ["a", (False, False), (True, True)]
+    assert made.worker.done == ["a", False, True]
     begin(monkeypatch, made, B, "backward")
-    assert made.worker.done[3:] == ["b", (True, False)]
+    assert made.worker.done[3:] == ["b", True]
 
 
 @pytest.mark.parametrize("end", [Baseline.restart, Baseline.release, None])
@@ -140,7 +143,7 @@ def test_a_process_that_lost_the_case_begins_anew(monkeypatch, end):
     else:
         made.worker.changes += 1
     begin(monkeypatch, made, A, "forward")
-    assert made.worker.done == ["a", (False, False)] * 2
+    assert made.worker.done == ["a", False] * 2
 
 
 def test_what_fails_to_begin_is_begun_anew(of, monkeypatch):
@@ -150,7 +153,7 @@ def test_what_fails_to_begin_is_begun_anew(of, monkeypatch):
         begin(monkeypatch, made, B, "forward")
     monkeypatch.undo()
     begin(monkeypatch, made, B, "forward")
-    assert made.worker.done == ["b", "b", (False, False)]
+    assert made.worker.done == ["b", "b", False]
 
 
 # --- calls that run on and on ---------------------------------------------------------------------
@@ -183,5 +186,6 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     beside = SimpleNamespace(sustained=lambda times: times)
     timed = SimpleNamespace(sustained=lambda name, expected: expected)
     longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
-    in_loop = timing._sustained(timed, beside, times, time_scale, by_host)
+    timing = Timing(None, None, beside, "forward", time_scale)
+    in_loop = timing._sustained(timed, times, by_host)
     assert in_loop == {name: longer[name] for name in names}

@@ -22,19 +22,17 @@ def timed(fork_server, monkeypatch):
     """Return a function that times a case as on a GPU, whose kept results of one kind are wrong."""
 
     def time(kind, error):
-        times = timing._times
+        times = timing.Timing._times
 
-        def wrong(process, *how):
-            found, right = times(process, *how), process.kept["sample"]
+        def wrong(self, process):
+            found, right = times(self, process), process.kept["sample"]
             process.kept[kind] = [
                 dataclasses.replace(each, results={"output": each.results["output"] + error})
                 for each in right
             ]
             return found | {"gpu": dict(GPU)}
 
-        monkeypatch.setattr(timing, "_times", wrong)
-        # a later run may replace the kept results that are made wrong here
-        monkeypatch.setattr(timing, "_sustained", lambda *how: {})
+        monkeypatch.setattr(timing.Timing, "_times", wrong)
         with Sweep("cpu", overlap=False, server=fork_server) as sweep:
             beside = corpus.baseline_of(sweep, HALF)
             (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])

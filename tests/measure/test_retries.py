@@ -61,14 +61,14 @@ def timed(monkeypatch):
         supervisor._free = [solution, eager, other]
         attempts = []
 
-        def attempt(problem, worker, baseline, direction, time_scale):
-            attempts.append((worker is reference, baseline.patient))
+        def measure(self):
+            attempts.append((self.worker is reference, beside.patient))
             outcome = next(left)
             if isinstance(outcome, Exception):
                 raise outcome
             return outcome
 
-        monkeypatch.setattr(timing, "_time", attempt)
+        monkeypatch.setattr(timing.Timing, "measure", measure)
         problem = SimpleNamespace(op=HALF, case=CASES[0], device="cuda")
         graded = SimpleNamespace(problem=problem, case=CASES[0], worker=solution)
         reply = timing.time_case(graded, beside, "forward", supervisor)

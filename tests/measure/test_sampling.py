@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common.measure import sampling
-from common.measure.sampling import FEWEST, SAMPLES, next_count, sample_in_rounds
+from common.measure import timing
+from common.measure.timing import FEWEST, SAMPLES, sample_in_rounds
 from common.stats import interval
 
 
@@ -15,7 +15,7 @@ from common.stats import interval
 def now(monkeypatch):
     """The seconds of a clock that stands still unless a test moves it."""
     now = [0.0]
-    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(timing, "time", SimpleNamespace(monotonic=lambda: now[0]))
     return now
 
 
@@ -72,11 +72,18 @@ def test_slow_calls_have_the_fewest_samples_whatever_is_missing(now, first, take
 
 
 @pytest.mark.parametrize(
-    ("count", "seconds", "done", "then"),
-    [(5, 0.01, 5, 10), (10, 0.01, 15, 15), (15, 0.01, 30, 15), (5, 0.3, 5, 5), (15, 0.01, 190, 10)],
+    ("seconds", "counts"),
+    [(0.001, [5, 10, *[15] * 12, 5]), (0.03, [5, 10, 10, 10]), (0.05, [5, 5, 5, 5])],
 )
-def test_a_round_grows_while_rounds_are_quick(count, seconds, done, then):
-    assert next_count(count, seconds, done) == then
+def test_a_round_grows_while_rounds_are_quick(now, seconds, counts):
+    asked = []
+
+    def sample():
+        now[0] += seconds
+        return LOUD.uniform(1, 9)
+
+    sample_in_rounds([sampler(sample, asked=asked)], 60, 0.01)
+    assert asked == counts
 
 
 def test_each_is_sampled_in_every_round_in_an_order_that_is_drawn_anew():

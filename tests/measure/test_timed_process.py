@@ -14,7 +14,7 @@ from common.arena import Arena, elements_of, lay_out
 from common.grading.execution import call_of
 from common.grading.problem import call_tensors
 from common.measure import timed_process
-from common.measure.timed_process import KEPT, Failed, TimedProcess, stage_calls, take_samples
+from common.measure.timed_process import KEPT, Failed, TimedProcess, ask, stage_calls
 from common.ops._draw import draw
 from tests.support.workers import workers
 
@@ -65,15 +65,11 @@ def sampled(**fields):
 
 
 @pytest.mark.parametrize("op", [*map(ops.load, ops.names())], ids=lambda op: op.name)
-def test_all_calls_and_the_originals_begin_with_the_inputs_that_are_drawn_again(op):
-    case = next(op.cases("smoke"))
-    staged, bare = (stage_calls(op, case, "cpu", Worker(), 3, each) for each in (RESULTS, None))
-    tensors = call_tensors(*staged.draw())
-    for slots in (staged.originals, *(call.slots for call in staged.calls)):
-        for name, tensor in tensors.items():
-            assert torch.equal(staged.arena.tensor(slots[name]), tensor)
-    staged.check_originals(staged.draw())
-    assert not bare.originals, "inputs that never change need no original"
+def test_all_calls_begin_with_the_drawn_inputs(op):
+    staged = stage_calls(op, next(op.cases("smoke")), "cpu", Worker(), 3)
+    for name, tensor in call_tensors(*staged.drawn).items():
+        for call in staged.calls:
+            assert torch.equal(staged.arena.tensor(call.slots[name]), tensor)
 
 
 def test_an_input_that_was_changed_is_named():
@@ -89,9 +85,6 @@ def test_an_input_that_was_changed_is_named():
     with pytest.raises(Failed, match="x changed in a timed call") as failed:
         sample(2)
     assert failed.value.verdict == "MUTATED_INPUT"
-    staged.arena.elements(staged.originals["upstream"])[0] ^= 1
-    with pytest.raises(Failed, match="upstream changed in a timed call"):
-        staged.check_originals(staged.draw())
 
 
 @pytest.mark.parametrize(
@@ -120,8 +113,8 @@ def test_kept_results_are_those_of_the_inputs_at_their_call(fork_server, tmp_pat
         assert not process.ready("graph"), "there is no GPU"
     assert {*process.kept} == {"sample", "no_grad", "long run"}
     for kept in itertools.chain(*process.kept.values()):
-        x = staged.draw()[0]["x"]
-        first, second = elements_of(x).roll(-kept.shift).view(x.dtype).view(x.shape).chunk(2, -1)
+        x = elements_of(staged.drawn[0]["x"]).roll(-kept.shift).view(torch.float32)
+        first, second = x.view_as(staged.drawn[0]["x"]).chunk(2, -1)
         assert torch.equal(kept.results["output"], torch.cat((-second, first), -1))
 
 
@@ -165,7 +158,7 @@ NO_CALLS = [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {"call": -1, "s
         *({"samples": {"solution": each}} for each in NO_SAMPLES),
         *({"samples": each} for each in (None, [1.0, 1.0], {}, {"eager": [1.0, 1.0]})),
         *({"kept": each} for each in NO_CALLS),
-        *({"shifts": each} for each in (None, [0], [0, 0.5], [0, True], [0, "1"])),
+        *({"shifts": each} for each in (None, [0], [0, 0.5], [0, True], [0, "1"], [0, 1 << 70])),
     ],
 )
 def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
@@ -178,7 +171,7 @@ def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
 @pytest.mark.parametrize("probes", [[], [[1.0]], [[1.0, NAN]], [[1.0, 1.0]] * 2])
 def test_a_probe_has_the_samples_that_were_asked_for(probes):
     request = wire.TakeSamples("gpu", probes=2)
-    right = take_samples(Worker(take_samples={"probes": [[3.0, 4.0]]}), request)
+    right = ask(Worker(take_samples={"probes": [[3.0, 4.0]]}), request)
     assert right.probes == [[3.0, 4.0]]
     with pytest.raises(Failed):
-        take_samples(Worker(take_samples={"probes": probes}), request)
+        ask(Worker(take_samples={"probes": probes}), request)

@@ -11,7 +11,7 @@ from common import ops
 from common.measure import baseline, limits, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
-from common.measure.sampling import FEWEST
+from common.measure.timing import FEWEST, Timing
 from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
@@ -50,7 +50,7 @@ def times(monkeypatch):
 
     def times(timed, ranked_by, direction):
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
-        return timing._times(timed, Timed(), problem, direction, 1.0)
+        return Timing(problem, None, Timed(), direction, 1.0)._times(timed)
 
     return times
 
@@ -91,15 +91,14 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
             seen.extend(os.sched_getaffinity(child.pid) for child in (first, second))
             return {"host": {}}
 
-        timed = SimpleNamespace(peak_memory=0, kept={}, ready=lambda name: True)
         monkeypatch.setattr(baseline, "probe", lambda worker, clock: 1.0)
         monkeypatch.setattr(Baseline, "begin", lambda *_: None)
-        monkeypatch.setattr(timing, "TimedProcess", lambda *_: timed)
-        monkeypatch.setattr(timing, "_times", times)
-        for name in ("_staged", "_sustained", "_wrong_replay"):
-            monkeypatch.setattr(timing, name, lambda *_: None)
+        monkeypatch.setattr(Timing, "_process", lambda *_: SimpleNamespace(peak_memory=0))
+        monkeypatch.setattr(Timing, "_times", times)
+        monkeypatch.setattr(Timing, "_sustained", lambda *_: {})
+        monkeypatch.setattr(timing, "wrong_replay", lambda *_: None)
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
-        timing._time(problem, solution, Baseline(eager, {}), "forward", 1.0)
+        Timing(problem, solution, Baseline(eager, {}), "forward", 1.0).measure()
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
     assert seen[0] == seen[1]
     assert len(seen[0]) == (1 if shared else len(allowed))
