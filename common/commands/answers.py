@@ -22,8 +22,6 @@ SHOWN = 2
 """The number of cases to show of each group of failures, the smallest cases first."""
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
-TENTH = 0.1
-"""The share of answered cases below which a line reports the coverage."""
 Names = tuple[str, str]
 """The names of a solution and of a case."""
 
@@ -59,9 +57,10 @@ class Answer:
         return kinds(note for verdict in self.verdicts.values() for note in verdict.notes)
 
     @property
-    def unsupported(self) -> set[str]:
-        """The reasons of the directions that are not supported."""
-        return {each.reason for each in self.verdicts.values() if each.verdict == "UNSUPPORTED"}
+    def unsupported(self) -> list[str]:
+        """The distinct reasons of the directions that are not supported."""
+        verdicts = self.verdicts.values()
+        return list(dict.fromkeys(v.reason for v in verdicts if v.verdict == "UNSUPPORTED"))
 
     def verdict(self, direction: Direction) -> str:
         """Return the verdict of a direction; a direction that the case lacks is UNSUPPORTED."""
@@ -124,7 +123,8 @@ class Group:
 
         As for `condition`, chance would give the same in fewer than one run of a thousand.
         """
-        tuned = [self._verdict(answer).configurations for answer in self._compared]
+        compared = *self.failing, *self._passing
+        tuned = [self._verdict(answer).configurations for answer in compared]
         launched = [any(each.launches for each in kernels.values()) for kernels in tuned]
         fails, count = len(self.failing), sum(launched)
         chance = math.comb(count, fails) / math.comb(len(tuned), fails)
@@ -138,19 +138,12 @@ class Group:
         fails = len(self.failing)
         if fails == len(self.answered):
             return f"every case ({fails})"
-        elements = sum(not answer.empty for answer in self.answered)
-        if fails == elements and not any(answer.empty for answer in self.failing):
-            return f"every case that has an element ({fails})"
-        return ""
+        elements = [answer for answer in self.answered if not answer.empty]
+        return f"every case that has an element ({fails})" if elements == self.failing else ""
 
     @property
     def _passing(self) -> list[Answer]:
         return [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
-
-    @property
-    def _compared(self) -> list[Answer]:
-        """The failing answers, then the passing ones."""
-        return [*self.failing, *self._passing]
 
     def _verdict(self, answer: Answer) -> Verdict:
         return answer.verdicts[self.directions[0]]
@@ -165,10 +158,11 @@ class Group:
         if "forward" in self.directions:
             facts.pop("upstream", None)
         tuned = self._verdict(answer).configurations
+        several = len({kernel for kernel, _ in self._parameters}) > 1
         for kernel, name in self._parameters:
             values = tuned[kernel].values if kernel in tuned else [{}]
             found = list(dict.fromkeys(value.get(name, "not launched") for value in values))
-            key = f"{kernel}'s {name}" if len(dict(self._parameters)) > 1 else name
+            key = f"{kernel}'s {name}" if several else name
             facts[key] = found[0] if len(found) == 1 else " and ".join(sorted(map(str, found)))
         if self._parameters:
             launched = any(each.launches for each in tuned.values())
@@ -176,17 +170,15 @@ class Group:
         return facts
 
     @cached_property
-    def _parameters(self) -> list[tuple[str, str]]:
-        """Each autotuned kernel with the name of a parameter, once."""
-        return list(
-            dict.fromkeys(
-                (kernel, name)
-                for answer in self._compared
-                for kernel, tuned in self._verdict(answer).configurations.items()
-                for values in tuned.values
-                for name in values
-            )
-        )
+    def _parameters(self) -> dict[tuple[str, str], None]:
+        """Each autotuned kernel with the name of a parameter."""
+        return {
+            (kernel, name): None
+            for answer in (*self.failing, *self._passing)
+            for kernel, tuned in self._verdict(answer).configurations.items()
+            for values in tuned.values
+            for name in values
+        }
 
 
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
@@ -206,7 +198,7 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
         elif not answered:
             silent.add(solution)
             lines.append(f"{solution} answers no case: it leaves all {len(cases)} unsupported")
-        elif len(answered) < TENTH * len(cases):
+        elif 10 * len(answered) < len(cases):
             count = f"{len(answered)} of {len(cases)} cases"
             lines.append(f"{solution} answers {count}, fewer than a tenth")
     return silent, lines
@@ -263,11 +255,7 @@ class Answers:
         The kinds of notes follow: `10 of 10 cases; but no kernel was launched (3 cases)`.
         """
         answers = list(self.by_name.values())
-        passing = [
-            answer
-            for answer in answers
-            if any(verdict.verdict == "PASSED" for verdict in answer.verdicts.values())
-        ]
+        passing = [each for each in answers if "PASSED" in map(each.verdict, each.verdicts)]
         lacking = [answer for answer in answers if answer.unsupported]
         words = f"{len(passing)} of {len(answers)} cases" if passing else ""
         if passing and lacking:
@@ -278,7 +266,7 @@ class Answers:
             words += f"; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
         noted = Counter(note for answer in answers for note in answer.notes).most_common()
         but = ", ".join(f"{note} ({counted(n)})" for note, n in noted)
-        return f"{words}; but {but}" if but else words
+        return words + f"; but {but}" * bool(but)
 
     def groups(self) -> list[Group]:
         """Return the failures by solution, directions and verdict."""
@@ -288,14 +276,12 @@ class Answers:
             everyone[solution].append(answer)
             for directions, failure in answer.failures:
                 failing[solution, directions, failure.verdict].append(answer)
-        return [
-            Group(
-                solution, directions, verdict, failures,
-                [each for each in everyone[solution]
-                 if each.verdict(directions[0]) != "UNSUPPORTED"],
-            )
-            for (solution, directions, verdict), failures in failing.items()
-        ]  # fmt: skip
+        groups = []
+        for (solution, directions, verdict), failures in failing.items():
+            answered = [answer for answer in everyone[solution]
+                        if answer.verdict(directions[0]) != "UNSUPPORTED"]  # fmt: skip
+            groups.append(Group(solution, directions, verdict, failures, answered))
+        return groups
 
     def unexplained(self, explained: Collection[tuple[str, Direction]]) -> Iterator[Group]:
         """Yield each group without a known property and cause.
@@ -308,9 +294,8 @@ class Answers:
         """
         for group in self.groups():
             known = any((group.solution, direction) in explained for direction in group.directions)
-            known |= group.verdict in ENDED | BEFORE_LAUNCH
-            known |= group.smallest[0].after is not None
-            if not (known or group.everywhere or group.condition):
+            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
+            if not (known or alone or group.everywhere or group.condition):
                 yield group
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 import torch
+from torch.nn.functional import avg_pool2d
 
 from common.spec import Axis
 from common.verdicts import RIGHT, SOME, WRONG, Picture
@@ -185,17 +186,9 @@ def _variation(shares: torch.Tensor, pair: tuple[int, int]) -> tuple[float, int]
 
 
 def _cells(mask: torch.Tensor, pair: tuple[int, int], block: tuple[int, int]) -> tuple[str, ...]:
-    """Return the rows of the picture, one mark per cell."""
+    """Return the rows of the picture, one mark per cell: all, some or none is wrong."""
     others = [dim for dim in range(mask.dim()) if dim not in pair]
-    some, every = (mask.any(others), mask.all(others)) if others else (mask, mask)
-    stacked = torch.stack((some, every)).cpu()
-    return tuple(
-        "".join(_mark(cell) for cell in row.split(block[1], 2))
-        for row in stacked.split(block[0], 1)
-    )
-
-
-def _mark(cell: torch.Tensor) -> str:
-    """Return the mark of a cell: all, some or none of its elements are wrong."""
-    some, every = cell
-    return WRONG if every.all() else SOME if some.any() else RIGHT
+    shares = mask.mean(others, dtype=torch.float64) if others else mask.double()
+    cells = avg_pool2d(shares[None], block, ceil_mode=True)[0].tolist()
+    marks = {0.0: RIGHT, 1.0: WRONG}
+    return tuple("".join(marks.get(cell, SOME) for cell in row) for row in cells)

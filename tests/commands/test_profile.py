@@ -192,9 +192,3 @@ def test_kernels_are_shown_the_longest_first(ncu):
     arguments = asked.read_text()
     assert "--clock-control none" in arguments, "the card's clocks are left alone"
     assert arguments.endswith(f"{HOUSE.path} rope forward 3 bshd-1x1x32x128-bfloat16-far\n")
-
-
-def test_why_nothing_was_counted_is_one_line(ncu):
-    ncu("==PROF== Connected\n==ERROR== ERR_NVGPUCTRPERM - no permission\nmore", code=1)
-    lines = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
-    assert lines == ["==ERROR== ERR_NVGPUCTRPERM - no permission"]
