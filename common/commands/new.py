@@ -9,7 +9,6 @@ import argparse
 import ast
 import keyword
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -65,21 +64,21 @@ def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
     """
     _check_handle(handle, op)
     template, folder = paths.CONTRIBUTORS / "_template", paths.CONTRIBUTORS / handle
-    wanted = [folder / f"{op}.py"] + [folder / "configs.py"] * tuned
-    missing = [path for path in wanted if not path.exists()]
-    has_template = (template / f"{op}.py").exists()
-    from_op = "" if has_template or wanted[0] not in missing else from_reference(op)
-    if not missing:
-        last = wanted[-1].relative_to(paths.ROOT)
+    wanted = [f"{op}.py"] + ["configs.py"] * tuned
+    if not (missing := [name for name in wanted if not (folder / name).exists()]):
+        last = (folder / wanted[-1]).relative_to(paths.ROOT)
         raise UserError(f"{last} is there already and was left as it is")
+    texts = {
+        name: (template / name).read_text() if (template / name).exists() else from_reference(op)
+        for name in missing
+    }
+    if not (folder / "README.md").exists():
+        readme = (template / "README.md").read_text()
+        texts["README.md"] = readme.replace("{handle}", handle).replace("{op}", op)
     folder.mkdir(exist_ok=True)
-    for path in missing:
-        if from_op and path == wanted[0]:
-            path.write_text(from_op)
-        else:
-            shutil.copyfile(template / path.name, path)
-    _write_readme(folder, op)
-    return missing
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+    return [folder / name for name in missing]
 
 
 def _check_handle(handle: str, op: str) -> None:
@@ -93,13 +92,6 @@ def _check_handle(handle: str, op: str) -> None:
     for folder in paths.CONTRIBUTORS.iterdir():
         if folder.name.casefold() == handle.casefold() and folder.name != handle:
             raise UserError(f"{handle} differs from {folder.name} in case alone: choose another")
-
-
-def _write_readme(folder: Path, op: str) -> None:
-    readme = folder / "README.md"
-    if not readme.exists():
-        text = (paths.CONTRIBUTORS / "_template" / "README.md").read_text()
-        readme.write_text(text.replace("{handle}", folder.name).replace("{op}", op))
 
 
 # --- an op ----------------------------------------------------------------------------------------
@@ -136,7 +128,8 @@ def from_reference(op: str) -> str:
     Raises:
         UserError: The reference calls other code of `common`, which no solution may import.
     """
-    source = (paths.OPS / f"{op}.py").read_text()
+    path = paths.OPS / f"{op}.py"
+    source = path.read_text()
     by_name = {name: node for node in ast.parse(source).body for name in _bound(node)}
     needed, waiting = set[ast.stmt](), ["reference"]
     while waiting:
@@ -151,25 +144,25 @@ def from_reference(op: str) -> str:
             )
         waiting += [child.id for child in ast.walk(node) if isinstance(child, ast.Name)]
     if by_name.get("reference") not in needed:
-        raise UserError(f"{interfaces.shown(paths.OPS / f'{op}.py')}: has no function `reference`")
+        raise UserError(f"{interfaces.shown(path)}: has no function `reference`")
     # the solution has the op's name, so that torch's function of this name is imported as another
-    alias, op_name = f"torch_{op}", re.compile(rf"(?<![\w.]){op}\b")
-    text = NAIVE.format(op=op)
-    imports = [node for node in needed if isinstance(node, ast.Import | ast.ImportFrom)]
-    for node in sorted(imports, key=lambda node: node.lineno):
-        text += op_name.sub(f"{op} as {alias}", ast.get_source_segment(source, node) or "") + "\n"
-    for node in sorted(needed.difference(imports), key=lambda node: node.lineno):
-        text += f"\n\n{op_name.sub(alias, ast.get_source_segment(source, node) or '')}\n"
-    return text.replace("def reference(", f"def {op}(")
+    op_name = re.compile(rf"(?<![\w.]){op}\b")
+    imports, others = NAIVE.format(op=op), ""
+    for node in sorted(needed, key=lambda node: node.lineno):
+        segment = ast.get_source_segment(source, node) or ""
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            imports += op_name.sub(f"{op} as torch_{op}", segment) + "\n"
+        else:
+            others += f"\n\n{op_name.sub(f'torch_{op}', segment)}\n"
+    return (imports + others).replace("def reference(", f"def {op}(")
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
     """Yield the names that a module's statement binds."""
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-    elif isinstance(node, ast.FunctionDef):
-        yield node.name
-    elif isinstance(node, ast.Assign):
-        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-        yield node.target.id
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
+        case ast.FunctionDef(name):
+            yield name
+        case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
+            yield name
