@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
 RESAMPLES = 1000
-TAILS = (2.5, 97.5)
-"""The percentiles that bound a 95 % interval."""
 
 
 def median(samples: Sequence[float]) -> float:
@@ -18,16 +15,16 @@ def median(samples: Sequence[float]) -> float:
     return float(np.median(samples))
 
 
-def interval(samples: Sequence[float], seed: int = 0) -> tuple[float, float]:
+def interval(samples: Sequence[float]) -> tuple[float, float]:
     """Return the 95 % interval of the samples' median, by the percentile bootstrap.
 
     The interval is deterministic. It equals that of `scipy.stats.bootstrap` with
-    `method="percentile"`, 1,000 resamples and `numpy.random.default_rng(seed)`.
+    `method="percentile"`, 1,000 resamples and `numpy.random.default_rng(0)`.
     """
     values = np.asarray(samples, dtype=float)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     drawn = values[generator.integers(0, len(values), (RESAMPLES, len(values)))]
-    low, high = np.percentile(np.median(drawn, axis=1), TAILS)
+    low, high = np.percentile(np.median(drawn, axis=1), (2.5, 97.5))
     return float(low), float(high)
 
 
@@ -37,29 +34,17 @@ def quartiles(samples: Sequence[float]) -> tuple[float, float]:
     return float(first), float(third)
 
 
-class Interval(Protocol):
-    """The bounds of a value."""
-
-    @property
-    def low(self) -> float:
-        """The lower bound."""
-
-    @property
-    def high(self) -> float:
-        """The upper bound."""
-
-
-def leaders(ordered: Sequence[Interval]) -> list[int]:
+def leaders(intervals: Sequence[tuple[float, float]]) -> list[int]:
     """Return, for each interval, the index of its group's leader; the intervals come best first.
 
     An interval that overlaps with the current leader joins the leader's group; otherwise it becomes
     the next leader. For example, for [1, 3], [2, 4], [3.5, 5] the result is [0, 0, 2].
     """
     indices: list[int] = []
-    for index, interval in enumerate(ordered):
-        leader = ordered[indices[-1]] if indices else interval
-        overlap = interval.low <= leader.high and leader.low <= interval.high
-        indices.append(indices[-1] if indices and overlap else index)
+    for index, (low, high) in enumerate(intervals):
+        first_low, first_high = intervals[indices[-1] if indices else index]
+        overlap = indices and low <= first_high and first_low <= high
+        indices.append(indices[-1] if overlap else index)
     return indices
 
 

@@ -6,13 +6,13 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from common.board.devices import Device
 from common.board.ranking import Track, median, op_order, rank
 from common.board.table import UNRANKED, Table, named, speed, where
 from common.records.lines import Record, Run
-from common.records.runs import Results
 
 EDITED = "*"
 HEADER = ("solution", "earlier", "later", "ratio", "furthest ratio", "of its cases")
@@ -29,14 +29,15 @@ class Comparison:
     """A table of ratios for each track."""
 
 
-def compare(results: Results, known: Container[str]) -> dict[str, Comparison]:
+def compare(device: Device) -> dict[str, Comparison]:
     """Return a comparison of the known solutions for each op that two finished runs measured.
 
     The runs are the latest run, and the last earlier run that shares a cell with the latest run.
     """
+    results = device.results
     measured: dict[str, dict[str, dict[tuple[str, ...], Record]]] = {}
     for row in results.rows:
-        if row.tier == "board" and row.run in results.finished and row.solution in known:
+        if row.tier == "board" and row.run in results.finished and row.solution in device.about:
             key = (*row.key, row.track, row.ranked_by)  # the same in two compared rows
             measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
     found = {}

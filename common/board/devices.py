@@ -14,7 +14,7 @@ from common.records.runs import Results
 from common.solutions import is_among
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
     """A device on a board: its records, and its ranked tracks."""
 

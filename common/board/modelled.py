@@ -76,7 +76,8 @@ def correlations(pairs: Iterable[ModelledRow], by: Callable[[ModelledRow], G]) -
     correlations = {}
     for group, members in groups.items():
         ordered = sorted(members, key=lambda pair: pair.measured)
-        leaders = stats.leaders([ranked_times(pair.row)["solution"] for pair in ordered])
+        times = [ranked_times(pair.row)["solution"] for pair in ordered]
+        leaders = stats.leaders([(time.low, time.high) for time in times])
         correlations[group] = stats.rank_correlation([pair.modelled for pair in ordered], leaders)
     return correlations
 

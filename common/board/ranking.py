@@ -246,7 +246,7 @@ def rank(
         entries = [
             _entry(
                 own, cells, clock, (about or {}).get(solution, About()),
-                apart=frozenset(cell for cell, row in own.items() if row.id in apart),
+                apart=frozenset(cell for cell, row in own.items() if row.key in apart),
                 silent=(op, solution) not in answering,
             )
             for solution, own in solutions.items()
@@ -280,7 +280,7 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     scores = [(entry, entry.score) for entry in entries if entry.score]
     scores.sort(key=lambda pair: -pair[1].value)
     # an entry whose interval overlaps a leader's interval shares the leader's place
-    leaders = stats.leaders([score for _, score in scores])
+    leaders = stats.leaders([(score.low, score.high) for _, score in scores])
     ranked = [
         replace(entry, rank=leader + 1) for (entry, _), leader in zip(scores, leaders, strict=True)
     ]
@@ -303,8 +303,8 @@ def unranked(tracks: Iterable[Track]) -> Iterator[str]:
         yield f"{solution} has no place in {', '.join(names)}: {reasons}"
 
 
-def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
-    """Return the ids of the rows whose eager time deviates from the run's other rows.
+def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, str, str, str]]:
+    """Return the keys of the rows whose eager time deviates from the run's other rows.
 
     Eager's time of a case depends only on the machine, so that a deviating row was disturbed.
     """
@@ -312,13 +312,13 @@ def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, ...]]:
     for row in rows:
         if row.gpu:
             groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
-    ids = set()
+    deviating = set()
     for group in groups.values():
         median_time = statistics.median([median(row, "eager") for row in group])
         for row in group if len(group) >= FEW else ():
             if abs(median(row, "eager") / median_time - 1) > APART[row.ranked_by]:
-                ids.add(row.id)
-    return ids
+                deviating.add(row.key)
+    return deviating
 
 
 def combined(times: Sequence[Mapping[str, Summary]]) -> Estimate:

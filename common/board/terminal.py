@@ -19,7 +19,6 @@ from common.board.devices import Device
 from common.board.ranking import Track, op_order
 from common.board.table import Table
 from common.printable import printable
-from common.records.runs import Results
 from common.solutions import is_among
 
 OPTIONAL_COLUMNS = (
@@ -109,17 +108,17 @@ def show_track(track: Track, console: Console, only: str = "", label: str = "") 
 
 
 def show_comparisons(
-    results: Results, comparisons: Mapping[str, Comparison], console: Console, only: str = ""
+    device: Device, comparisons: Mapping[str, Comparison], console: Console, only: str = ""
 ) -> None:
     """Print the changes between the two runs of each op, then a table for each track.
 
     The last line names the ops that only one finished run has measured.
     """
-    console.print(Text(f"\n{results.runs[-1].device_name}", style="bold"))
+    console.print(Text(f"\n{device.name}", style="bold"))
     for comparison in comparisons.values():
         console.print(Text(comparison.runs, style="dim"))
         show_tables(comparison.tables, console, only)
-    if once := {row.op for row in results.latest()} - comparisons.keys():
+    if once := {row.op for row in device.results.latest()} - comparisons.keys():
         names = ", ".join(sorted(once, key=op_order))
         console.print(f"not in two finished runs: {names}", style="dim")
 

@@ -19,7 +19,6 @@ from common.errors import UserError
 from common.importing import require
 from common.processes import cores, processes
 from common.records import runs
-from common.records.runs import Results
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
@@ -52,27 +51,34 @@ def run(options: argparse.Namespace) -> int:
     exported = options.json or options.csv or options.times
     if not exported:
         require(["rich"])  # before the records are read
-    recorded, about = _recorded(options), shared.about()
+    if options.op or options.only:
+        solutions.select(solutions.everyone(installed=False), options.op, options.only)
+    if not (recorded := ordered(runs.read_all())):
+        raise UserError(NOTHING)
+    about, only = shared.about(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
+    measured = [Device(results, about) for results in of_op]
     if exported:
-        return _export([Device(results, about) for results in of_op], options)
-    if options.compare or options.devices or options.model:
-        return _print_tables(options, [Device(each, about) for each in of_op if each.timed], of_op)
-    devices = [ranked(results, about) for results in recorded]
-    if options.serve:
-        return _serve(devices)
-    if options.op and not any(results.rows for results in of_op):
-        bench_command = f"nox -s bench leaderboard -- --op {options.op}"
-        print(f"study: no result of {options.op} is recorded yet: {bench_command}", file=sys.stderr)
-    shown = devices
-    if options.only:
-        shown = [ranked(modelled.placed(each, of_op, options.only), about) for each in of_op]
-    elif options.op:
-        shown = [ranked(each, about) for each in of_op]
-    return _draw(devices, shown, options.only or "")
+        _export(measured, options, only)
+    elif options.compare or options.devices or options.model:
+        _print_tables(measured, options, only)
+    elif options.serve:
+        _serve([ranked(results, about) for results in recorded])
+    else:
+        if options.op and not any(results.rows for results in of_op):
+            command = f"nox -s bench leaderboard -- --op {options.op}"
+            print(f"study: no result of {options.op} is recorded yet: {command}", file=sys.stderr)
+        if only:
+            of_op = [modelled.placed(results, of_op, only) for results in of_op]
+        _draw(
+            [ranked(each, about) for each in recorded],
+            [ranked(each, about) for each in of_op],
+            only,
+        )
+    return 0
 
 
-def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> int:
+def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
     """Draw the boards of all records, and print those to show."""
     from common.board import terminal
 
@@ -87,51 +93,32 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> int:
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")
-    return 0
 
 
-def _recorded(options: argparse.Namespace) -> list[Results]:
-    """Return the records of each device in the order of boards.
-
-    Raises:
-        UserError: There are no records, or the op or solution does not exist.
-    """
-    if options.op or options.only:
-        solutions.select(solutions.everyone(installed=False), options.op, options.only)
-    if not (recorded := runs.read_all()):
-        raise UserError(NOTHING)
-    return ordered(recorded)
-
-
-def _print_tables(
-    options: argparse.Namespace, gpus: Sequence[Device], every: Sequence[Results]
-) -> int:
+def _print_tables(devices: Sequence[Device], options: argparse.Namespace, only: str) -> None:
     """Print the latest two runs, the speeds on each GPU, or modelled beside measured times.
 
-    Args:
-        options: The options, of which one chooses.
-        gpus: The devices with measured times.
-        every: The records of all devices, which have the counted work of runs without a GPU.
+    Raises:
+        UserError: The records have nothing to print.
     """
     from common.board import terminal
 
-    console, only = terminal.console(), options.only or ""
+    gpus, console = [device for device in devices if device.timed], terminal.console()
     if options.compare:
-        compared = [(each.results, compare(each.results, each.about)) for each in gpus]
-        if not any(found for _, found in compared):
-            raise UserError(
-                "no op was measured in two finished runs on one GPU: run bench again there"
-            )
-        for results, found in compared:
-            if found:
-                terminal.show_comparisons(results, found, console, only)
-        return 0
+        compared = {device: compare(device) for device in gpus}
+        if not any(compared.values()):
+            lacking = "no op was measured in two finished runs on one GPU"
+            raise UserError(f"{lacking}: run bench again there")
+        for device, comparisons in compared.items():
+            if comparisons:
+                terminal.show_comparisons(device, comparisons, console, only)
+        return
     if options.devices:
         if len(gpus) < 2:
             raise UserError("fewer than two GPUs have records: run bench on another one")
         tables = columns.side_by_side(gpus)
     else:
-        counts = modelled.latest(every)
+        counts = modelled.latest(device.results for device in devices)
         tables = [
             table
             for device in gpus
@@ -139,26 +126,22 @@ def _print_tables(
             for table in modelled.tables(modelled.pairs(device.rows, counts, gpu), gpu)
         ]
         if not tables:
-            raise UserError(
-                f"no row of {', '.join(GPUS)} is counted: count without a GPU (bench --device cpu)"
-            )
+            counted = "count without a GPU (bench --device cpu)"
+            raise UserError(f"no row of {', '.join(GPUS)} is counted: {counted}")
     terminal.show_tables(tables, console, only)
-    return 0
 
 
-def _export(devices: Sequence[Device], options: argparse.Namespace) -> int:
+def _export(devices: Sequence[Device], options: argparse.Namespace, only: str) -> None:
     """Print the boards as data."""
-    only = options.only or ""
     if options.times:
         text = columns.as_csv(cases.rows(devices, only), cases.FIELDS)
     else:
         rows = columns.rows(devices, only)
         text = columns.as_json(rows) if options.json else columns.as_csv(rows)
     print(text, end="")
-    return 0
 
 
-def _serve(devices: Sequence[Device]) -> int:
+def _serve(devices: Sequence[Device]) -> None:
     """Draw the page and serve it on the loopback address until Ctrl-C."""
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -169,7 +152,6 @@ def _serve(devices: Sequence[Device]) -> int:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the server
             server.serve_forever()
-    return 0
 
 
 @contextmanager

@@ -108,8 +108,8 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
         return self.selection.only is None
 
 
-class Record(Line, frozen=True, kw_only=True, tag="row"):
-    """One direction of one case of a solution, on the device of the folder."""
+class OfCase(Line, frozen=True, kw_only=True):
+    """A line on one direction of one case of a solution."""
 
     solution: str
     peer: bool = False
@@ -119,17 +119,28 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
     """The fields of the case, by which plots select rows; see `Case.params`."""
     track: str
     ranked_by: ByClock
-    twin: bool = False
     direction: Direction
-    verdict: str
-    reason: str = ""
-    error: float | None = None
     bytes: int
+    """The minimum bytes of any solution, for this direction and the directions before it."""
     flops: int
     sources: str
     """Digest of the solution with its helpers."""
     harness: str
     """Digest of the op and of the code that grades and times."""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """The op, case, direction and solution: unique among the latest rows of a tier."""
+        return self.op, self.case, self.direction, self.solution
+
+
+class Record(OfCase, frozen=True, kw_only=True, tag="row"):
+    """The verdict and the times, on the device of the folder."""
+
+    twin: bool = False
+    verdict: str
+    reason: str = ""
+    error: float | None = None
     gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
     """GPU times of `solution`, `eager` and `copy`, taken in turn, of forward or of forward with
     backward. Some rows have `dense` products, `backward` alone and the replay of forward's CUDA
@@ -173,16 +184,6 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
             raise ValueError("the time of the copy, or the host's that ranks it, is missing")
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The op, case, direction and solution: unique among the latest rows of a tier."""
-        return self.op, self.case, self.direction, self.solution
-
-    @property
-    def id(self) -> tuple[str, ...]:
-        """The run, the tier and the key; not unique for a case that a run repeated."""
-        return (self.run, self.tier, *self.key)
-
-    @property
     def fine(self) -> bool:
         """Return whether the verdict is not a failure."""
         return self.verdict in FINE
@@ -195,15 +196,16 @@ class Record(Line, frozen=True, kw_only=True, tag="row"):
         limit of a solution that reaches the cap.
         """
         state = self.device_state
-        reasons = [word for word in state.get("throttled", ()) if word != POWER_CAP]
-        if state.get("slow_probes"):
-            reasons.append(SLOW_PROBES)
-        if others := state.get("others"):
-            reasons.append(f"shared with {others} other process{'es' * (others > 1)}")
-        if state.get("elsewhere"):
-            reasons.append("another device than the case's other rows")
-        of_host = [SLOW_PROBES] if state.get("slow_host_probes") else []
-        by_clock = {"gpu": reasons, "host": of_host}
+        others = state.get("others", 0)
+        by_clock = {
+            "gpu": [
+                *(word for word in state.get("throttled", ()) if word != POWER_CAP),
+                *[SLOW_PROBES] * bool(state.get("slow_probes")),
+                *[f"shared with {others} other process{'es' * (others > 1)}"] * bool(others),
+                *["another device than the case's other rows"] * bool(state.get("elsewhere")),
+            ],
+            "host": [SLOW_PROBES] * bool(state.get("slow_host_probes")),
+        }
         return {clock: influences for clock, influences in by_clock.items() if influences}
 
 
@@ -264,31 +266,13 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
 Steps = list[Operator | Launch]
 
 
-class Counted(Line, frozen=True, kw_only=True, tag="counted"):
-    """The counted work of one direction of a board case of a solution, at the case's true shape."""
+class Counted(OfCase, frozen=True, kw_only=True, tag="counted"):
+    """The counted work of a board's case at its true shape."""
 
-    solution: str
-    peer: bool = False
-    op: str
-    case: str
     row: str
     """The name of the case in this run's rows: the twin's name without a GPU."""
-    params: dict[str, Any]
-    track: str
-    ranked_by: ByClock
-    direction: Direction
-    bytes: int
-    """The minimum bytes of any solution, for this direction and the directions before it."""
-    flops: int
-    sources: str
-    harness: str
     steps: Steps
     """The steps of forward, or of forward with backward."""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """The op, case, direction and solution."""
-        return self.op, self.case, self.direction, self.solution
 
 
 class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):

@@ -5,6 +5,8 @@ from msgspec.structs import replace
 
 from common.board import terminal
 from common.board.comparison import compare
+from common.board.devices import Device
+from common.board.ranking import About
 from common.records.runs import Results
 from tests.support import boards
 from tests.support.boards import failed, printed, row, summary
@@ -21,12 +23,12 @@ def timed(run, us=10.0, eager=200.0, solution="alice/rope", **fields):
 
 def results(*rows, runs=(FIRST, SECOND), finished=None):
     names = {run.run for run in runs} if finished is None else finished
-    return Results(path=None, runs=list(runs), rows=list(rows), finished=names)
+    return Device(Results(None, list(runs), list(rows), names), dict.fromkeys(KNOWN, About()))
 
 
 def shown(*rows):
     """The one track's table."""
-    (table,) = compare(results(*rows), KNOWN)["rope"].tables
+    (table,) = compare(results(*rows))["rope"].tables
     return table
 
 
@@ -53,7 +55,7 @@ OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ran
     ],
 )  # fmt: skip
 def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finished, expected):
-    found = compare(results(*rows, runs=RUNS, finished=finished), KNOWN)
+    found = compare(results(*rows, runs=RUNS, finished=finished))
     assert {op: comparison.runs for op, comparison in found.items()} == expected
 
 
@@ -68,7 +70,7 @@ def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finish
 )  # fmt: skip
 def test_what_else_changed_is_said(fields, run, changed):
     rows = [timed("r1"), timed("r2", **fields)]
-    found = compare(results(*rows, runs=(FIRST, run)), KNOWN)
+    found = compare(results(*rows, runs=(FIRST, run)))
     assert found["rope"].runs == f"rope: run r1, then r2{changed}"
 
 
@@ -124,7 +126,7 @@ def test_a_solution_whose_source_changed_is_marked():
 def test_the_terminal_shows_the_runs_what_changed_and_who_stands_out():
     rows = [timed("r1", sources="s0"), timed("r2", harness="h2"), HALF[1]]
     given = results(*rows)
-    text = printed(160, terminal.show_comparisons, given, compare(given, KNOWN),
+    text = printed(160, terminal.show_comparisons, given, compare(given),
                    only="alice/rope", force_terminal=True)  # fmt: skip
     for part in ("A GPU", "rope: run r1, then r2; between them changed the harness",
                  "not in two finished runs: rotate_half"):  # fmt: skip
