@@ -29,9 +29,9 @@ from xdist.workermanage import WorkerController
 from common import ops, solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
+from common.grading.device import tier_cases
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep, TooLarge
-from common.grading.tiers import tier_cases
 
 pytest_plugins = [
     f"tests.support.{name}" for name in ("workers", "browsing", "devices", "seeds", "study")

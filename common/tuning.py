@@ -20,10 +20,10 @@ import torch
 from common import files, wire
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
+from common.grading.device import tier_cases
 from common.grading.grade import grade_case
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
-from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure import machine
 from common.measure.timed_process import Failed, StagedCalls, TimedProcess, stage_calls

@@ -11,7 +11,7 @@ from common import cli, tuning, wire
 from common.commands import options
 from common.errors import UserError
 from common.grading import sweep as sweeps
-from common.grading.memory import DeviceMemory
+from common.grading.device import DeviceMemory
 from common.grading.sweep import Sweep
 from common.measure import machine
 from common.paths import CONTRIBUTORS

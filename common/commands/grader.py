@@ -17,13 +17,12 @@ from common.commands.progress import Progress
 from common.commands.report import TierReport
 from common.errors import UserError, did_you_mean
 from common.grading.compiling import Compiler
+from common.grading.device import DeviceMemory, tier_cases
 from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
-from common.grading.memory import DeviceMemory
 from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
-from common.grading.tiers import tier_cases
 from common.grading.worker import Worker
 from common.measure.rows import Measurement
 from common.printable import say

@@ -155,7 +155,7 @@ def device(options: argparse.Namespace) -> str:
     """Return the result of `found_device`, and print to stderr if the GPU has no bfloat16."""
     found = found_device(options)
     if found == "cuda":
-        from common.grading.tiers import no_bfloat16
+        from common.grading.device import no_bfloat16
 
         if line := no_bfloat16(found):
             print(f"study: {line}", file=sys.stderr)

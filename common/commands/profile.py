@@ -121,7 +121,7 @@ def profile(
     chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
 ) -> None:
     """Print a line for each case and direction of the solutions, and write traces."""
-    from common.grading.memory import DeviceMemory
+    from common.grading.device import DeviceMemory
     from common.grading.sweep import Sweep
 
     for solution in chosen:
@@ -137,8 +137,8 @@ def profile(
 
 def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
     """Print a line for each case and direction; return the timed cases and directions."""
+    from common.grading.device import tier_cases
     from common.grading.sweep import TooLarge
-    from common.grading.tiers import tier_cases
     from common.measure import machine, rows
     from common.peaks import peak_of
 

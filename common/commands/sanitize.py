@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
     chosen, device = shared.contributors(options), shared.device(options)
     if device != "cuda":
         raise UserError("sanitize needs a GPU")
-    from common.grading.tiers import tier_cases
+    from common.grading.device import tier_cases
 
     sample = options.sample or SAMPLE
     clean = [

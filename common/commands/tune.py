@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
     if device == "cpu":
         raise UserError("tune needs a GPU: without one nothing is timed")
     from common import tuning
-    from common.grading.memory import DeviceMemory
+    from common.grading.device import DeviceMemory
     from common.grading.sweep import Sweep
     from common.measure import machine
 

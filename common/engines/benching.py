@@ -17,10 +17,10 @@ from pathlib import Path
 import msgspec
 
 from common import ops, paths
+from common.engines import counting
+from common.engines.counting import Count
 from common.engines.engine import CaseResult, Engine, Planned, Task
 from common.errors import UserError
-from common.grading import counting
-from common.grading.counting import Count
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
 from common.measure.rows import record_of

@@ -19,9 +19,8 @@ import torch
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.compiling import Compiler
-from common.grading.memory import DeviceMemory
+from common.grading.device import DeviceMemory, no_bfloat16, repeats, tier_cases
 from common.grading.sweep import Graded, TooLarge
-from common.grading.tiers import no_bfloat16, repeats, tier_cases
 from common.measure.machine import DeviceInfo, device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
 from common.records.lines import Record

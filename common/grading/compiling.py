@@ -25,10 +25,10 @@ from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
 from common.errors import Kind, ServerEnded
 from common.grading.call_plan import Attempt, Mode, Plan
+from common.grading.device import DeviceMemory
 from common.grading.execution import Execution, configurations_of
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT
-from common.grading.memory import DeviceMemory
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.supervisor import Attempts, Ends, Supervisor
 from common.grading.sweep import Graded, TooLarge, Verdicts, threads

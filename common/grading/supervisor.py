@@ -19,8 +19,8 @@ from typing import NamedTuple
 import torch
 
 from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, kind_of
+from common.grading.device import IDLE, DeviceMemory
 from common.grading.fork_server import ForkServer
-from common.grading.memory import IDLE, DeviceMemory
 from common.grading.worker import Worker
 from common.solutions import Solution
 from common.verdicts import ISOLATED_TOO, Failure

@@ -18,9 +18,9 @@ import torch
 
 from common.draws import Draws, entropy
 from common.errors import Kind, ServerEnded, is_out_of_memory, out_of_memory
+from common.grading.device import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
-from common.grading.memory import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.problem import Problem, make_problem
 from common.grading.supervisor import KINDS, Ends, Role, Supervisor, empty_cache, memory_failure
 from common.grading.worker import Worker

@@ -15,7 +15,7 @@ import msgspec
 import torch
 
 from common.digest import digest
-from common.grading.memory import GIB
+from common.grading.device import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from common.errors import out_of_memory
+from common.grading.device import repeats
 from common.grading.supervisor import Ends, Role
 from common.grading.sweep import Graded, Sweep, TooLarge, eager_of
-from common.grading.tiers import repeats
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case

@@ -17,7 +17,7 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 
 from common.errors import is_out_of_memory, out_of_memory
-from common.grading.memory import needed
+from common.grading.device import needed
 from common.grading.problem import Problem
 from common.grading.supervisor import Attempts, Cause, Remedy, Supervisor, memory_failure
 from common.grading.sweep import Graded

@@ -12,7 +12,7 @@ import torch
 from common.arena import Arena
 from common.commands import options
 from common.errors import UserError
-from common.grading.tiers import tier_cases
+from common.grading.device import tier_cases
 from common.processes import VISIBLE
 from common.solutions import discover
 from common.wire import Load, Ticket

@@ -13,9 +13,9 @@ import pytest
 
 from common import ops
 from common.grading import grade
+from common.grading.device import REPEATS
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
-from common.grading.tiers import REPEATS
 from common.verdicts import FINE
 from tests.support import corpora as corpus
 from tests.support.corpora import CHEATS, WITNESSED, WRONG, expected, promised

@@ -9,9 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops, solutions
-from common.grading import tiers
 from common.grading.compiling import WRAPPED, Compiler
-from common.grading.memory import GIB, DeviceMemory
+from common.grading.device import GIB, DeviceMemory, tier_cases
 from common.grading.sweep import Graded
 from common.records.lines import kinds
 from common.solutions import Solution
@@ -142,8 +141,8 @@ def matrix_cases(budget, monkeypatch):
 
     memory = DeviceMemory(lambda: budget)
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: memory)
-    monkeypatch.setattr(tiers, "_has_bfloat16", lambda device: True)
-    ((_, cases),) = tiers.tier_cases([house], "matrix", "cuda")
+    monkeypatch.setattr("common.grading.device._has_bfloat16", lambda device: True)
+    ((_, cases),) = tier_cases([house], "matrix", "cuda")
     return cases
 
 

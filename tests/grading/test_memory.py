@@ -13,8 +13,8 @@ from unittest.mock import Mock
 import pytest
 
 from common import ops
-from common.grading import supervisor, sweep, tiers
-from common.grading.memory import CONTEXT, GIB, IDLE, DeviceMemory
+from common.grading import supervisor, sweep
+from common.grading.device import CONTEXT, GIB, IDLE, DeviceMemory, tier_cases
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -174,9 +174,9 @@ def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
 ):
     far, *others = [case for case in HALF.cases("smoke") if case.far_bytes]
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
-    monkeypatch.setattr(tiers, "_supports", lambda *_: True)
+    monkeypatch.setattr("common.grading.device._supports", lambda *_: True)
     house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
-    ((_, cases),) = tiers.tier_cases(house, "smoke", "cuda")
+    ((_, cases),) = tier_cases(house, "smoke", "cuda")
     assert (far in cases) == held
     assert len(cases) == len(list(HALF.cases("smoke"))) - (not held) * (1 + len(others))
     said = capsys.readouterr().err

@@ -9,7 +9,7 @@ import torch
 
 from common import ops
 from common.grading import oracle, tolerance
-from common.grading.memory import CONTEXT, IDLE, DeviceMemory
+from common.grading.device import CONTEXT, IDLE, DeviceMemory
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of, check_values
 from common.ops._draw import draw

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops, wire
-from common.grading import grade, sweep, tiers
+from common.grading import grade, sweep
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from tests.support.waiting import LONGEST, wait_until
@@ -171,12 +171,3 @@ def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
         server, pid = worker._pids
     assert fork_server.runs(server)
     assert not os.path.exists(f"/proc/{pid}"), "the workers end"
-
-
-def test_the_boards_cases_are_repeated_on_a_gpu_alone():
-    asked = {
-        (tier, on): tiers.repeats(tier, on) > 0
-        for tier in ("board", "matrix")
-        for on in ("cuda", "cpu")
-    }
-    assert [where for where, many in asked.items() if many] == [("board", "cuda")]

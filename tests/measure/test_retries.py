@@ -10,7 +10,7 @@ import torch
 
 from common import ops
 from common.errors import Kind
-from common.grading.memory import DeviceMemory
+from common.grading.device import DeviceMemory
 from common.grading.supervisor import RETRIES, Cause, Supervisor
 from common.grading.sweep import Sweep
 from common.measure import timing

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import disk_cache, ops, solutions, wire
-from common.grading import counting
+from common.engines import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
 from common.sandbox import traffic
