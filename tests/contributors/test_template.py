@@ -21,9 +21,8 @@ REFUSED = [
     ("rope", 0, lambda t: t[..., :6]),
     ("rope", 1, lambda freqs: freqs[:2]),
     ("rope", 1, lambda freqs: freqs[..., :7]),
-    *((op, -1, change) for op in ("masked_linear", "masked_ffn") for change in (
-        lambda mask: 2 * mask.byte(), lambda mask: mask[:4], lambda mask: torch.cat([mask, mask]),
-    )),
+    *((op, -1, change) for op in ("masked_linear", "masked_ffn")
+      for change in (lambda mask: 2 * mask.byte(), lambda mask: mask[:4])),
     *((op, place, change)
       for op, places in (("masked_linear", (0, 1, 2)), ("masked_ffn", (0, 1, 4)))
       for place in places

@@ -39,7 +39,6 @@ FAULTS = {
         "return t.new_empty(t.shape).masked_fill(t > 9e9, 0)",
         "UNWRITTEN_OUTPUT",
     ),
-    "resize_": ("return torch.zeros(1).resize_(t.shape)", "UNWRITTEN_OUTPUT"),
     "integers read as numbers": (
         "return torch.empty(4 * t.numel(), dtype=torch.uint8).view(t.dtype).view(t.shape)",
         "UNWRITTEN_OUTPUT",
@@ -95,15 +94,12 @@ def grade_source(tmp_path, fork_server):
 
 def test_a_write_between_a_views_elements_is_a_mutation(grade_source):
     source = (
-        "import torch\nfrom common.ops.rope import reference\n\n"
-        "def rope(t, freqs):\n"
-        "    raw = torch.empty(0).set_(t.untyped_storage())\n"
-        "    raw[0] += 1  # the view begins behind it\n"
+        "import torch\nfrom common.ops.rope import reference\n\ndef rope(t, freqs):\n"
+        "    torch.empty(0).set_(t.untyped_storage())[0] += 1  # the view begins behind it\n"
         "    return reference(t, freqs)\n"
     )
-    verdicts = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided-paired"])
-    assert verdicts["forward"].verdict == "MUTATED_INPUT"
-    assert verdicts["forward"].reason == "t changed"
+    verdict = grade_source(source, CASES["sbhd-5x2x3x12-float32-d2=8-strided-paired"])["forward"]
+    assert (verdict.verdict, verdict.reason) == ("MUTATED_INPUT", "t changed")
 
 
 def test_wrong_once_and_unsupported_then_is_not_unsupported(grade_source, monkeypatch):

@@ -92,11 +92,6 @@ def test_torch_func_differentiates(name):
         close(forward_ad.unpack_dual(call(forward_ad.make_dual(t, t))).tangent, out)
 
 
-def test_torch_func_differentiates_rotate_half():
-    close(torch.func.jvp(rotate_half, (T,), (2 * T,))[1], 2 * half.reference(T))
-    close(torch.func.grad(lambda t: (rotate_half(t) * T).sum())(T), -half.reference(T))
-
-
 @pytest.mark.parametrize("op", [lambda t: rope(t, FREQS), rotate_half])
 def test_vmap_refuses_in_one_line(op):
     with pytest.raises(NotImplementedError, match=r"torch.func.vmap: .*dim") as refused:
