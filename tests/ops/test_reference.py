@@ -148,10 +148,6 @@ class Scaled(torch.autograd.Function):
         return upstream * weight, product.to(weight.dtype)
 
 
-def with_a_sum_in_float32(x, weight):
-    return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True, dtype=torch.float32) + 1.0) * weight
-
-
 def failure(test, *arguments):
     """The message of a test of this module that fails."""
     with pytest.raises(pytest.fail.Exception) as raised:
@@ -167,7 +163,6 @@ IN_FLOAT64 = test_the_reference_in_float64_rounds_to_no_lower_precision
     ("reference", "values", "place", "advice"),
     [
         (rms_norm(eps=0), "zeros", "output of the reference in float64", "with an eps for example"),
-        (rms_norm(), "zeros", "the gradient of x of the reference in float16", WIDER),
         (rms_norm(), "subnormal", "the gradient of x of the reference in float16",
          f'{WIDER}, or leave "subnormal" out of `values`'),
         (lambda x, weight: x * 100 * weight, "huge", "output of the reference in float16",
@@ -183,20 +178,14 @@ def test_a_result_that_is_not_finite_is_a_line(reference, values, place, advice)
 
 
 @pytest.mark.parametrize(
-    ("reference", "operator"),
-    [
-        (rms_norm(dtype=lambda _: torch.float32), "aten._to_copy.default"),
-        (with_a_sum_in_float32, "aten.sum.dim_IntList"),
-        (lambda x, weight: Scaled.apply(x, weight), "aten._to_copy.default"),
-    ],
+    "reference",
+    [rms_norm(dtype=lambda _: torch.float32), lambda x, weight: Scaled.apply(x, weight)],
 )
-def test_a_truth_that_is_rounded_is_a_line(reference, operator):
+def test_a_truth_that_is_rounded_is_a_line(reference):
     line = failure(IN_FLOAT64, op_of(reference))
-    assert line.startswith(
-        "common/ops/rms_norm.py: the reference rounds float64, the truth, to float32 (line "
-    )
-    assert f", {operator}) in 10x2x4x8-float32: in place of x.float() or" in line
-    assert line.endswith(f" write x.to({PROMOTED})")
+    start, end = line.split(" (line ")
+    assert start.endswith("rms_norm.py: the reference rounds float64, the truth, to float32")
+    assert "aten._to_copy.default) in 10x2x4x8-float32: " in end and line.endswith(PROMOTED + ")")
 
 
 @pytest.mark.parametrize(
