@@ -24,7 +24,7 @@ from common import ops, paths
 from common.board import modelled
 from common.commands.grader import Asked, Grader
 from common.disk_cache import DiskCache
-from common.engines.benching import counts
+from common.engines.counting import counts
 from common.errors import UserError
 from common.grading import diagnosis
 from common.ops._draw import facts_of

@@ -18,14 +18,12 @@ import msgspec
 
 from common import ops, paths
 from common.engines import counting
-from common.engines.counting import Count
 from common.engines.engine import CaseResult, Engine, Planned, Task
 from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
-from common.measure.rows import record_of
 from common.records import runs
-from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection, Steps
+from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection
 from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -97,34 +95,9 @@ def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Count
     eager = {op.name: eager_of(op) for op in ops.valid(solution.op for solution in solutions)}
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
-    for counted in counts(every, run.run, digests_of(every)):
+    for counted in counting.counts(every, run.run, digests_of(every)):
         open_run.lines.write(counted)
         yield counted
-
-
-def counts(
-    solutions: Sequence[Solution], run: str, digests: Mapping[Solution, tuple[str, str]]
-) -> Iterator[Counted]:
-    """Yield the work of every board case that each solution supports, at its true shape.
-
-    Malformed counts from a solution's process are left out.
-    """
-    for count in counting.count(solutions):
-        with contextlib.suppress(msgspec.ValidationError):
-            yield _line(count, run, digests[count.solution])
-
-
-def _line(count: Count, run: str, digests: tuple[str, str]) -> Counted:
-    """Return the line of one count; the least work of `backward` includes forward's."""
-    op, case, direction = count.op, count.case, count.direction
-    row = record_of(
-        op, case, direction, count.solution, run=run, tier="board", digests=digests, verdict=""
-    )
-    least = op.timed_work(case, direction)
-    own = {"row": op.twin(case).name, "bytes": least.bytes, "flops": least.flops}
-    own["steps"] = msgspec.convert(count.steps, Steps)
-    shared = [name for name in Counted.__struct_fields__ if name not in own]
-    return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
 # --- a run, new or continued ----------------------------------------------------------------------

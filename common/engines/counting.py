@@ -10,14 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from common import ops, wire
 from common.disk_cache import DiskCache
 from common.errors import ServerEnded
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
+from common.measure.rows import record_of
+from common.records.lines import Counted, Steps
 from common.solutions import Solution
 from common.spec import Case, Direction, Op
 from common.verdicts import ENDED
@@ -27,20 +30,22 @@ THREADS = 2
 """The number of solutions that are counted concurrently."""
 
 
-@dataclass(frozen=True)
-class Count:
-    """The counted work of one direction of one case of one solution."""
+def counts(
+    solutions: Sequence[Solution],
+    run: str,
+    digests: Mapping[Solution, tuple[str, str]],
+    quiet: bool = True,
+) -> Iterator[Counted]:
+    """Yield the work of each solution on every board case that it supports.
 
-    solution: Solution
-    op: Op[Any]
-    case: Case
-    direction: Direction
-    steps: Sequence[Reply]
-    """Operators and launches in order; in `backward`, the ones of forward come first."""
+    Malformed counts from a solution's process are left out.
 
-
-def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
-    """Yield the work of each solution on every board case that it supports."""
+    Args:
+        solutions: The solutions.
+        run: The run's id.
+        digests: The solution's digest and the harness's, by solution.
+        quiet: Whether the output of the processes is dropped.
+    """
     caches = {solution: _cache(solution) for solution in solutions}
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
@@ -59,8 +64,28 @@ def count(solutions: Sequence[Solution], quiet: bool = True) -> Iterator[Count]:
             for case in op.cases("board"):
                 reply = caches[solution].found.get(case.name, {})
                 for direction in case.directions:
-                    if direction in reply:
-                        yield Count(solution, op, case, direction, reply[direction])
+                    with contextlib.suppress(msgspec.ValidationError, KeyError):
+                        steps = msgspec.convert(reply[direction], Steps)
+                        yield _line(op, case, direction, solution, steps, run, digests[solution])
+
+
+def _line(
+    op: Op[Any],
+    case: Case,
+    direction: Direction,
+    solution: Solution,
+    steps: Steps,
+    run: str,
+    digests: tuple[str, str],
+) -> Counted:
+    """Return the line of one count; the least work of `backward` includes forward's."""
+    row = record_of(
+        op, case, direction, solution, run=run, tier="board", digests=digests, verdict=""
+    )
+    least = op.timed_work(case, direction)
+    own = {"row": op.twin(case).name, "bytes": least.bytes, "flops": least.flops, "steps": steps}
+    shared = [name for name in Counted.__struct_fields__ if name not in own]
+    return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
 def _cache(solution: Solution) -> DiskCache:

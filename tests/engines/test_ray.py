@@ -126,7 +126,7 @@ def test_a_killed_executor_starts_again_and_each_row_comes_once(
 ):
     """Of two, once both are at work."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    monkeypatch.setattr("common.engines.benching.counts", lambda *_: iter(()))
+    monkeypatch.setattr("common.engines.counting.counts", lambda *_: iter(()))
     job = job_in(folder, command="bench", tier="board", sample=None)
     give, given = RemoteExecutor.give, []
 

@@ -21,7 +21,7 @@ from common import paths, solutions
 from common.board import model, modelled
 from common.board.model import GPUS
 from common.board.modelled import Key, ModelledRow
-from common.engines import benching
+from common.engines import counting
 from common.measure.machine import harness_digest
 from common.records import runs
 from common.records.lines import Counted
@@ -53,7 +53,7 @@ def counted() -> dict[Key, Counted]:
     """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
     everyone = [solution for solution in solutions.everyone() if solution.handle != "torch_compile"]
     digests = {solution: (solution.digest, harness_digest(solution.op)) for solution in everyone}
-    return {line.key: line for line in benching.counts(everyone, "run", digests)}
+    return {line.key: line for line in counting.counts(everyone, "run", digests)}
 
 
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
