@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.sandbox.interpreter.language import VERSION
-from tests.support.interpreting import run
+from tests.support.interpreting import results
 
 RIGHT = [float(i) for i in range(8)]
 RIGHT_ALREADY = {"loops in 64 bits" if VERSION >= (3, 7) else "constants beside tensors"}
@@ -21,12 +21,12 @@ REFUSED = {
 
 @pytest.fixture(scope="module")
 def patched():
-    return run("language.py", "patched")
+    return results("language")
 
 
 @pytest.fixture(scope="module")
 def bare():
-    return run("language.py", "bare")
+    return results("language", "bare")
 
 
 def test_patched_is_right(patched):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.interpreting import run
+from tests.support.interpreting import results
 
 LAST, FROM_THE_END = "the last axis", "an axis from the end"
 BRANCH = "a branch"
@@ -13,12 +13,12 @@ BRANCH = "a branch"
 
 @pytest.fixture(scope="module")
 def patched():
-    return run("reductions.py", "patched")
+    return results("reductions")
 
 
 @pytest.fixture(scope="module")
 def bare():
-    return run("reductions.py", "bare")
+    return results("reductions", "bare")
 
 
 def test_blocks_have_the_results_of_elements(patched, bare):

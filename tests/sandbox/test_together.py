@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.interpreting import run
+from tests.support.interpreting import results
 
 PROGRAMS = 12
 WAYS = ("", " backwards")
@@ -22,12 +22,12 @@ FAILING = ("past_the_end", "assumed", "swallows")
 
 @pytest.fixture(scope="module")
 def alone():
-    return run("together.py", "alone")
+    return results("together", "alone")
 
 
 @pytest.fixture(scope="module")
 def together():
-    return run("together.py", "together")
+    return results("together", "together")
 
 
 @pytest.mark.parametrize("way", WAYS)

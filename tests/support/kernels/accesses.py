@@ -1,17 +1,14 @@
-"""Launches inside and outside of their arguments; prints the faults that were logged, as JSON."""
+"""Launches inside and outside of their arguments; each returns the fault that was logged."""
 
 import contextlib
-import json
-import os
-
-os.environ["TRITON_INTERPRET"] = "1"
+import functools
 
 import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from common.sandbox.interpreter import bounds, patches
+from common.sandbox.interpreter import bounds
 
 N = 8
 
@@ -213,13 +210,12 @@ def table(x):
     return torch.tensor([x.data_ptr()])
 
 
-def concurrent(way):
+def concurrent(x, out, way):
     """Store through `out` behind the end of `x`."""
-    x, out = torch.zeros(N), torch.zeros(N)
     store_beside[(1,)](x, out, (x.data_ptr() - out.data_ptr()) // 4 + N, N, way)
 
 
-def wrapping(way):
+def wrapping(x, out, way):
     """Store in a row that 32 bits do not reach, of memory that nobody touches."""
     rows, stride = 50_000, 45_000
     x, out = torch.zeros(N, dtype=torch.int8), torch.empty(rows * stride, dtype=torch.int8)
@@ -268,25 +264,21 @@ BESIDE = ("pointer", "function", "block pointer", "integer", "counted")
 WRAPPED = ("row", "tile", "bytes", "hash", "too far")
 
 
-def fault_of(launch, *arguments, known):
-    """Return the fault that a launch leaves, where the graded call has these arguments."""
-    bounds.WATCH.begin_call(known)
+def fault_of(launch, known=False, **options):
+    """Return the fault that a launch leaves; of a graded call with `x`, if `known`."""
+    x, out = torch.randn(N), torch.zeros(N)
+    bounds.WATCH.begin_call({"x": x} if known else {})
     with contextlib.suppress(triton.runtime.errors.InterpreterError):
-        launch(*arguments)
+        launch(x, out, **options)
     return bounds.WATCH.log.fault() or ""
 
 
-def main() -> None:
-    patches.install()
-    torch.manual_seed(0)
-    x, out = torch.randn(N), torch.zeros(N)
-    seen = {name: fault_of(launch, x, out, known={"x": x}) for name, launch in LAUNCHES.items()}
-    for way, launch in THROUGH.items():
-        seen[f"through {way}"] = fault_of(launch, torch.randn(N), torch.zeros(N), known={})
-    for launch, ways in ((concurrent, BESIDE), (wrapping, WRAPPED)):
-        seen |= {f"store by {way}": fault_of(launch, way, known={}) for way in ways}
-    print(json.dumps(seen))
-
-
-if __name__ == "__main__":
-    main()
+RUNS = {
+    **{name: functools.partial(fault_of, launch, True) for name, launch in LAUNCHES.items()},
+    **{f"through {way}": functools.partial(fault_of, launch) for way, launch in THROUGH.items()},
+    **{
+        f"store by {way}": functools.partial(fault_of, launch, way=way)
+        for launch, ways in ((concurrent, BESIDE), (wrapping, WRAPPED))
+        for way in ways
+    },
+}

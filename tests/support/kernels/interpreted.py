@@ -1,15 +1,6 @@
-"""Kernels that Triton's interpreter gets wrong, run with or without our patches; prints JSON.
+"""Kernels that Triton's interpreter gets wrong, unless it is patched."""
 
-`python interpreted.py patched` or `python interpreted.py bare`, in a process of its own, since
-patches cannot be taken back. For a kernel that raises, its result is the exception's text.
-"""
-
-import json
-import os
-import sys
-import warnings
-
-os.environ["TRITON_INTERPRET"] = "1"
+import functools
 
 import torch
 import triton
@@ -139,7 +130,7 @@ def run_low_address():
     return out
 
 
-RUNS = {
+CALLS = {
     **{f"bfloat16 {kind}": (run_binary, kind) for kind in
        ("add", "multiply", "divide", "maximum", "less", "negate", "constant", "fma", "clamp")},
     "float32 to bfloat16": (run_cast, torch.float32, torch.bfloat16),
@@ -156,23 +147,4 @@ RUNS = {
     "autotune": (run_tuned,),
     "address of 32 bits": (run_low_address,),
 }  # fmt: skip
-
-
-def main() -> None:
-    # numpy 2.5 refuses this
-    warnings.filterwarnings("error", "Conversion of an array with ndim > 0 to a scalar")
-    if sys.argv[1] == "patched":
-        from common.sandbox.interpreter import patches
-
-        patches.install()
-    results = {}
-    for name, (run, *arguments) in RUNS.items():
-        try:
-            results[name] = run(*arguments).double().flatten().tolist()
-        except Exception as error:
-            results[name] = str(error)
-    print(json.dumps(results))
-
-
-if __name__ == "__main__":
-    main()
+RUNS = {name: functools.partial(*call) for name, call in CALLS.items()}

@@ -1,14 +1,9 @@
-"""Reductions and scans by functions that Triton's interpreter calls for each element; prints JSON.
+"""Reductions and scans by functions that Triton's interpreter calls for each element.
 
-`python reductions.py patched` or `python reductions.py bare`, in a process of its own, since
-patches cannot be taken back: of each kernel what it wrote, and the operands that it made.
+Each returns what the kernel wrote, and how many operands were made.
 """
 
-import json
-import os
-import sys
-
-os.environ["TRITON_INTERPRET"] = "1"
+import functools
 
 import torch
 import triton
@@ -82,28 +77,21 @@ KINDS = (
 )
 
 
-def main() -> None:
-    if sys.argv[1] == "patched":
-        from common.sandbox.interpreter import patches
-
-        patches.install()
-    made = []
-    init = TensorHandle.__init__
-    TensorHandle.__init__ = lambda self, *values: made.append(1) or init(self, *values)
-    results = {}
-    for kind in KINDS:
-        torch.manual_seed(0)
-        x = torch.randint(-9, 10, (ROWS, COLUMNS), dtype=torch.int32)
-        out = torch.zeros(ROWS * COLUMNS, dtype=torch.int32)
-        made.clear()
-        try:
-            kernel[(1,)](x, out, kind, ROWS, COLUMNS)
-            found = out.tolist()
-        except Exception as error:
-            found = str(error)
-        results[kind] = {"out": found, "operands": len(made)}
-    print(json.dumps(results))
+MADE = []
+init = TensorHandle.__init__
+TensorHandle.__init__ = lambda self, *values: MADE.append(1) or init(self, *values)
 
 
-if __name__ == "__main__":
-    main()
+def launched(kind):
+    x = torch.randint(-9, 10, (ROWS, COLUMNS), dtype=torch.int32)
+    out = torch.zeros(ROWS * COLUMNS, dtype=torch.int32)
+    MADE.clear()
+    try:
+        kernel[(1,)](x, out, kind, ROWS, COLUMNS)
+        found = out.tolist()
+    except Exception as error:
+        found = str(error)
+    return {"out": found, "operands": len(MADE)}
+
+
+RUNS = {kind: functools.partial(launched, kind) for kind in KINDS}

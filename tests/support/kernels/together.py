@@ -1,5 +1,4 @@
-"""Launches of many programs, run `alone` or `together`: prints what each wrote, how often Python
-ran, and whether all programs ran at once.
+"""Launches of many programs: what each wrote, how often Python ran, and whether all ran at once.
 
 A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
 """
@@ -7,17 +6,13 @@ A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alon
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import sys
-
-os.environ["TRITON_INTERPRET"] = "1"
+import functools
 
 import torch
 import triton
 import triton.language as tl
 
-from common.sandbox.interpreter import bounds, patches, together
+from common.sandbox.interpreter import bounds, together
 
 PYTHON: list[int] = []
 TOGETHER: list[bool] = []
@@ -187,7 +182,6 @@ KERNELS = (
 
 
 def launched(kernel, backwards):
-    torch.manual_seed(0)
     out, _, x = torch.zeros(3, N * B)  # in one storage, so that a fault names the same neighbour
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "out": out}, backwards)
@@ -211,18 +205,16 @@ def launched(kernel, backwards):
     }
 
 
-def main(how: str) -> None:
-    patches.install()
-    play = together.play
-    at_once = how == "together"
+RUNS = {
+    f"{kernel.fn.__name__}{' backwards' * backwards}": functools.partial(
+        launched, kernel, backwards
+    )
+    for kernel in KERNELS
+    for backwards in (False, True)
+}
+
+
+def prepare(how):
+    """Let no programs run at once if they are to run `alone`."""
+    play, at_once = together.play, how == "together"
     together.play = lambda *launch: at_once and (TOGETHER.append(play(*launch)) or TOGETHER[-1])
-    found = {
-        f"{kernel.fn.__name__}{' backwards' * backwards}": launched(kernel, backwards)
-        for kernel in KERNELS
-        for backwards in (False, True)
-    }
-    print(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
