@@ -113,7 +113,7 @@ class Traffic:
         self._work.rounds += self._waits * self._weight
         self._waits = False
 
-    def around(
+    def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
         """Count an access and make it; an atomic update counts as a load and a store.

@@ -29,7 +29,7 @@ from common.sandbox.interpreter import spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
 from common.sandbox.interpreter.explanation import Ended, Explanation
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.operations import Mode, wrap, wrap_each
+from common.sandbox.interpreter.operations import Accesses, Mode, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
@@ -113,15 +113,13 @@ class Launch(NamedTuple):
 
 
 class AccessLog:
-    """The out-of-bounds accesses of one graded call.
-
-    A separate counter reveals a solution that empties the list of faults.
-    """
+    """The out-of-bounds accesses of one graded call."""
 
     def __init__(self) -> None:
         """Begin with no fault."""
         self.faults: list[str] = []
         self.tally = itertools.count()
+        """Counts the faults too, which reveals a solution that empties their list."""
 
     def add(self, fault: str) -> None:
         """Log one access."""
@@ -135,16 +133,11 @@ class AccessLog:
         return next(filter(None, self.faults), "an access, whose trace the solution removed")
 
 
-class Observer(Protocol):
-    """An observer of accesses, which looks for conflicting programs or counts traffic."""
+class Observer(Accesses, Protocol):
+    """An observer of checked accesses: it looks for conflicting programs or counts traffic."""
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Begin a launch whose arguments span this memory."""
-
-    def around(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
-        """Make an access by calling `act`; return its result."""
 
 
 @dataclass
@@ -213,7 +206,7 @@ class Watch:
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)
-        return self.observer.around(verb, pointers, mask, act) if self.observer else act()
+        return self.observer.access(verb, pointers, mask, act) if self.observer else act()
 
 
 WATCH = Watch()

@@ -62,7 +62,7 @@ class Conflicts:
         """The conflict as `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
         return self._plain or self._atomic
 
-    def around(
+    def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
         """Make an access; ignore the conflicts of a write that leaves the bytes unchanged."""

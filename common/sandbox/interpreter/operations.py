@@ -45,19 +45,23 @@ def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None
         setattr(owner, name, original)
 
 
-class Mode(Protocol):
-    """How the programs of a launch run, if not one by one."""
+class Accesses(Protocol):
+    """Makes the accesses of programs."""
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access by calling `act`; return its result."""
+
+
+class Mode(Accesses, Protocol):
+    """How the programs of a launch run, if not one by one; it checks its accesses itself."""
 
     busy: bool
     """Whether an operation runs, whose own operations run as in Triton."""
 
     def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result of an operation that a kernel calls."""
-
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
-        """Make an access, unchecked so far, by calling `act`; return its result."""
 
 
 def wrap_each(wrapper: Callable[[str, Operation], Operation]) -> None:

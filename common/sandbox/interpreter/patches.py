@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -135,9 +136,9 @@ def _cast(
 def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
     """Accumulate reductions and scans of bfloat16 in float32, as `tl.sum` does on a GPU."""
     inputs = input if isinstance(input, tuple) else (input,)
-    if not any(_is_bfloat16(getattr(tensor, "handle", None)) for tensor in inputs):
+    is_bfloat16 = [_is_bfloat16(getattr(tensor, "handle", None)) for tensor in inputs]
+    if not any(is_bfloat16):
         return method(self, input)
-    is_bfloat16 = [_is_bfloat16(tensor.handle) for tensor in inputs]
     results = method(self, tuple(_tensor(_widen(tensor.handle), tensor) for tensor in inputs))
     results = tuple(
         _tensor(_narrow(r.handle), r) if bf16 and r.handle.data.dtype == np.float32 else r
@@ -282,41 +283,28 @@ def _raise_lacking(self: Any, name: str) -> Any:
 
 # Triton selects a function's symbol and result type from the argument types, as for a GPU.
 
-SAME_NAMES = (
-    "abs acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh exp exp2 expm1 fabs "
-    "floor fmod hypot isfinite isinf isnan ldexp log log10 log1p log2 nextafter pow rint signbit "
-    "sin sinh sqrt tan tanh trunc"
-).split()
-"""The functions with the same name in NumPy."""
 OTHER_NAMES: dict[str, Callable[..., Any]] = {
-    "erf": interpreter.np_erf_fp64,
-    "fdivide": np.divide,
-    "finite": np.isfinite,
-    "fma": lambda x, y, z: x * y + z,  # as Triton's interpreter does for tl.fma
-    "llabs": np.abs,
-    "llrint": np.rint,
-    "nearbyint": np.rint,
-    "powi": np.pow,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "scalbn": np.ldexp,
-}
-ROUNDED: dict[str, Callable[..., Any]] = {
-    "add": np.add,
-    "div": np.divide,
-    "mul": np.multiply,
-    "rcp": np.reciprocal,
-    "rsqrt": OTHER_NAMES["rsqrt"],
-    "sqrt": np.sqrt,
-    "sub": np.subtract,
-}
-"""The functions with `_rn` in their name, which round to nearest like NumPy."""
-SYMBOLS = {
-    f"__nv_{prefix}{name}{suffix}": function
-    for name, function in ({name: getattr(np, name) for name in SAME_NAMES} | OTHER_NAMES).items()
-    for prefix in ("", "fast_")
-    for suffix in ("", "f", "d")
-} | {f"__nv_{prefix}{name}_rn": function for name, function in ROUNDED.items() for prefix in "fd"}
-"""NumPy's functions by libdevice's symbols; some of these symbols do not exist in libdevice."""
+    "add": np.add, "div": np.divide, "erf": interpreter.np_erf_fp64, "fdivide": np.divide,
+    "finite": np.isfinite, "fma": lambda x, y, z: x * y + z,  # as Triton's interpreter does
+    "llabs": np.abs, "llrint": np.rint, "mul": np.multiply, "nearbyint": np.rint, "powi": np.pow,
+    "rcp": np.reciprocal, "rsqrt": lambda x: 1 / np.sqrt(x), "scalbn": np.ldexp, "sub": np.subtract,
+}  # fmt: skip
+"""NumPy's functions by their names in libdevice, if NumPy has other names."""
+OTHER_FUNCTIONS = frozenset({"remainder"})
+"""The functions of NumPy that differ from the function of the same name in libdevice."""
+SYMBOL = re.compile(r"__nv_(?:[fd](?P<rounded>\w+)_rn|(?:fast_)?(?P<name>\w+?))")
+"""A function's symbol: `__nv_fast_sinf`; or `__nv_fadd_rn`, which rounds to nearest like NumPy."""
+
+
+def _by_numpy(symbol: str) -> Callable[..., Any] | None:
+    """Return NumPy's function for a symbol of libdevice; None if it has none."""
+    match = SYMBOL.fullmatch(symbol)
+    name = (match["rounded"] or match["name"]) if match else ""
+    for each in (name, name.removesuffix("f"), name.removesuffix("d")):  # of float or double
+        function = OTHER_NAMES.get(each, getattr(np, each, None) if each else None)
+        if each in OTHER_NAMES or (isinstance(function, np.ufunc) and each not in OTHER_FUNCTIONS):
+            return function
+    return None
 
 
 def _patch_libdevice() -> None:
@@ -338,10 +326,10 @@ def _libdevice_result(
     pure: bool,
 ) -> TensorHandle:
     """Return the result of a libdevice function for each element."""
-    if symbol not in SYMBOLS:
+    if (function := _by_numpy(symbol)) is None:
         name = symbol.replace("__nv_", "libdevice.")
         raise NeedsGPU(f"the interpreter cannot run {name}")
-    result = SYMBOLS[symbol](*(operand.data for operand in operands))
+    result = function(*(operand.data for operand in operands))
     return TensorHandle(result.astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
 
 
@@ -360,18 +348,9 @@ _COMBINING: list[Any] = []
 
 def _patch_reductions() -> None:
     """Combine blocks instead of single elements if the function allows it."""
-    wrap(interpreter.ReduceOps, "generic_reduce", functools.partial(_with_fallback, _reduce_arrays))
-    wrap(interpreter.ScanOps, "generic_scan", functools.partial(_with_fallback, _scan_arrays))
+    wrap(interpreter.ReduceOps, "generic_reduce", _reduce_arrays)
+    wrap(interpreter.ScanOps, "generic_scan", _scan_arrays)
     wrap(interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks)
-
-
-def _with_fallback(
-    blockwise: Callable[..., Any], elementwise: Callable[..., Any], self: Any, input: Any
-) -> Any:
-    try:
-        return blockwise(self, input)
-    except Exception:  # Triton's own implementation raises the function's exceptions again
-        return elementwise(self, input)
 
 
 def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
@@ -387,36 +366,38 @@ def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any)
     scope.set_attr(tensor, "__bool__", truth)
 
 
-def _reduce_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
+def _reduce_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
     """Combine each element at an even index with the next element, until one element is left."""
     data = (tensor.handle.data for tensor in input)
     arrays = [x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in data]
-    while len(arrays[0]) > 1:
-        arrays = _combine(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
+    try:
+        while len(arrays[0]) > 1:
+            arrays = _combine(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
+    except Exception:  # Triton's own implementation raises the function's exceptions again
+        return elementwise(self, input)
     results = [x[0] for x in arrays]
     if self.keep_dims:
         reduced = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
         results = [np.expand_dims(x, reduced) for x in results]
-    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(results, input, strict=True)]
+    return _tensors(self, input, results)
 
 
-def _scan_arrays(self: Any, input: Sequence[Any]) -> list[Any]:
+def _scan_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
     """Compute prefix results: combine elements at distance 1, then results at distance 2, 4, ..."""
     arrays = [np.moveaxis(tensor.handle.data, self.axis, 0) for tensor in input]
-    step = 1
-    while step < len(arrays[0]):
-        combined = _combine(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
-        pairs = zip(arrays, combined, strict=True)
-        arrays = [np.concatenate([x[:step], y[step:]]) for x, y in pairs]
-        step *= 2
-    results = [np.moveaxis(x, 0, self.axis) for x in arrays]
-    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(results, input, strict=True)]
+    try:
+        for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
+            combined = _combine(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
+            pairs = zip(arrays, combined, strict=True)
+            arrays = [np.concatenate([x[:step], y[step:]]) for x, y in pairs]
+    except Exception:
+        return elementwise(self, input)
+    return _tensors(self, input, [np.moveaxis(x, 0, self.axis) for x in arrays])
 
 
 def _combine(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
     """Combine the blocks `first` with the blocks `second`; return arrays of the same dtypes."""
-    pairs = zip([*first, *second], [*input, *input], strict=True)
-    blocks = [self.to_tensor(x, tensor.dtype) for x, tensor in pairs]
+    blocks = _tensors(self, [*input, *input], [*first, *second])
     _COMBINING.append(self)
     try:
         result = self.combine_fn(*blocks)
@@ -427,3 +408,8 @@ def _combine(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> 
         np.broadcast_to(tensor.handle.data, x.shape).astype(x.dtype)
         for tensor, x in zip(results, first, strict=True)
     ]
+
+
+def _tensors(self: Any, like: Sequence[Any], arrays: Arrays) -> list[Any]:
+    """Return the arrays as tensors of the types of others."""
+    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(arrays, like, strict=True)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,96 +20,62 @@ class Dependent(BaseException):
 class Touched:
     """The programs that have read and written each element of a launch's memory.
 
-    A program is a number from 1 on.
+    A program is a number from 1 on. The elements of a region all have the same width.
     """
 
-    def __init__(self, spans: Sequence[Span]) -> None:
-        """Begin with no access to these spans, which may overlap."""
-        self._regions: list[_Region] = []
+    def __init__(self, spans: Iterable[Span]) -> None:
+        """Begin with no access to these spans, which may overlap: overlapping ones are a region."""
+        self._regions: list[Span] = []
+        self._touched: dict[Span, tuple[int, np.ndarray, np.ndarray]] = {}
+        """By region: the bytes of an element, and each element's reader and writer."""
         for span in sorted(spans, key=lambda span: span.first):
             if self._regions and span.first < self._regions[-1].end:
-                self._regions[-1].end = max(self._regions[-1].end, span.end)
-            else:
-                self._regions.append(_Region(span.first, span.end))
+                last = self._regions.pop()
+                span = last._replace(end=max(last.end, span.end))
+            self._regions.append(span)
 
     def add(self, verb: str, addresses: np.ndarray, width: int, programs: np.ndarray) -> None:
         """Add an access of each program in `programs` to the address at the same index.
 
         Raises:
-            Dependent: A program changes an element that another touches, reads what it has written,
-                or leaves the launch's memory.
+            Dependent: A program changes an element that another touches, or reads what it has
+                written; or the addresses lie in no region, or in several.
         """
-        for region, lanes in self._by_region(addresses, width):
-            elements = region.elements(addresses[lanes], width)
-            others = programs[lanes]
-            if verb == READS:
-                region.read(elements, others)
-            elif verb == ATOMIC:
-                region.update(elements)
-            else:
-                region.write(elements, others)
-
-    def _by_region(
-        self, addresses: np.ndarray, width: int
-    ) -> Iterator[tuple[_Region, np.ndarray | slice]]:
-        """Yield each region that some of the addresses lie in, and their indices."""
         if not addresses.size:
             return
-        low, high = int(addresses.min()), int(addresses.max()) + width
-        for region in self._regions:
-            if region.first <= low and high <= region.end:
-                yield region, slice(None)
-                return
-        left = np.ones(addresses.shape, dtype=bool)
-        for region in self._regions:
-            lanes = (addresses >= region.first) & (addresses + np.uint64(width) <= region.end)
-            if lanes.any():
-                left &= ~lanes
-                yield region, lanes
-        if left.any():
+        first, end = int(addresses.min()), int(addresses.max()) + width
+        region = next((region for region in self._regions if region.holds(first, end)), None)
+        if region is None:
+            raise Dependent
+        if region not in self._touched:
+            nothing = np.zeros((2, (region.end - region.first) // width), dtype=np.int32)
+            self._touched[region] = width, *nothing
+        region_width, readers, writers = self._touched[region]
+        places, rest = np.divmod(addresses - np.uint64(region.first), np.uint64(width))
+        if width != region_width or rest.any():
+            raise Dependent
+        if not _may(verb, places.astype(np.int64), programs, readers, writers):
             raise Dependent
 
 
-class _Region:
-    """Memory from `first` to `end`, exclusive, whose elements all have the same width."""
-
-    def __init__(self, first: int, end: int) -> None:
-        self.first, self.end = first, end
-        self._width = 0
-
-    def elements(self, addresses: np.ndarray, width: int) -> np.ndarray:
-        """Return the indices of the elements at these addresses."""
-        if not self._width:
-            self._width = width
-            self._readers, self._writers = np.zeros(
-                (2, (self.end - self.first) // width), dtype=np.int32
-            )
-        offsets = addresses - np.uint64(self.first)
-        elements, rest = np.divmod(offsets, np.uint64(width))
-        if width != self._width or rest.any():
-            raise Dependent
-        return elements.astype(np.int64)
-
-    def read(self, elements: np.ndarray, programs: np.ndarray) -> None:
-        if self._writers[elements].any():
-            raise Dependent  # a store waits until all programs have run
-        earlier = self._readers[elements]
-        self._readers[elements] = np.where(_others(earlier, programs), SEVERAL, programs)
-        several = self._readers[elements] != programs
-        self._readers[elements[several]] = SEVERAL
-
-    def write(self, elements: np.ndarray, programs: np.ndarray) -> None:
-        readers, earlier = self._readers[elements], self._writers[elements]
-        self._writers[elements] = programs
-        later = self._writers[elements]  # of several lanes, the last is the writer
-        if any(_others(each, programs).any() for each in (readers, earlier, later)):
-            raise Dependent
-
-    def update(self, elements: np.ndarray) -> None:
-        """Add atomic updates, which several programs may make."""
-        if self._readers[elements].any() or (self._writers[elements] > 0).any():
-            raise Dependent
-        self._writers[elements] = SEVERAL
+def _may(
+    verb: str, places: np.ndarray, programs: np.ndarray, readers: np.ndarray, writers: np.ndarray
+) -> bool:
+    """Return whether the programs may make an access at once, and enter it."""
+    if verb == READS:
+        if writers[places].any():
+            return False  # a store waits until all programs have run
+        readers[places] = np.where(_others(readers[places], programs), SEVERAL, programs)
+        readers[places[readers[places] != programs]] = SEVERAL
+        return True
+    if verb == ATOMIC:  # several programs may update an element
+        free = not (readers[places].any() or (writers[places] > 0).any())
+        writers[places] = SEVERAL
+        return free
+    before = readers[places], writers[places]
+    writers[places] = programs
+    after = writers[places]  # of several lanes, the last is the writer
+    return not any(_others(each, programs).any() for each in (*before, after))
 
 
 def _others(touched: np.ndarray, programs: np.ndarray) -> np.ndarray:
