@@ -104,50 +104,38 @@ def test_a_folder_or_a_link_to_nowhere_is_no_solution(tmp_path):
 
 
 LAUNCHES = "import rope_triton\n\n\ndef rope(t, freqs):\n    return rope_triton.launch(t, freqs)\n"
-
-
-def in_a_folder(folder, **sources):
-    """Write these files; return the names of the solutions, and of the helpers named as if."""
-    (folder / "alice").mkdir()
-    for name, text in sources.items():
-        (folder / "alice" / f"{name}.py").write_text(text)
-    return [
-        [solution.name for solution in discover(folder, helpers=only)] for only in (False, True)
-    ]
+ALONE = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
 
 
 @pytest.mark.parametrize(
-    "source",
-    ["import rope_triton", "from rope_triton import launch as go", "import os, rope_triton as r"],
-)
-def test_a_file_without_the_function_that_another_imports_is_a_helper(tmp_path, source):
-    rope = f"{source}\ndef rope(): ..."
-    found = in_a_folder(tmp_path, rope=rope, rope_triton="def launch(): ...")
-    assert found == [["alice/rope"], ["alice/rope_triton"]]
-
-
-@pytest.mark.parametrize(
-    "source",
+    ("rope", "rope_triton", "helper"),
     [
-        "def rope(t, freqs): ...",
-        "from kernels import rotate as rope",
-        "from kernels import *",
-        "if True:\n    rope = print",
-        "rope: object = print",
-        "def rope(:",
-        "\0",
+        ("import rope_triton\ndef rope(): ...", "def launch(): ...", True),
+        ("from rope_triton import launch as go\ndef rope(): ...", "def launch(): ...", True),
+        ("import os, rope_triton as r\ndef rope(): ...", "def launch(): ...", True),
+        # it may have the function
+        (LAUNCHES, "def rope(t, freqs): ...", False),
+        (LAUNCHES, "from kernels import rotate as rope", False),
+        (LAUNCHES, "from kernels import *", False),
+        (LAUNCHES, "if True:\n    rope = print", False),
+        (LAUNCHES, "rope: object = print", False),
+        (LAUNCHES, "def rope(:", False),
+        (LAUNCHES, "\0", False),
+        # only it imports itself
+        ("import rope_triton_2\ndef rope(): ...", ALONE, False),
     ],
 )
-def test_a_file_that_may_have_the_function_is_a_solution(tmp_path, source):
-    found = in_a_folder(tmp_path, rope=LAUNCHES, rope_triton=source)
-    assert found == [["alice/rope", "alice/rope_triton"], []]
-
-
-@pytest.mark.parametrize("other", ["import rope_triton_2", "def f(:"])
-def test_a_file_without_the_function_that_nobody_imports_is_a_solution(tmp_path, other):
-    source = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
-    found = in_a_folder(tmp_path, kernels=other, rope_triton=source)
-    assert found == [["alice/rope_triton"], []], "it imports itself alone"
+def test_a_helper_lacks_the_function_and_another_file_imports_it(
+    tmp_path, rope, rope_triton, helper
+):
+    (tmp_path / "alice").mkdir()
+    (tmp_path / "alice" / "rope.py").write_text(rope)
+    (tmp_path / "alice" / "rope_triton.py").write_text(rope_triton)
+    solutions, helpers = (
+        [each.name for each in discover(tmp_path, helpers=only)] for only in (False, True)
+    )
+    assert solutions == ["alice/rope", "alice/rope_triton"][: 2 - helper]
+    assert helpers == ["alice/rope_triton"] * helper
 
 
 @pytest.mark.parametrize("file", ["rope_triton.py", "kernels/rope.py"])

@@ -32,12 +32,6 @@ def test_a_number_is_its_seeds_and_its_keys():
     assert len({draws.number(*key) for draws in several for key in keys}) == 8
 
 
-def test_it_does_not_matter_when_a_choice_is_made():
-    drawn = Draws(3, DECK)
-    forwards = [drawn.dealt(4, name, "this") for name in NAMES]
-    assert forwards == [drawn.dealt(4, name, "this") for name in reversed(NAMES)][::-1]
-
-
 @pytest.mark.parametrize("among", [2, 4, 7])
 def test_each_number_comes_equally_often(among):
     for seed in SEEDS:

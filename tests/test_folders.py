@@ -73,6 +73,7 @@ def test_a_peer_keeps_its_name(folders, monkeypatch):
     ("name", "target", "says"),
     [
         ("alice", "/etc", "alice is a link out of all/"),
+        ("alice", "nowhere", "alice cannot be read: No such file or directory"),
         ("alice/kernels.py", "/etc/hostname", "alice/kernels.py is a link out of all/"),
         ("alice/deep/x", "../../..", "alice/deep/x is a link out of all/"),
     ],
@@ -81,7 +82,7 @@ def test_a_link_leads_to_a_contributors_file(folders, name, target, says):
     root = folders()
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / name).symlink_to(target)
-    assert told(root, "alice") == says
+    assert told(root, "alice").endswith(says)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +104,6 @@ def test_what_is_no_file_is_no_helper(folders, target):
     assert [solution.digest for solution in discover(root)] == before
 
 
-def test_a_link_of_a_folder_to_nowhere_is_named(folders):
-    root = folders()
-    (root / "alice").symlink_to("nowhere")
-    assert told(root, "alice").endswith("alice cannot be read: No such file or directory")
-
-
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_folder_that_cannot_be_read_is_named(folders, monkeypatch, number):
     root, scan = folders("alice"), os.scandir
@@ -120,12 +115,6 @@ def test_a_folder_that_cannot_be_read_is_named(folders, monkeypatch, number):
 
     monkeypatch.setattr(os, "scandir", scandir)
     assert told(root, "alice") == f"{root / 'alice'} cannot be read: {os.strerror(number)}"
-
-
-def test_a_file_of_a_name_that_is_no_text_is_to_be_renamed(folders):
-    root = folders("alice")
-    (root / "alice" / "\udcff.py").write_text("")
-    assert told(root, "alice") == "rename 'alice/\\udcff.py'"
 
 
 def test_no_folder_of_the_repository_is_left_out():

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
-import triton
 
-from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter import conflicts as searched
 from tests.support.interpreting import results
 
 N = 16
@@ -214,37 +210,3 @@ def test_two_programs_that_conflict_are_named(name, message, conflicts):
 def test_programs_that_do_not_disturb_each_other_are_not(conflicts):
     apart = {name for name, found in conflicts.items() if not found}
     assert apart == {"apart", "the same value", "two launches", "reads alone", "each its own"}
-
-
-# --- the kernel's line ----------------------------------------------------------------------------
-
-FOLDER = Path(bounds.__file__).parent
-
-
-def line_seen_below(path) -> str:
-    """Return the line that is reported where a frame of the file stands between it and the kernel.
-
-    The file need not call anything itself: the frame of a function compiled under its name does.
-    """
-    namespace = {}
-    exec(compile("def below(call):\n    return call()\n", str(path), "exec"), namespace)
-    return namespace["below"](searched.kernel_line)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        *sorted(FOLDER.glob("*.py")),
-        Path(triton.__file__),
-        Path(triton.__file__).parent / "a" / "b.py",
-    ],
-    ids=lambda path: f"{path.parent.name}-{path.name}",
-)
-def test_no_frame_of_ours_or_tritons_passes_for_a_kernel(path):
-    reported = line_seen_below(path)
-    assert reported.endswith('of test_interpreter.py: namespace["below"](searched.kernel_line)')
-
-
-@pytest.mark.parametrize("folder", [FOLDER.parent, Path(f"{FOLDER}_kernels"), Path("/solutions")])
-def test_any_other_file_may_hold_a_kernel(folder):
-    assert line_seen_below(folder / "rope.py") == "line 2 of rope.py"
