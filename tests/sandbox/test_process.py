@@ -62,7 +62,7 @@ CALLABLES = {
     "        a, b = x.chunk(2)\n        return torch.cat((-b, a))\n"
     "rotate_half = torch.jit.script(M())",
 }
-"""What may be bound to the name of an op, with a place for an option; honest kernels do the same."""
+"""What may be bound to the name of an op, with a place for an option; see the honest corpus."""
 SOURCE = """
 import functools
 import torch
