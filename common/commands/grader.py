@@ -164,6 +164,8 @@ class Grader:
     ) -> None:
         """Report the smoke cases as they are graded, then the causes of the failures.
 
+        Of failures without a cause, report the passing cases that differ in one property.
+
         Args:
             asked: The solutions and cases.
             report: The report, which gets the answers.
@@ -179,22 +181,12 @@ class Grader:
                     break
         report.end()
         if report.failures:
-            self.explain(kept, report, contrasts=not asked.stop)
-
-    def explain(self, kept: Sequence[Graded], report: TierReport, contrasts: bool = True) -> None:
-        """Print the causes of reported failures, and the passing cases that differ in one property.
-
-        Args:
-            kept: The reported answers.
-            report: The report.
-            contrasts: Whether to grade further cases, to compare unexplained failures with.
-        """
-        with Progress("looking for the cause"):
-            diagnoses = list(causes(kept))
-            for cause in diagnoses:
-                say(str(cause))
-            for contrast in self.contrasts(kept, report, diagnoses) if contrasts else ():
-                say(str(contrast))
+            with Progress("looking for the cause"):
+                diagnoses = list(causes(kept))
+                for cause in diagnoses:
+                    say(str(cause))
+                for contrast in () if asked.stop else self.contrasts(kept, report, diagnoses):
+                    say(str(contrast))
 
     def contrasts(
         self, kept: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
