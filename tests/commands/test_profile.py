@@ -4,7 +4,6 @@ import dataclasses
 import json
 import sys
 
-import msgspec
 import pytest
 import torch
 
@@ -112,21 +111,6 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
         assert path.parent == tmp_path / "house" / "rope"
         names = {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
         assert any("_Rope" in str(name) for name in names), names
-
-
-def test_what_failed_or_has_no_trace_is_said(on_a_gpu, monkeypatch, capsys, tmp_path):
-    failure = {"verdict": "UNSUPPORTED", "reason": "no grad", "gpu": {}, "host": {}}
-    on_a_gpu[1] = msgspec.structs.replace(on_a_gpu[1], **failure)
-    profile.profile([HOUSE], "cuda", verbose=False)
-    assert "UNSUPPORTED: no grad" in capsys.readouterr().out
-    (trace,) = tmp_path.rglob("*.json")
-    assert trace.stem.endswith("-forward")
-    trace.unlink()
-    reply = {"verdict": "CRASHED", "reason": "the process ended by SIGSEGV"}
-    monkeypatch.setattr(timed_process, "trace_case", lambda *_: reply)
-    profile.profile([HOUSE], "cuda", verbose=False)
-    assert "ended by SIGSEGV" in capsys.readouterr().out
-    assert not list(tmp_path.rglob("*.json"))
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):

@@ -135,17 +135,6 @@ def test_a_file_that_does_not_parse_is_one_line(alice, text, says):
     assert re.fullmatch(rf"alice/helper\.py{says}", line) and not passes
 
 
-def test_a_file_that_vanishes_before_it_is_read_is_one_line(alice, monkeypatch):
-    path = alice.save("rotate_half", RIGHT)
-
-    def vanishes(folder):
-        path.unlink()
-        return path.read_text()
-
-    monkeypatch.setattr(watch, "imports_of_ours", vanishes)
-    assert alice.round() == ([f"{path} is away: waiting for it"], False)
-
-
 # --- saves ----------------------------------------------------------------------------------------
 
 

@@ -12,14 +12,14 @@ import sys
 from collections import namedtuple
 
 import pytest
+from msgspec.structs import replace
 
 from common import cli, solutions
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from common.records.lines import SCHEMA, Record, Run, Summary
-from common.records.runs import RunWriter
-from tests.support import forked
+from tests.support import boards, forked
+from tests.support.records import written
 from tests.support.waiting import LONGEST
 
 Ran = namedtuple("Ran", "code out err")
@@ -167,24 +167,11 @@ def by_hand(repository):
 @pytest.fixture
 def recorded(repository):
     """A record of a GPU that does not exist, and its removal with all that was drawn from it."""
-    row = Record(
-        schema=SCHEMA, run="r1", solution="house/rope", op="rope", case="c1", params={},
-        track="core", ranked_by="gpu", direction="forward", verdict="PASSED", error=0.5, bytes=8,
-        flops=9, sources="s1", harness="h1",
-        gpu={name: Summary.of([us])
-             for name, us in (("solution", 10.0), ("eager", 25.0), ("copy", 5.0))},
-    )  # fmt: skip
+    row = boards.row("house/rope", us=10.0, eager=25.0, host={})
     readmes = {path: path.read_text() for path in repository.glob("README*.md")}
     remove_drawn(repository)  # of a test without a record
     path = repository / "results" / "gpu" / "20261121T082930Z-r1.jsonl"
-    writer = RunWriter(path)
-    begun = Run(
-        schema=SCHEMA, run="r1", device="cuda", device_name="A GPU", versions={"torch": "2"},
-        absent={},
-    )  # fmt: skip
-    writer.write(begun)
-    writer.rows([row])
-    writer.close()
+    written(path.parent, row, run=replace(boards.RUN, absent={}), name=path.name, end=False)
     yield path
     remove_drawn(repository)
     for readme, before in readmes.items():
