@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from types import SimpleNamespace
 
 import pytest
@@ -24,13 +25,12 @@ MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 @pytest.fixture(scope="module")
 def problems():
     """Return the problems of an op's smoke cases, made once."""
-    made = {}
 
-    def of(op):
-        if op.name not in made:
-            cases = [case for case in op.cases("smoke") if not case.far_bytes]
-            made[op.name] = [make_problem(op, case, Draws(5), "cpu") for case in cases]
-        return made[op.name]
+    @functools.cache
+    def of(name):
+        op = ops.load(name)
+        cases = (case for case in op.cases("smoke") if not case.far_bytes)
+        return [make_problem(op, case, Draws(5), "cpu") for case in cases]
 
     return of
 
@@ -70,7 +70,7 @@ def made(op, mistake, problem):
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
 def test_whoever_makes_a_mistake_is_told_it(name, mistake, problems):
     op = ops.load(name)
-    found = [made(op, ops.load_mistakes(name)[mistake], problem) for problem in problems(op)]
+    found = [made(op, ops.load_mistakes(name)[mistake], problem) for problem in problems(op.name)]
     wrong = tuple(
         direction
         for direction in DIRECTIONS
@@ -93,7 +93,7 @@ def usual(case):
 @pytest.mark.parametrize("mistake", ops.load_mistakes("rope"))
 def test_whoever_answers_few_cases_is_told_it_too(mistake, problems):
     op = ops.load("rope")
-    few = [problem for problem in problems(op) if usual(problem.case)]
+    few = [problem for problem in problems(op.name) if usual(problem.case)]
     found = [made(op, ops.load_mistakes("rope")[mistake], problem) for problem in few]
     told = [(each, cause.mistake) for cause in diagnosis.causes(found) for each in cause.directions]
     for direction in DIRECTIONS:
