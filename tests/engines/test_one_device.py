@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,21 +12,10 @@ from common.commands import options as shared
 from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
-from common.measure.rows import Measured
 from common.processes import VISIBLE
 from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
 from tests.support.fake_ray import FakeCluster
 from tests.support.jobs import job_in
-from tests.support.records import row
-
-
-def test_one_device_yields_each_result_as_it_comes():
-    """A kill then loses the running cases alone, not those of a whole op."""
-    results = iter(["first", "second"])
-    engine = Engine(JOB)
-    engine._executor = SimpleNamespace(run=lambda tasks: results)
-    assert next(engine.run([])) == "first"
-    assert next(results) == "second"
 
 
 def test_what_an_earlier_run_did_is_planned_no_more():
@@ -38,25 +26,10 @@ def test_what_an_earlier_run_did_is_planned_no_more():
         assert not engine.tasks("a-gpu", {("", f"c{number}") for number in range(4)})
 
 
-def test_a_row_tells_its_node_and_device():
-    device = SimpleNamespace(node="n1", uuid="GPU-a", kind="a-gpu")
-    executor = SimpleNamespace(
-        started=SimpleNamespace(device_info=device), _job=SimpleNamespace(device="cpu")
-    )
-    found = Executor._result(executor, [Measured(row(), None, None)])
-    assert [(each.node, each.device) for each in found.rows] == [("n1", "GPU-a")]
-
-
 def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(UserError, match="torch finds no GPU"):
         Executor(job_in(folder, device="cuda"))
-
-
-def test_a_case_that_is_left_out_is_a_note_of_the_engine(folder, monkeypatch):
-    monkeypatch.setattr("common.engines.engine.no_bfloat16", lambda device: "no bfloat16")
-    with Engine(job_in(folder)) as engine:
-        assert engine.notes == ["no bfloat16"]
 
 
 # --- the options ----------------------------------------------------------------------------------

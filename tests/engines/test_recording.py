@@ -11,7 +11,6 @@ from common import paths
 from common.engines import benching
 from common.engines.benching import Recorded
 from common.engines.engine import CaseResult, Engine, Job, Planned
-from common.errors import UserError
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine
@@ -136,22 +135,6 @@ def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     assert len(results.latest()) == 2 * CASES
     changed, _, _ = run(PLAIN + "changed = True\n")
     assert kept(changed) == [False] * 2 * CASES
-
-
-@pytest.mark.slow
-def test_a_failure_is_graded_again(run):
-    failing = PLAIN + "def rotate_half(x, *, interleaved=False):\n    return x\n"
-    run(failing)
-    again, _, _ = run(failing)
-    assert kept(again) == [False] * 2 * CASES
-
-
-def test_a_second_bench_on_the_device_is_refused(run):
-    with (
-        runs.locked(paths.RESULTS / "cpu"),
-        pytest.raises(UserError, match="another run is writing"),
-    ):
-        run(PLAIN)
 
 
 # --- what counts as the harness -------------------------------------------------------------------

@@ -10,11 +10,9 @@ from common.engines.engine import CaseResult, Planned
 from common.engines.grading import grade_all
 from common.records import runs
 from common.records.lines import Selection
-from common.spec import DIRECTIONS
 from tests.support import killed
 from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
 from tests.support.fake_ray import FakeCluster
-from tests.support.records import row
 
 ONE, BOTH = ("A GPU",), ("A GPU", "Another GPU")
 
@@ -42,20 +40,6 @@ def test_grade_goes_on_from_the_verdicts_that_still_hold(target, before, now, ke
     graded(target, *before.pop("kinds"), **before)
     found = graded(target, *now.pop("kinds"), **now)
     assert tuple(map(set, found)) == (kept, new)
-
-
-def test_a_changed_solution_alone_is_graded_again(target, monkeypatch):
-    graded(target, *ONE)
-    digests = dict.fromkeys(JOB.solutions, ("sources", "harness"))
-    digests[JOB.solutions[0]] = ("changed", "harness")
-    monkeypatch.setattr("common.engines.grading.digests_of", lambda solutions: digests)
-    kept, new = graded(target, *ONE)
-    assert len(kept) == len(new) == 3 and len(SOLUTIONS) == 2
-
-
-def test_a_case_without_all_its_rows_is_done_again():
-    whole = [row(case="whole", direction=direction) for direction in DIRECTIONS]
-    assert benching._complete([*whole, row(case="half")]) == whole
 
 
 def lines_of(folder):

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from common import ops
-from common.arena import Arena, content, end_of, is_far, lay_out
 from common.draws import Draws
 from common.grading import oracle
-from common.grading.call_plan import plan_of
-from common.grading.execution import Execution, gaps_of
 from common.grading.grade import grade_case
 from common.grading.problem import Problem
 from common.grading.tolerance import budget_of
@@ -88,27 +84,3 @@ def test_far_elements_are_laid_checked_and_compared(
     assert found["forward"].reason.startswith(reason)
     assert grown < MOST
     assert theirs < resident("self") + MOST
-
-
-def test_two_sets_of_far_inputs_are_never_laid(problem, monkeypatch):
-    monkeypatch.setattr(CHOOSE, chosen(True))
-    worker = SimpleNamespace(arena=lambda nbytes: Arena("cpu", nbytes))
-    plan = plan_of(problem, None)
-    execution = Execution(problem, worker, plan)
-    assert plan.sharing == ((plan.first, plan.latest),)
-    first, latest = execution.slots.values()
-    assert first.inputs == latest.inputs
-    assert gaps_of(problem.arguments["x"]) is None and gaps_of(problem.grad_output) is None
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float16, torch.float32, torch.int64])
-def test_content_is_the_elements_where_they_lie_far_apart(dtype):
-    tensor = far(dtype)
-    slot = lay_out([("x", tensor)])["x"]
-    arena = Arena("cpu", end_of(slot))
-    arena.put(slot, tensor)
-    assert is_far(tensor) and content(tensor).shape == (3, 8)
-    assert torch.equal(arena.tensor(slot), tensor)
-    near = torch.zeros(4, 6)[:, :3]
-    assert not is_far(near)
-    assert content(near).numel() == 96

@@ -15,7 +15,6 @@ from common.grading.tolerance import budget_of, check_values
 from common.ops._draw import draw
 from common.paths import ROOT
 from common.solutions import Solution
-from common.wire import OUTPUT
 from tests.support.workers import CHOOSE, chosen, written
 
 # a single row has no slices along its first dimension: it is its features
@@ -37,25 +36,6 @@ def test_pieces_make_the_whole(op, case, monkeypatch):
             pieces[name], expected, rtol=1e-12, atol=1e-12 * float(expected.abs().max())
             if expected.numel() else 0.0, equal_nan=True,
         )  # fmt: skip
-
-
-def test_a_piece_holds_so_many_elements_at_most(monkeypatch):
-    seen = []
-    op = ops.load("masked_linear")
-    reference = op.reference
-
-    def noted(x, **rest):
-        seen.append(len(x))
-        return reference(x, **rest)
-
-    case = next(case for case in op.cases("smoke") if case.tokens == 300)
-    monkeypatch.setattr(oracle, "PIECE", 64 * max(case.widths))
-    object.__setattr__(op, "reference", noted)
-    try:
-        oracle.truth(op, *draw(op, case, 1, "cpu"))
-    finally:
-        object.__setattr__(op, "reference", reference)
-    assert seen == [64, 64, 64, 64, 44]
 
 
 # --- chunks ---------------------------------------------------------------------------------------
@@ -87,25 +67,6 @@ def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong, value, apart)
         assert parts[0].index == (wrong // 50, wrong % 50)
         assert "1 of 2000 wrong" in parts[0].text
     assert parts[1] == pytest.approx(whole[1], rel=1e-12, nan_ok=True)
-
-
-def test_chunks_say_where_they_begin(monkeypatch):
-    monkeypatch.setattr(tolerance, "CHUNK", 4)
-    one, other = torch.arange(10.0), torch.arange(10.0).view(2, 5)
-    found = list(tolerance.chunks("cpu", one, other))
-    assert [start for start, _ in found] == [0, 4, 8]
-    assert all(torch.equal(*pair) for _, pair in found)
-
-
-def test_an_rms_error_is_found_over_all_chunks(monkeypatch):
-    _, eager, truth = results(None)
-    actual = truth + 8 * (eager - truth)
-    budget = budget_of(eager, truth)
-    for size in (1 << 20, 128):
-        monkeypatch.setattr(tolerance, "CHUNK", size)
-        wrong, ratio = check_values(actual.float(), truth, budget, 4.0)
-        assert "rms error" in wrong.text or "wrong" in wrong.text
-        assert ratio == pytest.approx(8.0, rel=0.01)
 
 
 # --- low-memory -----------------------------------------------------------------------------------
@@ -154,17 +115,6 @@ def test_a_frugal_harness_finds_what_others_find(tmp_path, fork_server, line, ve
                     assert found == {"UNSUPPORTED"}
                 else:
                     assert graded.verdicts["forward"].verdict == verdict
-
-
-def test_an_outline_has_no_memory(fork_server, tmp_path):
-    solution = written(tmp_path, HALF.format(line="return torch.cat((-b, a), -1)"))
-    op = ops.load("rotate_half")
-    with Sweep("cpu", server=fork_server) as sweep:
-        (graded,) = sweep.grade(op, [next(op.cases("smoke"))], [solution])
-    problem = graded.problem
-    assert problem.grad_output.is_meta and problem.arguments["x"].is_meta and not problem.truth
-    assert problem.shapes[OUTPUT] == problem.case.shape
-    assert problem.summary.budgets == problem.budgets != {}
 
 
 def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):

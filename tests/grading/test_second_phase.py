@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from types import SimpleNamespace
+from pathlib import Path
 
 import pytest
 import torch
 
-from common import draws, ops
-from common.grading import call_plan
+from common import ops
 from common.grading import sweep as sweeps
-from common.grading.call_plan import CHANGES
-from common.grading.problem import Change
 from common.grading.supervisor import Ends, Supervisor
 from common.grading.sweep import Graded, Sweep, TooLarge
-from common.verdicts import ISOLATED_TOO
+from common.solutions import Solution
+from common.verdicts import ISOLATED_TOO, Failure
 from tests.support import workers
 
 HALF = ops.load("rotate_half")
@@ -153,52 +151,20 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
         assert two[0].reason == KILLED * (shapes[case] == shape)
 
 
-def test_the_second_try_asks_for_no_less(failing, monkeypatch):
-    """Who ends itself when it is asked on other inputs does not get another draw."""
-    asked, choose = [], call_plan.choose
-
-    def chosen(problem, solution):
-        choices = choose(problem, solution)
-        if solution.handle == "failing":
-            asked.append(choices.change)
-        return choices
-
-    seed = next(
-        seed
-        for seed in range(99)
-        if not draws.Draws(seed, ((PLAIN[0].name, PLAIN[0].group),)).dealt(
-            len(CHANGES), PLAIN[0].name, "failing/rotate_half", "other inputs"
-        )
-    )
-    monkeypatch.setattr(call_plan, "choose", chosen)
-    monkeypatch.setattr(draws, "SOURCE", SimpleNamespace(getrandbits=lambda _: seed))
-    found, ends = failing("torch.equal(x, seen[0]) or end()", 1)
-    assert asked == [Change.WRITTEN] * 2
-    assert told(found) == {("CRASHED", KILLED)} and ends == "xX"
-
-
-@pytest.mark.slow
-def test_who_is_late_beside_nobody_is_not_asked_again(written, fork_server):
-    """After two in a row the others are not asked."""
-    endless = written("endless", "forever()")
-    with Sweep("cpu", deadline=0.5, overlap=False, server=fork_server) as one:
-        found = list(one.grade(HALF, PLAIN[:4], [endless]))
-    reason = f"no answer within 0.5 s of its own work: {LOOP}"
-    assert [each.case for each in found] == PLAIN[:4]
-    assert [each.verdicts["forward"].reason for each in found] == [
-        *[reason] * Ends.LIMIT, *[f"not run again after {Ends.LIMIT} such ends: {reason}"] * 2,
-    ]  # fmt: skip
-    assert endless.path.with_name("runs").read_text() == "X" * Ends.LIMIT
-
-
-def test_ends_that_do_not_follow_one_another_cost_no_other_case(written, fork_server):
-    shape = PLAIN[0].shape
-    deadly, others = ([each for each in PLAIN if (each.shape == shape) == dies] for dies in (1, 0))
-    cases = [case for pair in zip(deadly[: Ends.LIMIT + 1], others, strict=False) for case in pair]
-    dying = written("dying", f"x.shape == {shape} and os.abort()")
-    with Sweep("cpu", overlap=False, server=fork_server) as one:
-        found = {each.case: each.verdicts["forward"] for each in one.grade(HALF, cases, [dying])}
-    assert [found[case].verdict for case in cases] == ["CRASHED", "PASSED"] * (Ends.LIMIT + 1)
+def test_a_solution_is_refused_after_successive_ends_alone():
+    ends, solution, end = Ends(), Solution(Path("a/rope.py"), "rope"), Failure("CRASHED", "SIGABRT")
+    for _ in range(3):  # ends that do not follow one another
+        ends.note(solution, end)
+        ends.note(solution, None)
+    assert ends.refusal(solution) is None
+    for _ in range(Ends.LIMIT):
+        assert ends.refusal(solution) is None
+        ends.note(solution, end)
+    refusal = ends.refusal(solution)
+    assert refusal.reply == {
+        "verdict": "CRASHED",
+        "reason": "not run again after 2 such ends: SIGABRT",
+    }
 
 
 # --- the harness lacks memory ---------------------------------------------------------------------
@@ -230,13 +196,3 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
         assert (reason, fails) == ("out of memory in the harness next to this solution", 2), (
             "eager has enough in its place"
         )
-
-
-def test_shared_memory_that_does_not_fit_is_nobodys_failure(written, fork_server, monkeypatch):
-    def arena(self, nbytes):
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 9.00 GiB.")
-
-    monkeypatch.setattr(sweeps.Worker, "arena", arena)
-    with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, PLAIN[:1], [written(name, "pass") for name in "abc"])
-    assert found == TooLarge(HALF, PLAIN[0], "out of memory")

@@ -69,25 +69,6 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swe
     assert done == [batch for batch in batches for _ in range(sweep.AHEAD)][: len(CASES)]
 
 
-def test_several_cases_are_under_way_at_once(swept):
-    """The second begins before the first ends, and the last ends after the first one's result."""
-    second, result, cases = threading.Event(), threading.Event(), []
-
-    def grade(problem, worker, repeats):
-        if problem.case is CASES[0]:
-            assert second.wait(LONGEST), "the second case waits for the first"
-        elif problem.case is CASES[1]:
-            second.set()
-        elif problem.case is CASES[-1]:
-            assert result.wait(LONGEST), "the first result waits for the last case"
-        return {}
-
-    for graded in swept(grade):
-        result.set()
-        cases.append(graded.case)
-    assert cases == CASES, "in their own order"
-
-
 class Heavy:
     """A problem whose tensors take memory."""
 
