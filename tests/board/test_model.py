@@ -137,89 +137,38 @@ def test_each_constant_is_needed_and_at_its_best(constant, counted, monkeypatch)
     assert fitting.error(times) > 1.02 * whole
 
 
-WAITING = "The host waits for the GPU amid the call, for a count of tokens; waits are not modelled."
-GROUPED = "torch's grouped product loses more to small groups than the model's one rate says."
-CACHED = "Probably its 17 MB tensors fit L2, which the model ignores; the cause was not measured."
-AGAIN = "Programs read the same tiles from the caches, which the model ignores."
-SERIAL = "Probably a program's loads do not overlap as the model says; the cause was not measured."
-WHY = {
-    "wkshin89/rope": CACHED,
-    "hannnnnnnnnnnnn/rope_v1": SERIAL,
-    "gather_scatter/masked_linear": WAITING,
-    "gather_scatter/masked_ffn": WAITING,
-    "grouped_mm/masked_linear": GROUPED,
-    "wenhaoli_xmu/masked_linear": AGAIN,
-    "wenhaoli_xmu/masked_ffn": AGAIN,
-}
-"""Why the model is off by more than 1.5, by the solution."""
-
-
-def test_the_docs_show_how_far_the_model_is_off(counted, pytestconfig):
+def test_the_docs_show_how_far_the_model_agrees(counted, pytestconfig):
     """`nox -s harness -- tests/board/test_model.py --write-docs` writes it."""
     devices = [each for each in OVERALL if (paths.RESULTS / each).exists()]
-    assert {name for device in devices for _, name, *_ in misses(pairs(device, counted))} == {*WHY}
-    text = "\n\n".join(
-        f"{agreement(device, pairs(device, counted))}\n\n{errors(device, counted)}"
-        for device in devices
-    )
+    text = "\n\n".join(agreement(device, counted) for device in devices)
     assert corpus.in_the_docs("agreement", text, pytestconfig.getoption("write_docs"), "model")
 
 
-def misses(found):
-    """Return the least and greatest ratio of those that the model is far off for.
-
-    They are of cases that the GPU's time ranks, by op and solution.
-    """
-    ratios = {}
-    for each in found:
-        if each.row.ranked_by == "gpu":
-            ratios.setdefault((each.row.op, each.row.solution), []).append(
-                each.modelled / each.measured
-            )
-    return [
-        (op, solution, min(each), max(each))
-        for (op, solution), each in sorted(ratios.items(), key=lambda item: op_order(item[0][0]))
-        if max(max(each), 1 / min(each)) > FAR_OFF
-    ]
-
-
-def agreement(device, found):
-    """Return the correlations on a device and the solutions that the model is far off for."""
-    within = by_case(found)
-    far = misses(found)
-    low = [f"{case} {direction} {value:.2f}" for (_, case, direction), value in within.items()
-           if value < WITHIN]  # fmt: skip
-    lines = [
-        f"On {device}:",
-        "",
-        "| op | pairs | rank correlation | by case, median | least |",
-        "|---|---|---|---|---|",
-    ]
-    of_ops = modelled.correlations(found, op_of)
+def agreement(device, counted):
+    """Return tables of the correlations on a device, of what is far off, and of the errors."""
+    found = pairs(device, counted)
+    within, of_ops = by_case(found), modelled.correlations(found, op_of)
+    lines = [f"On {device}:", "", "| op | pairs | rank correlation | by case, median | least |"]
+    lines.append("|---|---|---|---|---|")
     for op, value in sorted(of_ops.items(), key=lambda item: op_order(item[0])):
         number = sum(pair.row.op == op for pair in modelled.ranked_together(found))
         cases = [each for (of, *_), each in within.items() if of == op]
         inside = f"{statistics.median(cases):.2f} | {min(cases):.2f}" if cases else "– | –"
         lines.append(f"| {op} | {number} | {value:.3f} | {inside} |")
-    lines += ["", f"Cases below {WITHIN}: {', '.join(low) or 'none'}."]
-    if far:
-        lines += ["", "| solution | modelled / measured | why |", "|---|---|---|"]
-        lines += [
-            f"| {name} | {least:.2f} to {most:.2f} | {WHY[name]} |" for _, name, least, most in far
-        ]
-    return "\n".join(lines)
-
-
-def errors(device, counted):
-    """Return a table of how far off the times of a device are, by what they are of."""
-    kinds = {}
+    ratios, kinds = {}, {}
+    for pair in found:
+        if pair.row.ranked_by == "gpu":
+            ratios.setdefault(pair.row.solution, []).append(pair.modelled / pair.measured)
     for time in fitting.times(device, counted):
         kinds.setdefault(time.of, []).append(time)
-    rows = [
-        f"| {kind} | {len(times)} | {fitting.error(times):.1%} |"
-        for kind, times in sorted(kinds.items())
-    ]
-    return "\n".join(["| times of | number | off by, on average |", "|---|---|---|", *rows])
+    lines += ["", "| solution | modelled / measured |", "|---|---|"]
+    lines += [f"| {solution} | {min(each):.2f} to {max(each):.2f} |"
+              for solution, each in sorted(ratios.items())
+              if max(max(each), 1 / min(each)) > FAR_OFF]  # fmt: skip
+    lines += ["", "| times of | number | off by, on average |", "|---|---|---|"]
+    lines += [f"| {kind} | {len(times)} | {fitting.error(times):.1%} |"
+              for kind, times in sorted(kinds.items())]  # fmt: skip
+    return "\n".join(lines)
 
 
 def test_the_docs_state_each_constant(pytestconfig):

@@ -117,87 +117,43 @@ class RmsNorm(Protocol):
     def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
 
 
-def op_of(reference):
-    """The op, whole but for its reference."""
+def rms_norm(eps=1e-6, dtype=lambda dtype: dtype):
+    """Return an op that divides by the root of a mean, computed in a dtype."""
+
+    def reference(x, weight):
+        wide = x.to(dtype(x.dtype))
+        return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
     return shaped(
         name="rms_norm", interface=RmsNorm, reference=reference, rows=("x",), vectors=("weight",),
         flops=(5, 12),
     )  # fmt: skip
 
 
-def rms_norm(eps=1e-6, dtype=lambda dtype: dtype):
-    def reference(x, weight):
-        wide = x.to(dtype(x.dtype))
-        return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
-
-    return reference
-
-
-class Scaled(torch.autograd.Function):
-    """Round in backward alone."""
-
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        return x * weight
-
-    @staticmethod
-    def backward(ctx, upstream):
-        x, weight = ctx.saved_tensors
-        product = (upstream.float() * x.float()).flatten(0, -2).sum(0)
-        return upstream * weight, product.to(weight.dtype)
-
-
-def failure(test, *arguments):
-    """The message of a test of this module that fails."""
-    with pytest.raises(pytest.fail.Exception) as raised:
-        test(*arguments)
-    return str(raised.value)
-
-
-FINITE = test_the_reference_is_finite_in_its_dtype_and_in_float64
-IN_FLOAT64 = test_the_reference_in_float64_rounds_to_no_lower_precision
-
-
 @pytest.mark.parametrize(
-    ("reference", "values", "place", "advice"),
+    ("op", "values", "place", "advice"),
     [
         (rms_norm(eps=0), "zeros", "output of the reference in float64", "with an eps for example"),
         (rms_norm(), "subnormal", "the gradient of x of the reference in float16",
          f'{WIDER}, or leave "subnormal" out of `values`'),
-        (lambda x, weight: x * 100 * weight, "huge", "output of the reference in float16",
-         'beyond float16, so state cases with smaller numbers, or leave "huge" out of `values`'),
     ],
 )  # fmt: skip
-def test_a_result_that_is_not_finite_is_a_line(reference, values, place, advice):
-    op = op_of(reference)
+def test_a_result_that_is_not_finite_is_a_line(op, values, place, advice):
     case = next(each for each in op.cases("smoke") if each.values == values)
-    line = failure(FINITE, op, case)
-    assert line.startswith(f"common/ops/rms_norm.py: {place} is NaN or infinite in ")
+    line = not_finite(op, case)
+    assert line.startswith(f"{place} is NaN or infinite in ")
     assert f" elements of {case.name}: " in line and line.endswith(advice)
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [rms_norm(dtype=lambda _: torch.float32), lambda x, weight: Scaled.apply(x, weight)],
-)
-def test_a_truth_that_is_rounded_is_a_line(reference):
-    line = failure(IN_FLOAT64, op_of(reference))
-    start, end = line.split(" (line ")
-    assert start.endswith("rms_norm.py: the reference rounds float64, the truth, to float32")
-    assert "aten._to_copy.default) in 10x2x4x8-float32: " in end and line.endswith(PROMOTED + ")")
+def test_a_truth_that_is_rounded_is_a_line():
+    op = rms_norm(dtype=lambda _: torch.float32)
+    line = rounded(op, next(op.cases("smoke")))
+    assert line.startswith("the reference rounds float64, the truth, to float32 (line ")
+    assert line.endswith(f" write x.to({PROMOTED})")
 
 
-@pytest.mark.parametrize(
-    "reference",
-    [
-        rms_norm(dtype=lambda dtype: torch.promote_types(dtype, torch.float32)),
-        lambda x, weight: torch.nn.functional.rms_norm(x, weight.shape, weight, 1e-6),
-    ],
-)
-def test_what_the_lines_advise_keeps_both_promises(reference):
-    op = op_of(reference)
-    IN_FLOAT64(op)
+def test_what_the_lines_advise_keeps_both_promises():
+    op = rms_norm(dtype=lambda dtype: torch.promote_types(dtype, torch.float32))
+    test_the_reference_in_float64_rounds_to_no_lower_precision(op)
     for case in op.cases("smoke"):
-        if case.values != "normal":
-            FINITE(op, case)
+        assert case.values == "normal" or not not_finite(op, case)

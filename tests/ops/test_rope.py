@@ -163,14 +163,9 @@ def test_the_ranks_parts_are_parts_of_the_whole(cp_size):
         assert torch.equal(got, torch.cat([expected[i] for i in mine]))
 
 
-def test_smoke_has_many_sequences_and_shapes_of_powers_of_two():
-    """A kernel that searches 64 sequences in one block, and lkm2835's first, which takes no other.
-
-    Every solution runs each smoke case in the interpreter.
-    """
-    several = [case for case in SMOKE if len(case.lengths) > 64]
-    assert len(several) > 3
-    assert all(any(case.lengths[64:]) for case in several)
+def test_smoke_has_many_sequences_ranks_and_shapes_of_powers_of_two():
+    """A kernel may search 64 sequences in one block; every solution interprets each smoke case."""
+    assert sum(any(case.lengths[64:]) for case in SMOKE) > 3
     powers = [
         case for case in SMOKE
         if track(case) in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
@@ -178,6 +173,5 @@ def test_smoke_has_many_sequences_and_shapes_of_powers_of_two():
     ]  # fmt: skip
     assert len(powers) >= 2
     assert {case.cp_size for case in SMOKE} == {1, 2, 3, 4, 5}
-    assert "subnormal" in {case.values for case in SMOKE}
     assert {12, 24} <= {case.d for case in SMOKE if track(case) == "standard"}
     assert len(SMOKE) <= 160
