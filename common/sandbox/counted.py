@@ -145,7 +145,7 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 # --- launches -------------------------------------------------------------------------------------
 
-PROGRAMS, MORE_PROGRAMS, ALIKE = 8, 64, 1.15
+PROGRAMS, MORE_PROGRAMS, ALIKE = 16, 48, 1.5
 """The number of programs that stand for a launch, more if one has this many times the work of
 another; the first and the last may have less, such as the remainder of a tensor."""
 MAX_FULL_LAUNCH = 4096
