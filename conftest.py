@@ -10,7 +10,7 @@ import os
 
 import pytest
 
-from common.importing import NEEDED
+from common.processes import NEEDED
 from common.spec import TIERS
 
 if missing := [

@@ -201,6 +201,8 @@ class Forward(Request, tag="forward"):
     setting: str = ""
     """The call's stream or mode of autograd; see `grading.call_plan.Mode`."""
     configurations: ConfigurationDraw = UNDRAWN
+    conflicts: bool = False
+    """Whether to look, in the interpreter, for two programs that conflict, in backward too."""
 
 
 class Backward(Request, tag="backward"):
@@ -221,15 +223,6 @@ class Deliver(Request, tag="deliver"):
     attempt: str
     name: str
     result: TensorSlot
-
-
-class Conflicts(Request, tag="conflicts"):
-    """Call the solution again, in the interpreter, and look for two programs that conflict."""
-
-    call: Arguments
-    names: list[str]
-    """The inputs whose gradient is computed; empty to run only forward."""
-    configurations: ConfigurationDraw = UNDRAWN
 
 
 class AtFullShape(Request, tag="at_full_shape"):

@@ -11,8 +11,8 @@ from common import paths
 from common.commands import options as shared
 from common.disk_cache import DiskCache
 from common.errors import UserError
-from common.importing import import_torch, require
 from common.printable import say
+from common.processes import import_torch, require
 from common.solutions import Solution, imports_of_ours, left_out
 
 if TYPE_CHECKING:

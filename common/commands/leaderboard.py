@@ -16,8 +16,7 @@ from common.board.model import GPUS
 from common.commands import bench
 from common.commands import options as shared
 from common.errors import UserError
-from common.importing import require
-from common.processes import cores, processes
+from common.processes import cores, processes, require
 from common.records import runs
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"

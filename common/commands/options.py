@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from common import interfaces, solutions
 from common.errors import UserError
-from common.importing import require
-from common.processes import VISIBLE
+from common.processes import VISIBLE, require
 from common.solutions import Solution
 
 if TYPE_CHECKING:

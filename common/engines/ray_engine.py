@@ -23,9 +23,8 @@ from typing import Any
 from common.engines.cluster import Cluster, ray
 from common.engines.engine import CaseResult, Engine, Executor, Job, Started, Task
 from common.errors import UserError
-from common.importing import require
 from common.paths import ROOT
-from common.processes import VISIBLE
+from common.processes import VISIBLE, require
 from common.solutions import package_of
 
 SIZES = {"bench": (1, 3), "grade": (16, 256)}

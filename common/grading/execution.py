@@ -402,13 +402,18 @@ class Execution:
         return failure_of(reply) if reply.get("verdict") else self._present(name, attempt)
 
     def conflict(self, attempt: Attempt, direction: Direction) -> str:
-        """Repeat the call without its results; return two conflicting programs, "" for none."""
+        """Repeat the call, and return two conflicting programs, "" for none."""
         self.stage_inputs(attempt)
-        reply = self.worker.ask(
-            wire.Conflicts(
-                call=self._call(attempt),
-                names=self.names(direction) if direction == "backward" else [],
-                configurations=self._plan.draw_of(attempt),
-            )
+        slots = self.slots[attempt].results
+        request = wire.Forward(
+            attempt=attempt.name,
+            call=self._call(attempt),
+            result=slots[OUTPUT],
+            configurations=self._plan.draw_of(attempt),
+            conflicts=True,
         )
-        return "" if "verdict" in reply else str(reply.get(direction, ""))
+        reply = self.worker.ask(request)
+        if direction == "backward" and not reply.get("verdict"):
+            gradients = {name: slots[name] for name in self.names("backward", attempt)}
+            reply = self.worker.ask(wire.Backward(attempt=attempt.name, results=gradients))
+        return "" if "verdict" in reply else str(reply.get("conflict", ""))

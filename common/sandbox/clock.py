@@ -22,8 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from common.sandbox import memory
-from common.sandbox.dice import below
-from common.sandbox.rotation import Rotation, Runnable, TimedCall
+from common.sandbox.rotation import Rotation, Runnable, TimedCall, below
 from common.spec import ByClock, Product
 
 Limits = Mapping[str, Callable[[], Runnable]]

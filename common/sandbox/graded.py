@@ -34,12 +34,15 @@ def forward(session: Session, request: wire.Forward) -> Reply:
     """Call the solution once and copy its output into its slot.
 
     Returns:
-        The output's shape and dtype, whether it is differentiable, and the launches.
+        The output's shape and dtype, whether it is differentiable, and `Call.report`.
     """
     session.calls = {name: session.calls[name] for name in request.alive}
     inputs, options = session.bind(request.call)
     place = backend.another_stream if request.setting == "stream" else contextlib.nullcontext
-    call = Call(inputs, request.call.grad_output, request.run, place, request.configurations)
+    call = Call(
+        inputs, request.call.grad_output, request.run, place, request.configurations,
+        request.conflicts,
+    )  # fmt: skip
     with checks(session, call), GRAD_MODES.get(request.setting, contextlib.nullcontext)():
         assert session.function is not None
         output: torch.Tensor = session.function(*inputs.values(), **options)
@@ -47,15 +50,15 @@ def forward(session: Session, request: wire.Forward) -> Reply:
     call.results[OUTPUT] = output
     session.calls[request.attempt] = call
     reply = _deliver(session, call, OUTPUT, request.result)
-    return reply | {"differentiable": output.requires_grad, LAUNCHED: call.launches}
+    return reply | {"differentiable": output.requires_grad} | call.report
 
 
 def backward(session: Session, request: wire.Backward) -> Reply:
     """Compute the gradients of a call, or their gradients, and copy them into their slots.
 
     Returns:
-        The gradient's shape and dtype by input, or None for an input without a gradient; and the
-        launches.
+        The gradient's shape and dtype by input, or None for an input without a gradient; and
+        `Call.report`.
     """
     call, slots = session.calls[request.attempt], request.results
     wanted = [call.inputs[name] for name in slots]
@@ -80,35 +83,12 @@ def backward(session: Session, request: wire.Backward) -> Reply:
         name: None if grad is None else _deliver(session, call, name, slots[name])
         for name, grad in zip(slots, gradients, strict=True)
     }
-    return reply | {LAUNCHED: call.launches}
+    return reply | call.report
 
 
 def deliver(session: Session, request: wire.Deliver) -> Reply:
     """Copy the current value of an earlier call's result into its slot again."""
     return _deliver(session, session.calls[request.attempt], request.name, request.result)
-
-
-def conflicts(session: Session, request: wire.Conflicts) -> Reply:
-    """Call the solution again, in the interpreter, and look for two programs that conflict.
-
-    Returns:
-        A description of the conflict, "" for no conflict, by `forward` and `backward`.
-    """
-    inputs, options = session.bind(request.call)
-    call = Call(inputs, request.call.grad_output, configurations=request.configurations)
-    texts: Reply = {}
-    with checks(session, call):
-        bounds.WATCH.observer = observer = Conflicts()
-        assert session.function is not None
-        output = session.function(*inputs.values(), **options)
-    texts["forward"] = observer.text
-    if request.names and output.requires_grad:
-        with checks(session, call):
-            bounds.WATCH.observer = observer = Conflicts()
-            wanted = [inputs[name] for name in request.names]
-            torch.autograd.grad(output, wanted, session.tensor(call.grad_output), allow_unused=True)
-        texts["backward"] = observer.text
-    return texts
 
 
 @contextlib.contextmanager
@@ -124,14 +104,19 @@ def checks(session: Session, call: Call) -> Iterator[None]:
     """
     CONFIGURATIONS.begin(call.configurations)
     log = backend.begin_watch(call.inputs, backwards=call.run == SECOND_RUN)
-    fill = ZERO if backend.TARGET else POISONS[call.run]
+    fill, observer = ZERO if backend.TARGET else POISONS[call.run], Conflicts()
+    if call.conflicts:
+        bounds.WATCH.observer = observer
     try:
         with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
             with Poison(fill, GUARDS[call.run]) as poison:
                 yield
             if written := poison.overrun():
                 raise Refused("OUT_OF_BOUNDS", written)
-        call.launches = {"count": LOG.count, "caught": judge(LOG.error) if LOG.error else {}}
+        caught = judge(LOG.error) if LOG.error else {}
+        call.report = {LAUNCHED: {"count": LOG.count, "caught": caught}}
+        if call.conflicts:
+            call.report["conflict"] = observer.text
     finally:
         LOG.clear()
         session.seal.check()

@@ -50,7 +50,6 @@ REQUESTS = MappingProxyType(
         graded.forward,
         graded.backward,
         graded.deliver,
-        graded.conflicts,
         launches.at_full_shape,
         timed.begin_timing,
         timed.take_samples,

@@ -14,12 +14,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from os import urandom
 
 import torch
 from torch.autograd.graph import increment_version
 
 from common.sandbox import memory
-from common.sandbox.dice import below
 from common.sandbox.failures import Refused
 
 Runnable = Callable[[], object]
@@ -31,6 +31,14 @@ solution that reuses a ring of output buffers."""
 LARGEST_SHIFT = 1 << 40
 GRAPHS = 2
 """The number of calls that are captured as CUDA graphs, to be replayed in turns."""
+
+
+def below(count: int) -> int:
+    """Return a random integer in `range(count)`, which a solution can neither foresee nor repeat.
+
+    `count` is far below 2^64.
+    """
+    return int.from_bytes(urandom(8), "little") % count
 
 
 @dataclass(frozen=True)

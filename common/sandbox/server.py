@@ -16,8 +16,7 @@ import traceback
 
 import msgspec
 
-from common.importing import import_torch
-from common.processes import parents
+from common.processes import import_torch, parents
 from common.wire import STACK, Forked, ForkRequest, Order, Reap, Reaped, receive, send
 
 GENERATIONS = 100

@@ -42,10 +42,12 @@ class Call:
     place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
     """Enters the stream of forward, backward and the delivery of their results."""
     configurations: ConfigurationDraw = UNDRAWN
+    conflicts: bool = False
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
-    launches: Reply = field(default_factory=dict)
-    """The launches of the latest of forward and backward; see `wire.Launched`."""
+    report: Reply = field(default_factory=dict)
+    """Of the latest of forward and backward, for the reply: the launches (see `wire.Launched`), and
+    as `conflict` two programs that conflict, if asked, "" for none."""
 
 
 class Session:

@@ -23,7 +23,7 @@ from xdist.workermanage import WorkerController
 from common import draws
 from common.draws import Draws
 from common.grading.fork_server import ForkServer
-from common.sandbox import dice
+from common.sandbox import rotation
 
 DEFAULT = 0
 MODULE = ForkServer.MODULE
@@ -82,7 +82,7 @@ def begin(seed: int, *key: str) -> None:
     np.random.seed(number % 2**32)
     torch.manual_seed(number)
     # for what a test runs of a solution's side in its own process
-    dice.urandom = random.Random(number).randbytes
+    rotation.urandom = random.Random(number).randbytes
 
 
 @pytest.hookimpl(tryfirst=True)
