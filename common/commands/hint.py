@@ -243,28 +243,26 @@ def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     return facts.items() <= facts_of(op, case).items()
 
 
-def _operators(work: Counted, elements: int) -> float:
-    return len(work.steps) - len(modelled.launches(work))
-
-
-def _programs(work: Counted, elements: int) -> float:
-    largest = max((launch.programs for launch in modelled.launches(work)), default=0)
-    return largest / max(elements / 1024, 1)
-
-
-def _fetched(work: Counted, elements: int) -> float:
-    return modelled.fetched(work) / max(modelled.read(work), 1)
-
-
-def _flops(work: Counted, elements: int) -> float:
-    return modelled.multiplied(work) / max(work.flops, 1)
-
-
 MEASURES: dict[str, tuple[str, Callable[[Counted, int], float]]] = {
-    "operators": ("a call runs {} of torch's operators", _operators),
-    "programs": ("a launch has {} programs for 1,024 elements", _programs),
-    "fetched": ("programs fetch {} times the bytes that a launch reads", _fetched),
-    "flops": ("a call computes {} times the least FLOPs", _flops),
+    "operators": (
+        "a call runs {} of torch's operators",
+        lambda work, elements: len(work.steps) - len(modelled.launches(work)),
+    ),
+    "programs": (
+        "a launch has {} programs for 1,024 elements",
+        lambda work, elements: (
+            max((each.programs for each in modelled.launches(work)), default=0)
+            / max(elements / 1024, 1)
+        ),
+    ),
+    "fetched": (
+        "programs fetch {} times the bytes that a launch reads",
+        lambda work, elements: modelled.fetched(work) / max(modelled.read(work), 1),
+    ),
+    "flops": (
+        "a call computes {} times the least FLOPs",
+        lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
+    ),
 }
 """By name, the sentence that states a measure, and the function from a case's counted work and
 number of output elements to the measure."""

@@ -77,6 +77,7 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
         ("alice/rotate_half", "core", "PASSED"),
         ("alice/rotate_half", "extended", "UNSUPPORTED"),
     }
+    assert "nothing is missing" in study("bench", "--only", "alice", "--missing").out
     ran = study("leaderboard")
     shutil.rmtree(repository / "results")
     assert ran.code == 0, ran.err

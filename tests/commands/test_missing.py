@@ -1,7 +1,5 @@
 """`bench --missing`: what a device has not measured as it is."""
 
-import json
-import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +10,6 @@ from common.errors import UserError
 from common.measure import machine
 from common.solutions import Solution
 from tests.support.records import row, written
-from tests.support.study import RIGHT
 
 
 def asked(**others):
@@ -67,20 +64,3 @@ def test_each_kind_of_device_of_a_machine_is_asked(alice, monkeypatch):
     assert missing([alice], asked()) == []
     with pytest.raises(UserError, match="leave --address out"):
         missing([alice], asked(address="host:1"))
-
-
-@pytest.mark.slow
-def test_bench_measures_what_is_missing_and_no_more(study, by_hand, repository):
-    words = ("--missing", "--device", "cpu", "--op", "rotate_half")
-    by_hand("alice", RIGHT)
-    first = study("bench", *words, "--only", "alice", timeout=300)
-    assert first.code == 0, first.err
-    assert "nothing is missing" in study("bench", *words, "--only", "alice").out
-    by_hand("bob", RIGHT)
-    second = study("bench", *words, "--only", "alice,bob", timeout=300)
-    *_, newest = sorted((repository / "results" / "cpu").glob("*.jsonl"))
-    lines = [json.loads(line) for line in newest.read_text().splitlines()]
-    shutil.rmtree(repository / "results")
-    assert second.code == 0, second.err
-    assert {line["solution"] for line in lines if line["kind"] == "row"} == {"bob/rotate_half"}
-    assert lines[0]["selection"]["only"] == "bob/rotate_half"

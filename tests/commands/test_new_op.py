@@ -56,13 +56,6 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
     ran = study("check", "alice", timeout=LONGEST)
     assert ran.code == 0, ran.out + ran.err
     assert re.search(rf"alice/{name}, smoke: (\d+) PASSED of \1 cases\n", ran.out)
-    text = (repository / "contributors" / "alice" / f"{name}.py").read_text()
-    (repository / "contributors" / "bob").mkdir()
-    wrong = text.replace("    return ", "    return 1.5 * ")
-    (repository / "contributors" / "bob" / f"{name}.py").write_text(wrong)
-    ran = study("check", "bob", timeout=LONGEST)
-    assert ran.code == 1
-    assert "INCORRECT_NUMERICAL" in ran.out
     ran = study("bench", "--op", name, "--device", "cpu", timeout=LONGEST)
     assert ran.code == 0, ran.err
     board = study("leaderboard", "--op", name)
