@@ -26,11 +26,11 @@ from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
 from common.measure import machine
-from common.measure.timed_process import Failed, StagedCalls, TimedProcess, stage_calls
+from common.measure.timed_process import StagedCalls, TimedProcess, stage_calls
 from common.measure.timing import PRECISION, sample_in_rounds
 from common.solutions import Solution, discover
 from common.spec import DIRECTIONS, Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, FINE
+from common.verdicts import BEFORE_LAUNCH, FINE, Failure
 from common.wire import Reply
 
 INPUTS = 2
@@ -184,7 +184,7 @@ def time_call(worker: Worker, staged: StagedCalls, direction: Direction) -> Repl
     try:
         sampler = TimedProcess(worker, staged, direction).sampler("solution", "gpu")
         return {"gpu": sample_in_rounds([sampler], SECONDS, PRECISION["gpu"])["solution"]}
-    except Failed as failed:
+    except Failure as failed:
         return failed.reply
 
 
@@ -227,7 +227,7 @@ class _Search:
             try:
                 TimedProcess(worker, staged, direction)
                 failure: Reply = {}
-            except Failed as failed:
+            except Failure as failed:
                 failure = failed.reply
             for kernel, widths, dtype, tokens in self._force(worker).get("asked", []):
                 if kernel in self._kernels and tokens > 0:

@@ -14,8 +14,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 
 from common import wire
 from common.errors import Kind, ServerEnded, UserError, kind_of
@@ -24,7 +23,6 @@ from common.grading.supervisor import KINDS, Cause
 from common.grading.worker import Worker
 from common.measure.cores import kept_on, quickest
 from common.measure.timed_process import (
-    Failed,
     Sampler,
     Samples,
     StagedCalls,
@@ -34,6 +32,7 @@ from common.measure.timed_process import (
 )
 from common.spec import ByClock, Case, Direction
 from common.stats import median
+from common.verdicts import Failure
 
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
 """The names of the slow-probe counts in a row's `device_state`, by clock."""
@@ -81,20 +80,11 @@ def probe(worker: Worker, clock: ByClock, samples: int = LOOK) -> float:
         return median(ask(worker, wire.TakeSamples(clock=clock, probes=samples)).probes[0])
 
 
-@dataclass
-class PreparedCase:
-    """A case that eager's process is ready to time, in one direction or both."""
-
-    case: Case
-    staged: StagedCalls
-    changes: int = 0
-    """`Worker.changes` when the process became ready; any change since then makes it unready."""
-    timed: dict[Direction, TimedProcess] = field(default_factory=dict)
-    sustained: dict[Direction, dict[str, float]] = field(default_factory=dict)
-
-
 class Baseline:
-    """Eager's process for one op, and the case that it times."""
+    """Eager's process for one op, and the case that it is ready to time, in one or both directions.
+
+    The process remains ready until it or its shared memory changes.
+    """
 
     def __init__(
         self, worker: Worker, calibrated: dict[ByClock, float], reference: Worker | None = None
@@ -108,7 +98,11 @@ class Baseline:
         """Whether a slow probe stops the timing; otherwise it is only counted."""
         self.slow_probes: Counter[str] = Counter()
         """The number of rounds whose probes stayed slow, by its name in `device_state`."""
-        self._ready: PreparedCase | None = None
+        self._ready: tuple[Case, int] | None = None
+        """The case, and `Worker.changes` when the process became ready."""
+        self._staged: StagedCalls | None = None
+        self._processes: dict[Direction, TimedProcess] = {}
+        self._sustained: dict[Direction, Mapping[str, float]] = {}
         self._direction: Direction = "forward"
 
     def begin(self, problem: Problem, direction: Direction) -> None:
@@ -121,16 +115,20 @@ class Baseline:
         self.worker.refresh()
         ready, self._ready = self._ready, None  # it stays None if the preparation fails
         with eagers_own_faults():
-            if not ready or (ready.case, ready.changes) != (problem.case, self.worker.changes):
-                self.worker.release()
-                staged = stage_calls(problem.op, problem.case, problem.device, self.worker)
-                ready = PreparedCase(problem.case, staged)
-            if direction not in ready.timed:
+            if self._staged is None or ready != (problem.case, self.worker.changes):
+                self.release()
+                self._staged = stage_calls(problem.op, problem.case, problem.device, self.worker)
+            if direction not in self._processes:
                 work = problem.op.timed_work(problem.case, direction)
                 limits = wire.Limits(work.bytes, work.products, problem.case.dtype)
-                ready.timed[direction] = TimedProcess(self.worker, ready.staged, direction, limits)
-        ready.changes = self.worker.changes
-        self._ready = ready
+                process = TimedProcess(self.worker, self._staged, direction, limits)
+                self._processes[direction] = process
+        self._ready = problem.case, self.worker.changes
+
+    def release(self) -> None:
+        """Free the memory of the case."""
+        self.worker.release()
+        self._staged, self._processes, self._sustained = None, {}, {}
 
     def sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Sampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
@@ -139,26 +137,21 @@ class Baseline:
         round with a slow probe once the probe is quick. It raises Disturbed if the probe stays
         slow, and BaselineFailed if eager's process fails.
         """
-        look = LOOK if clock in self.calibrated else 0
+        process, look = self._processes[self._direction], LOOK * (clock in self.calibrated)
 
         def between_probes(rounds: int) -> Samples:
             for _ in range(MOST):
-                order = [_name_in_process(name) for name in random.sample(names, len(names))]
+                order = random.sample(names, len(names))
                 with eagers_own_faults():
-                    report = self._timed.sample(order, clock, rounds, burst, look)
+                    report = process.sample(order, clock, rounds, burst, look)
                 slow = any(self._is_slow(clock, median(probe)) for probe in report.probes)
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
             self.slow_probes.update([STATES[clock]] * slow)
-            return {name: report.samples[_name_in_process(name)] for name in names}
+            return report.samples
 
         return between_probes
-
-    @property
-    def _timed(self) -> TimedProcess:
-        assert self._ready is not None, "Baseline.begin has not been called"
-        return self._ready.timed[self._direction]
 
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
@@ -188,38 +181,21 @@ class Baseline:
         with kept_on({core}, self.worker.pid, worker.pid):
             yield
 
-    def sustained(self, times: dict[str, float]) -> dict[str, float]:
+    def sustained(self, times: Mapping[str, float]) -> Mapping[str, float]:
         """Return the sustained microseconds of eager and the dense products, once per case.
 
         Args:
             times: The expected times in microseconds, by timed callable.
         """
-        assert self._ready is not None, "Baseline.begin has not been called"
-        sustained = self._ready.sustained
-        if self._direction not in sustained:
+        process = self._processes[self._direction]
+        if self._direction not in self._sustained:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
-                sustained[self._direction] = {
-                    name: self._timed.sustained(_name_in_process(name), expected)
-                    for name, expected in times.items()
+                self._sustained[self._direction] = {
+                    name: process.sustained(name, expected) for name, expected in times.items()
                 }
-        return sustained[self._direction]
-
-    def restart(self) -> None:
-        """End eager's process; the next request starts another process."""
-        self.worker.renew()
-        self._ready = None
-
-    def release(self) -> None:
-        """Free the memory of the case."""
-        self.worker.release()
-        self._ready = None
-
-
-def _name_in_process(name: str) -> str:
-    """Return the name of a timed callable in eager's process, whose `solution` is eager."""
-    return "solution" if name == "eager" else name
+        return self._sustained[self._direction]
 
 
 @contextlib.contextmanager
@@ -227,5 +203,5 @@ def eagers_own_faults() -> Iterator[None]:
     """Raise BaselineFailed for a failure of eager's process, which is no solution's fault."""
     try:
         yield
-    except (Failed, ServerEnded) as error:
+    except (Failure, ServerEnded) as error:
         raise BaselineFailed(f"eager's process failed: {error}", kind_of(error)) from None

@@ -7,7 +7,6 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,6 @@ from common.processes import processor_time
 
 LOOKED_AT = 4
 """The number of cores among which the quickest is chosen."""
-SELF = "thread-self"
-"""The calling thread, in place of a process's id in `/proc/<pid>`."""
 
 
 @dataclass(frozen=True)
@@ -39,17 +36,18 @@ class Elapsed:
 
 def look(pid: int) -> Elapsed:
     """Return a process's times so far, to be subtracted from a later result."""
-    return Elapsed(time.perf_counter(), processor_time(pid), _waited(pid) + _waited(SELF))
+    waited = sum(map(_waited, (f"/proc/{pid}", "/proc/thread-self")))
+    return Elapsed(time.perf_counter(), processor_time(pid), waited)
 
 
-def _waited(process: int | str) -> float:
-    """Return the seconds that a process's main thread has waited for a core.
+def _waited(process: str) -> float:
+    """Return the seconds that a process's main thread, or a thread, has waited for a core.
 
-    Linux's scheduler keeps them as the second number of `/proc/<pid>/schedstat`, in nanoseconds.
-    The result is 0 if the kernel has no such file or the process has ended.
+    Linux's scheduler keeps them as the second number of `schedstat`, in nanoseconds. The result is
+    0 if the kernel has no such file or the process has ended.
     """
     try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+        return int(Path(process, "schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError):
         return 0.0
 
@@ -65,29 +63,24 @@ def quickest(pid: int, probe: Callable[[], float]) -> int:
         with kept_on({core}, pid):
             return probe()
 
-    allowed = sorted(_allowed(pid))
-    return min(random.sample(allowed, min(LOOKED_AT, len(allowed))), key=probe_time)
-
-
-def kept_as(pid: int, other: int) -> AbstractContextManager[None]:
-    """Keep process `other` on the cores that process `pid` may use now."""
-    return kept_on(_allowed(pid), other)
+    cores = sorted(allowed(pid))
+    return min(random.sample(cores, min(LOOKED_AT, len(cores))), key=probe_time)
 
 
 @contextlib.contextmanager
 def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
     """Keep processes, with all their threads, on `cores` within the context."""
-    before = {pid: _allowed(pid) for pid in pids}
+    before = {pid: allowed(pid) for pid in pids}
     for pid in before:
         _keep(pid, cores)
     try:
         yield
     finally:
-        for pid, allowed in before.items():
-            _keep(pid, allowed)  # includes threads that were started within the context
+        for pid, own in before.items():
+            _keep(pid, own)  # includes threads that were started within the context
 
 
-def _allowed(pid: int) -> Collection[int]:
+def allowed(pid: int) -> Collection[int]:
     """Return the cores that a process may use; the harness's cores if the process has ended."""
     try:
         return os.sched_getaffinity(pid)

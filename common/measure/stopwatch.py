@@ -5,23 +5,19 @@ the harness therefore requests a run of calls, whose number it draws at random, 
 from request to reply. Each call of a round has its own input, and all inputs change before the
 round, so that no call can return an earlier call's results. Another run only changes the inputs;
 its time is subtracted. Runs that do not wait for the GPU take the calls' host time. Runs that wait
-take the longer of their host time and their GPU time, since consecutive calls wait for the slower
-of the two.
+take the longer of host time and GPU time, since consecutive calls wait for the slower of the two.
 
 A call may take 30 % longer by the stopwatch than the process reports. For example, runs of 2.4, 1.9
 and 2.1 ms for 90 calls are consistent with a report of 20 us: 1.9 ms / 90 is 21 us.
 
 The speed of a host may change: the shortest run of changes may come from a fast second, and the
 shortest run of calls from a slow one. The time of a call is therefore the difference of the
-shortest runs or the median difference of consecutive runs, whichever is less. If the inputs are
-large and the host is slow, the calls may be lost in the noise of the changes; then the report is
-accepted.
-
-On a busy machine, runs take longer. Runs in which the process or the harness waited for a core are
-used only if no runs were free of such waits, and then by the process's processor time. Before a
-host time counts as forged, eager, which is honest, is timed in place of the solution. Its runs also
-include freeing the results, which samples do not; the time of its runs beyond its samples is
-allowed.
+shortest runs or the median difference of consecutive runs, whichever is less. If it is lost in the
+noise of the changes, as of large inputs on a slow host, the report is accepted. Runs in which the
+process or the harness waited for a core are used only if no runs were free of such waits, and then
+by the process's processor time. Before a host time counts as forged, eager, which is honest, is
+timed in place of the solution. Its runs also include freeing the results, which samples do not; the
+time of its runs beyond its samples is allowed.
 """
 
 from __future__ import annotations
@@ -39,8 +35,8 @@ from common.spec import ByClock
 SLACK = 1.3
 """The maximum ratio of a call's time by the stopwatch to its reported time."""
 RUN = 1000.0
-"""The minimum microseconds of a run's calls, by the reported time. Other work on
-the machine disturbs a run this short no more often than it disturbs a sample."""
+"""The minimum microseconds of a run's calls, by the reported time: other work on the machine
+disturbs a run this short no more often than a sample."""
 MORE = 30
 """Further runs if those after the rounds are too long: other work may have disturbed them all."""
 ENOUGH = 0.5
@@ -134,24 +130,17 @@ class Pair(NamedTuple):
     with_calls: Elapsed
     calls: int
 
-    @property
-    def quiet(self) -> bool:
-        """Whether the process and the harness hardly waited for a core."""
-        return all(run.waited <= QUIET * run.wall for run in (self.changes, self.with_calls))
-
-    def per_call(self, time: str) -> tuple[float, float]:
-        """Return a time of both runs, `wall` or `busy`, in microseconds per call."""
-        changes, with_calls = getattr(self.changes, time), getattr(self.with_calls, time)
-        return 1e6 * changes / self.calls, 1e6 * with_calls / self.calls
-
 
 def _shortest(runs: Sequence[Pair]) -> float:
     """Return the microseconds of a call; at most 0 if the calls are lost in the noise."""
-    pairs = [pair.per_call("wall") for pair in runs if pair.quiet]
-    if not pairs:
-        pairs = [pair.per_call("busy") for pair in runs]
-    if not pairs:
+    both = [(changes, with_calls, 1e6 / calls) for changes, with_calls, calls in runs]
+    times = [
+        (first.wall * each, second.wall * each)
+        for first, second, each in both
+        if all(run.waited <= QUIET * run.wall for run in (first, second))
+    ] or [(first.busy * each, second.busy * each) for first, second, each in both]
+    if not times:
         return 0.0
-    changes, with_calls = (min(times) for times in zip(*pairs, strict=True))
-    middle = statistics.median(second - first for first, second in pairs)
+    changes, with_calls = (min(column) for column in zip(*times, strict=True))
+    middle = statistics.median(second - first for first, second in times)
     return float(min(with_calls - changes, middle))

@@ -20,7 +20,7 @@ from common import wire
 from common.arena import Arena, elements_of
 from common.draws import below, entropy
 from common.grading import oracle
-from common.grading.execution import call_of, reserve, result_slots
+from common.grading.execution import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
@@ -42,10 +42,8 @@ Samples = dict[str, list[float]]
 """Samples in microseconds by timed callable."""
 Sampler = Callable[[int], Samples]
 """Takes the given number of samples of one or more timed callables."""
-
-
-class Failed(Failure):
-    """A timed process failed or sent an invalid reply; holds the verdict and its reason."""
+Results = tuple[int, dict[str, torch.Tensor]]
+"""The shift of a timed call's inputs, and the harness's copies of the call's results by name."""
 
 
 # --- the calls ------------------------------------------------------------------------------------
@@ -79,11 +77,11 @@ class StagedCalls:
         return inputs, inputs.pop("upstream")
 
     def check(self, call: int, shift: int) -> None:
-        """Raise Failed, MUTATED_INPUT, if an input of a call is not the drawn one after a shift."""
+        """Raise MUTATED_INPUT if an input of a call is not the drawn one after a shift."""
         for name, tensor in call_tensors(*self.inputs(shift)).items():
             elements = self.arena.elements(self.calls[call].slots[name])
             if not torch.equal(elements, elements_of(tensor)):
-                raise Failed("MUTATED_INPUT", f"{name} changed in a timed call")
+                raise Failure("MUTATED_INPUT", f"{name} changed in a timed call")
 
 
 def stage_calls(
@@ -108,23 +106,6 @@ def stage_calls(
     return StagedCalls(drawn, arena, calls, slots[0].results)
 
 
-def stage_solution(
-    problem: Problem, worker: Worker, direction: Direction, count: int
-) -> StagedCalls:
-    """Stage the calls of a solution, whose inputs change and whose results are compared."""
-    op, case = problem.op, problem.case
-    names = [OUTPUT, *op.differentiable] if direction == "backward" else [OUTPUT]
-    return stage_calls(op, case, problem.device, worker, count, result_slots(problem, names))
-
-
-@dataclass(frozen=True)
-class KeptResults:
-    """The results of one timed call, in the harness's memory, and the shift of its inputs."""
-
-    shift: int
-    results: dict[str, torch.Tensor]
-
-
 class TimedProcess:
     """The process of one solution, ready to time its calls on one case and direction."""
 
@@ -138,10 +119,10 @@ class TimedProcess:
         """Make the process warm up the staged calls, and the limits to time besides them.
 
         Raises:
-            Failed: The solution failed during the warm-up.
+            Failure: The solution failed during the warm-up.
         """
         self.worker, self.staged, self._backward = worker, staged, direction == "backward"
-        self.kept: dict[str, list[KeptResults]] = {}
+        self.kept: dict[str, list[Results]] = {}
         """The results of a few random calls so far, by kind of call."""
         self._rounds_seen: dict[str, int] = {}
         request = wire.BeginTiming(
@@ -218,13 +199,13 @@ class TimedProcess:
         prepared call never change, and their results are not kept.
 
         Raises:
-            Failed: MUTATED_INPUT, if an input changed; TAMPERED, if the report names no call.
+            Failure: MUTATED_INPUT, if an input changed; TAMPERED, if the report names no call.
         """
         staged, kept = self.staged, report.kept
         if kept is None and (self.worker.solution.peer or not staged.results):
             return
         if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
-            raise Failed("TAMPERED", "it names no call whose results it kept")
+            raise Failure("TAMPERED", "it names no call whose results it kept")
         call = below(self.inputs)
         staged.check(call, report.shifts[call])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
@@ -233,8 +214,7 @@ class TimedProcess:
         if place < most:
             names = [OUTPUT] if kind in FORWARD_ALONE else [*staged.results]
             results = {name: staged.arena.tensor(staged.results[name]).clone() for name in names}
-            copies = KeptResults(kept.shift, results)
-            self.kept.setdefault(kind, [])[place : place + 1] = [copies]
+            self.kept.setdefault(kind, [])[place : place + 1] = [(kept.shift, results)]
 
 
 # --- the results ----------------------------------------------------------------------------------
@@ -247,21 +227,21 @@ def wrong_replay(problem: Problem, timed: TimedProcess) -> str | None:
     computed from the inputs at the capture, such as a table, and the inputs have changed since.
 
     Raises:
-        Failed: A timed call is wrong, or the solution wrote an extra reply.
+        Failure: A timed call is wrong, or the solution wrote an extra reply.
     """
     timed.ready("solution")
     timed.worker.release()  # the oracle needs the memory
-    wrong, replays = functools.partial(_wrong, problem, timed), timed.kept.pop("graph", [])
+    wrong, replays = functools.partial(_wrong, problem, timed.staged), timed.kept.pop("graph", [])
     for reason in filter(None, map(wrong, itertools.chain(*timed.kept.values()))):
-        raise Failed("INCORRECT_NUMERICAL", reason)
+        raise Failure("INCORRECT_NUMERICAL", reason)
     return next(filter(None, map(wrong, replays)), None)
 
 
-def _wrong(problem: Problem, timed: TimedProcess, kept: KeptResults) -> str | None:
+def _wrong(problem: Problem, staged: StagedCalls, kept: Results) -> str | None:
     """Describe the first wrong value of a timed call, if any."""
-    inputs = timed.staged.inputs(kept.shift)
-    truth = oracle.truth(problem.op, *inputs, gradients=len(kept.results) > 1)
-    for name, result in kept.results.items():
+    shift, results = kept
+    truth = oracle.truth(problem.op, *staged.inputs(shift), gradients=len(results) > 1)
+    for name, result in results.items():
         if truth[name].numel():
             wrong, _ = check_values(
                 result, truth[name], problem.budgets[name], problem.slack, problem.device
@@ -307,21 +287,21 @@ def ask(worker: Worker, request: wire.Request) -> Report:
     """Return the reply of a process to a request.
 
     Raises:
-        Failed: The process failed, or, as TAMPERED, its reply has another form or other samples.
+        Failure: The process failed, or, as TAMPERED, its reply has another form or other samples.
     """
     reply = worker.ask(request)
     if reply.get("verdict"):
-        raise Failed.from_reply(reply)
+        raise Failure.from_reply(reply)
     try:
         report = msgspec.convert(reply, Report)
     except msgspec.ValidationError as error:
-        raise Failed("TAMPERED", f"its report is invalid: {error}") from None
+        raise Failure("TAMPERED", f"its report is invalid: {error}") from None
     if isinstance(request, wire.TakeSamples):
         sizes = {name: len(samples) for name, samples in report.samples.items()}
         probes = [request.probes] * (len(request.names) + 1) if request.probes else []
         wanted = dict.fromkeys(request.names, request.rounds), probes
         if (sizes, [*map(len, report.probes)]) != wanted:
-            raise Failed("TAMPERED", "its report has other samples than were asked for")
+            raise Failure("TAMPERED", "its report has other samples than were asked for")
     return report
 
 

@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 
 from common.errors import is_out_of_memory, out_of_memory
 from common.grading.device import needed
-from common.grading.problem import Problem
+from common.grading.execution import result_slots
+from common.grading.problem import OUTPUT, Problem
 from common.grading.supervisor import Attempts, Cause, Remedy, Supervisor, memory_failure
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import device, limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
-from common.measure.cores import kept_as
+from common.measure.cores import allowed, kept_on
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import (
-    Failed,
     Sampler,
     Samples,
     TimedProcess,
-    stage_solution,
+    stage_calls,
     wrong_replay,
 )
 from common.spec import ByClock, Direction
@@ -77,7 +77,7 @@ RECOVERY = 0.2
 """Seconds after which the GPU has stopped the work of a process that was ended."""
 
 
-class Suspected(Failed):
+class Suspected(Failure):
     """Apparent tampering that chance or other work on the machine may have caused."""
 
     def __init__(self, cause: Cause, reason: str) -> None:
@@ -137,7 +137,7 @@ def time_case(
                     case Remedy.ALONE:
                         until_the_end.enter_context(supervisor.alone(worker))
                     case Remedy.RESTART_EAGER:
-                        baseline.restart()
+                        baseline.worker.renew()
                     case Remedy.COUNT_SLOW_PROBES:
                         baseline.patient = False
         except (Failure, BaselineFailed, RuntimeError) as error:
@@ -204,15 +204,17 @@ class Timing:
         }
 
     def _process(self, worker: Worker) -> TimedProcess:
-        inputs = PLANS[self.problem.case.ranked_by].inputs
-        staged = stage_solution(self.problem, worker, self.direction, inputs)
+        op, case, device = self.problem.op, self.problem.case, self.problem.device
+        names = [OUTPUT, *(op.differentiable if self.direction == "backward" else ())]
+        results, plan = result_slots(self.problem, names), PLANS[case.ranked_by]
+        staged = stage_calls(op, case, device, worker, plan.inputs, results)
         return TimedProcess(worker, staged, self.direction)
 
     def _times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
         """Return the samples by clock, and check the ranking clock's by the stopwatch.
 
         Raises:
-            Failed: An input changed, or a time is too short for the device or for the stopwatch.
+            Failure: An input changed, or a time is too short for the device or for the stopwatch.
         """
         case, direction = self.problem.case, self.direction
         plan, times = PLANS[case.ranked_by], dict[ByClock, Samples]()
@@ -232,7 +234,7 @@ class Timing:
             times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock], first)
         if gpu := times.get("gpu"):
             if reason := limits.broken(gpu, work, case.dtype):
-                raise Failed("IMPOSSIBLE_SPEED", reason)
+                raise Failure("IMPOSSIBLE_SPEED", reason)
             if direction == "forward" and not timed.slow and timed.ready("graph"):
                 graph, seconds = [timed.sampler("graph", "gpu")], self.time_scale * REPLAYS
                 gpu |= sample_in_rounds(graph, seconds, PRECISION["gpu"], first)
@@ -246,7 +248,7 @@ class Timing:
         try:
             with eagers_own_faults():
                 timed = self._process(reference)
-                with kept_as(self.baseline.worker.pid, reference.pid):
+                with kept_on(allowed(self.baseline.worker.pid), reference.pid):
                     watch = Stopwatch(timed, "host")
                     take = watch.followed_by_run(timed.sampler("solution", "host", burst))
                     rounds = [take(ROUND.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]

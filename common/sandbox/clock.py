@@ -8,7 +8,7 @@ host time ranks the case, a sample is the mean of a burst of calls, as in a trai
 results of the burst stay alive until its end.
 
 A round is a few samples of one timed callable. The harness requests rounds until every median is
-precise enough; see `measure/sampling.py`. The solution runs in one process; eager and the limits
+precise enough; see `measure/timing.py`. The solution runs in one process; eager and the limits
 run in another. All samples are in microseconds.
 """
 
@@ -56,11 +56,6 @@ class TimedCallable:
     spin: float = SPINS[0]
     """The microseconds for which the GPU spins while the host changes inputs and queues a call."""
 
-    def spin_longer(self) -> bool:
-        """Spin for twice as long from now on; return whether that is possible."""
-        previous, self.spin = self.spin, min(2 * self.spin, SPINS[1])
-        return previous < self.spin
-
 
 def limit(run: Runnable) -> TimedCallable:
     """Return a timed callable of a call without inputs that change, such as a copy."""
@@ -71,7 +66,9 @@ def limit(run: Runnable) -> TimedCallable:
 class Clock:
     """The timed callables of one process: its calls, and the limits in eager's process."""
 
-    def __init__(self, rotation: Rotation, backward: bool, limits: Limits) -> None:
+    def __init__(
+        self, rotation: Rotation, backward: bool, limits: Limits, name: str = "solution"
+    ) -> None:
         """Warm up: make a few calls, first with all results alive, then as in samples.
 
         Args:
@@ -79,9 +76,10 @@ class Clock:
             backward: Time forward with backward instead of only forward.
             limits: Further timed callables, which take no inputs. The memory of a limit is
                 allocated only during its rounds.
+            name: The name of the calls among the timed callables.
         """
         self.rotation, self._limits = rotation, limits
-        self.callables = {"solution": TimedCallable(rotation, lambda: rotation.run)}
+        self.callables = {name: TimedCallable(rotation, lambda: rotation.run)}
         if backward:
             self.callables["backward"] = TimedCallable(rotation, rotation.begin)
         else:
@@ -149,7 +147,8 @@ class Clock:
             else _host_sample(timed_callable, burst // 2 + 1 + below(burst - burst // 2))
             for _ in range(rounds)
         ]
-        self._finish()
+        self.rotation.forget()
+        self._free_limits()
         memory.synchronize()  # the harness reads the kept results in another CUDA context
         return [round(sample, 2) for sample in samples]
 
@@ -166,14 +165,10 @@ class Clock:
                     make_call()
                 if wait:
                     rotation.keep(in_passing=True)
-        self._finish()
+        rotation.forget()  # the time of a long run includes freeing the results
+        self._free_limits()
         if wait:
             memory.synchronize()
-
-    def _finish(self) -> None:
-        """Free the results, whose time a long run includes, and the limits."""
-        self.rotation.forget()
-        self._free_limits()
 
 
 # --- the limits and the probe ---------------------------------------------------------------------
@@ -257,28 +252,24 @@ def _host_time(run: Runnable, calls: int, grad: bool) -> float:
 
 
 def _gpu_time(timed_callable: TimedCallable, flush: torch.Tensor) -> float:
-    """Take one sample; repeat it if the GPU's spin ended before the host had queued the call."""
-    while True:
-        sample, late = _gpu_sample(timed_callable, flush)
-        if not late or not timed_callable.spin_longer():
-            return sample
-
-
-def _gpu_sample(timed_callable: TimedCallable, flush: torch.Tensor) -> tuple[float, bool]:
-    """Return the microseconds of one run, and whether the GPU began it before all was queued.
+    """Return the microseconds of one run; repeat it if the GPU began before all was queued.
 
     The work before and after the run is queued on the timed stream but not timed.
     """
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))
-    timed_callable.rotation.renew()
-    with torch.set_grad_enabled(timed_callable.grad):
-        run = timed_callable.ready()
-        flush.zero_()
-        start.record()
-        run()
-        end.record()
-    late = start.query()
-    timed_callable.rotation.keep()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e3, late
+    rotation = timed_callable.rotation
+    while True:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))
+        rotation.renew()
+        with torch.set_grad_enabled(timed_callable.grad):
+            run = timed_callable.ready()
+            flush.zero_()
+            start.record()
+            run()
+            end.record()
+        late = start.query()
+        rotation.keep()
+        end.synchronize()
+        if not late or timed_callable.spin == SPINS[1]:
+            return float(start.elapsed_time(end)) * 1e3
+        timed_callable.spin = min(2 * timed_callable.spin, SPINS[1])

@@ -140,7 +140,12 @@ class Rotation:
             for forward in forwards:
                 forward()
             torch.cuda.set_sync_debug_mode("default")
-            self._graphs = [_captured(forward) for forward in forwards]
+            for forward in forwards:
+                graph = torch.cuda.CUDAGraph()
+                # a failed capture does not restore the current stream by itself
+                with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
+                    output = forward()
+                self._graphs.append((graph, output))
         except Exception:  # the solution or torch may raise anything; then no replay is timed
             self._graphs = []
         finally:
@@ -182,23 +187,25 @@ class Rotation:
 
         The n-th sample's results replace the kept ones with probability 1/n, so that each sample
         of a round has the same chance. They are copied now, since the next replay of a graph
-        overwrites the graph's results. With `in_passing`, only the class of results is checked.
+        overwrites the graph's results. With `in_passing`, nothing else is checked.
 
         Raises:
-            Refused: The output is not acceptable, or results of several calls lie in the same
-                memory.
+            Refused: The output is not acceptable, results of several calls lie in the same memory,
+                or the class of a kept result could compute its values later.
         """
         index, results = self._alive[below(len(self._alive))]
         if not in_passing:
             self._check(results[0])
             self.refuse_shared()
-        elif self.slots:
-            self._refuse_lazy()
         self._chances += 1
-        if self.slots and not below(self._chances):
-            for slot, result in zip(self.slots, results, strict=False):
-                slot.copy_(result.detach())
-            self._kept = {"call": index, "shift": self.shifts[index]}
+        if not self.slots or below(self._chances):
+            return
+        for slot, result in zip(self.slots, results, strict=False):
+            if type(result) is not torch.Tensor:
+                reason = f"a result is a {type(result).__name__}, which may not hold its values"
+                raise Refused("TAMPERED", reason)
+            slot.copy_(result.detach())
+        self._kept = {"call": index, "shift": self.shifts[index]}
 
     def delivered(self) -> dict[str, int] | None:
         """Return the call whose results were kept, if any, with its shift; begin a new round."""
@@ -211,18 +218,9 @@ class Rotation:
 
     def refuse_shared(self) -> None:
         """Raise Refused, TAMPERED, if live results of several calls lie in the same memory."""
-        if not self.slots:
-            return
-        self._refuse_lazy()
-        if overlap([list(filter(self._is_fresh, results)) for _, results in self._alive]):
+        fresh = ([*filter(self._is_fresh, results)] for _, results in self._alive)
+        if self.slots and overlap(fresh):
             raise Refused("TAMPERED", "the results of several calls lie in the same memory")
-
-    def _refuse_lazy(self) -> None:
-        """Raise Refused, TAMPERED, if a result's class could compute the values later."""
-        for result in itertools.chain.from_iterable(results for _, results in self._alive):
-            if type(result) is not torch.Tensor:
-                reason = f"a result is a {type(result).__name__}, which may not hold its values"
-                raise Refused("TAMPERED", reason)
 
     def _is_fresh(self, result: torch.Tensor) -> bool:
         """Return whether a result lies outside the inputs; a gradient may be the upstream one."""
@@ -255,16 +253,6 @@ class Rotation:
         self.forget()
         size = sum(end - start for start, end in _merged(fresh))
         return None if taken is None else max(taken.peak - size, 0)
-
-
-def _captured(forward: Callable[[], torch.Tensor]) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-    """Return the CUDA graph of a call, and the output that every replay overwrites."""
-    graph = torch.cuda.CUDAGraph()
-    # a failed capture does not restore the current stream by itself
-    with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
-        output = forward()
-    assert isinstance(output, torch.Tensor)
-    return graph, output
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:

@@ -36,10 +36,16 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
     slots = request.calls[0].slots.items() if results else ()
     originals = {name: session.elements(slot).repeat(2) for name, slot in slots}
     calls = [_timed_call(session, call, originals) for call in request.calls]
-    limits = _limits(request.limits) if request.limits else {}
+    limits: Limits = {}
+    if wanted := request.limits:
+        limits = {
+            "copy": functools.partial(clock.copy, wanted.copy_bytes),
+            "dense": functools.partial(clock.dense, wanted.products, getattr(torch, wanted.dtype)),
+        }
     check = functools.partial(_check_sample, session)
     rotation = Rotation(calls, request.backward, check, results)
-    session.clocks[request.backward] = made = Clock(rotation, request.backward, limits)
+    made = Clock(rotation, request.backward, limits, "eager" if limits else "solution")
+    session.clocks[request.backward] = made
     return {"peak_memory": rotation.peak_memory(), "slow": made.slow}
 
 
@@ -54,14 +60,6 @@ def _timed_call(
         if name in originals
     ]
     return TimedCall(*bound, changing)
-
-
-def _limits(limits: wire.Limits) -> Limits:
-    if not torch.cuda.is_available():
-        return {}
-    copy = functools.partial(clock.copy, limits.copy_bytes)
-    dense = functools.partial(clock.dense, limits.products, getattr(torch, limits.dtype))
-    return {"copy": copy} | ({"dense": dense} if limits.products else {})
 
 
 def _check_sample(session: Session, output: torch.Tensor) -> None:

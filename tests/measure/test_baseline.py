@@ -10,10 +10,11 @@ import pytest
 from common.measure import baseline, timed_process
 from common.measure.baseline import MOST, Baseline, BaselineFailed, Disturbed
 from common.measure.cores import Elapsed
-from common.measure.timed_process import SUSTAINED, TRIAL, Failed
+from common.measure.timed_process import SUSTAINED, TRIAL
 from common.measure.timing import Timing
 from common.records.lines import DeviceState
 from common.spec import Work
+from common.verdicts import Failure
 
 
 class Worker:
@@ -37,7 +38,7 @@ class Worker:
                 samples = dict.fromkeys(request.names, taken)
                 return {"samples": samples, "probes": probes}
             case "run_calls":
-                self.clock += {"solution": 60e-6, "dense": 5e-6}[request.name] * request.rounds
+                self.clock += {"eager": 60e-6, "dense": 5e-6}[request.name] * request.rounds
                 self.done += [(request.name, request.rounds)] * bool(request.rounds)
             case "begin_timing":
                 self.done.append(request.backward)
@@ -134,12 +135,12 @@ def test_a_case_is_begun_once_for_all_solutions_and_directions(of, monkeypatch):
     assert made.worker.done[3:] == ["b", True]
 
 
-@pytest.mark.parametrize("end", [Baseline.restart, Baseline.release, None])
-def test_a_process_that_lost_the_case_begins_anew(monkeypatch, end):
+@pytest.mark.parametrize("release", [True, False])
+def test_a_process_that_lost_the_case_begins_anew(monkeypatch, release):
     made = Baseline(Worker(), {})
     begin(monkeypatch, made, A, "forward")
-    if end:
-        end(made)
+    if release:
+        made.release()
     else:
         made.worker.changes += 1
     begin(monkeypatch, made, A, "forward")
@@ -148,7 +149,7 @@ def test_a_process_that_lost_the_case_begins_anew(monkeypatch, end):
 
 def test_what_fails_to_begin_is_begun_anew(of, monkeypatch):
     made = of()
-    monkeypatch.setattr(made.worker, "ask", lambda _: Failed("RUNTIME_ERROR", "no room").reply)
+    monkeypatch.setattr(made.worker, "ask", lambda _: Failure("RUNTIME_ERROR", "no room").reply)
     with pytest.raises(BaselineFailed, match="no room"):
         begin(monkeypatch, made, B, "forward")
     monkeypatch.undo()
@@ -164,7 +165,7 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
     monkeypatch.setattr(timed_process, "look", lambda pid: Elapsed(made.worker.clock, 0.0))
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 5.0}) == {"eager": 60.0, "dense": 5.0}
-    seconds = [{"solution": 60e-6, "dense": 5e-6}[name] * calls for name, calls in made.worker.done]
+    seconds = [{"eager": 60e-6, "dense": 5e-6}[name] * calls for name, calls in made.worker.done]
     assert seconds == pytest.approx([3 * TRIAL, SUSTAINED, TRIAL, SUSTAINED], rel=0.01)
 
 

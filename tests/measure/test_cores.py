@@ -12,21 +12,18 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import cores
-from common.measure.cores import Elapsed, kept_as, kept_on, look
+from common.measure.cores import Elapsed, allowed, kept_on, look
 from tests.support.processes import busy_child, state
 from tests.support.waiting import wait_until
-
-ENDLESS = "while True: pass"
 
 
 @pytest.fixture
 def process():
-    """Return a function that starts Python on some code, on one core where that is asked for."""
+    """Return a function that starts Python on some code."""
     started = []
 
-    def start(code, core=None):
-        pinned = f"import os; os.sched_setaffinity(0, {{{core}}}); " if core is not None else ""
-        code = f"{pinned}print(flush=True)\n{code}"
+    def start(code):
+        code = f"print(flush=True)\n{code}"
         started.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
         started[-1].stdout.readline()  # it is at work
         return started[-1].pid
@@ -50,15 +47,15 @@ def test_a_process_that_sleeps_takes_no_processor_time(process, monkeypatch):
 @pytest.mark.slow
 def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
     """A wait counts once it has ended."""
-    core = min(os.sched_getaffinity(0))
-    shared = [process(ENDLESS, core) for _ in range(3)]
-    start = look(shared[0])
+    shared = [process("while True: pass") for _ in range(3)]
+    with kept_on({min(os.sched_getaffinity(0))}, *shared):
+        start = look(shared[0])
 
-    def both():
-        elapsed = look(shared[0]).since(start)
-        return elapsed if min(elapsed.busy, elapsed.waited) > 0.1 else None
+        def both():
+            elapsed = look(shared[0]).since(start)
+            return elapsed if min(elapsed.busy, elapsed.waited) > 0.1 else None
 
-    found = wait_until(both)
+        found = wait_until(both)
     assert found and found.busy < found.wall
 
 
@@ -67,36 +64,32 @@ def test_a_process_that_has_ended_has_no_times_and_is_let_be(process):
     os.waitpid(pid, 0)
     ended = look(pid)
     assert (ended.busy, ended.since(ended).wall) == (0.0, 0.0)
-    with kept_as(pid, pid):
-        assert os.sched_getaffinity(0) == cores._allowed(pid)
-
-
-def test_times_are_told_from_an_earlier_look_on():
+    with kept_on({0}, pid):
+        assert os.sched_getaffinity(0) == allowed(pid)
     assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
 
 
-# --- the cores that it may use --------------------------------------------------------------------
+def test_a_process_keeps_to_a_core_with_all_threads_and_is_free_again():
+    own, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
+    with busy_child() as child:
 
+        def threads():
+            tasks = os.listdir(f"/proc/{child.pid}/task")
+            return [os.sched_getaffinity(int(each)) for each in tasks]
 
-def test_a_process_keeps_to_a_core_or_to_anothers_with_all_threads_and_is_free_again():
-    allowed = os.sched_getaffinity(0)
-    core = max(allowed)
-    with busy_child() as first, busy_child() as second:
-        with kept_on({core}, first.pid):
-            assert affinities(first.pid) == [{core}] * 2
-            with kept_as(first.pid, second.pid):
-                assert affinities(second.pid) == [{core}] * 2
-        assert affinities(first.pid) == affinities(second.pid) == [allowed] * 2
-        with kept_on({core}, second.pid):  # and nothing happens where it has ended meanwhile
-            second.kill()
-            second.wait()
+        with kept_on({core}, child.pid):
+            assert threads() == [{core}] * 2
+        assert threads() == [own] * 2
+        with kept_on({core}, child.pid):  # and nothing happens where it has ended meanwhile
+            child.kill()
+            child.wait()
 
 
 @pytest.mark.parametrize("count", [1, 2, cores.LOOKED_AT, 16])
 def test_the_quickest_core_is_where_the_probe_takes_least(monkeypatch, count):
     """Of a few drawn ones, where there are more."""
     kept, looked_at = {7: range(count)}, []
-    monkeypatch.setattr(cores, "_allowed", kept.get)
+    monkeypatch.setattr(cores, "allowed", kept.get)
     monkeypatch.setattr(cores, "_keep", lambda pid, cores: kept.update({pid: cores}))
 
     def probe():
@@ -107,7 +100,3 @@ def test_the_quickest_core_is_where_the_probe_takes_least(monkeypatch, count):
     assert cores.quickest(7, probe) == max(looked_at)
     assert len({*looked_at}) == len(looked_at) == min(count, cores.LOOKED_AT)
     assert kept == {7: range(count)}
-
-
-def affinities(pid):
-    return [os.sched_getaffinity(int(each)) for each in os.listdir(f"/proc/{pid}/task")]

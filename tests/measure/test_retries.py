@@ -16,10 +16,9 @@ from common.grading.sweep import Sweep
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import Failed
 from common.measure.timing import Suspected
 from common.solutions import Solution
-from common.verdicts import ISOLATED_TOO
+from common.verdicts import ISOLATED_TOO, Failure
 from tests.support.corpora import SHORT, baseline_of
 
 HALF = ops.load("rotate_half")
@@ -80,7 +79,7 @@ def timed(monkeypatch):
 
 
 NO_ROOM = [
-    Failed("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
+    Failure("RUNTIME_ERROR", FULL, Kind.OUT_OF_MEMORY),
     BaselineFailed(FULL, Kind.OUT_OF_MEMORY),
     torch.OutOfMemoryError("CUDA " + FULL),
 ]
@@ -92,7 +91,7 @@ FAULTS = [
     *((Cause.OUT_OF_MEMORY, fault,
        {"verdict": "RUNTIME_ERROR", "reason": FULL, "kind": "out of memory"})
       for fault in NO_ROOM),
-    (Cause.KILLED, Failed("CRASHED", KILLED, Kind.KILLED),
+    (Cause.KILLED, Failure("CRASHED", KILLED, Kind.KILLED),
      {"verdict": "CRASHED", "reason": f"{KILLED}, {ISOLATED_TOO}"}),
     (Cause.EAGER, BaselineFailed("it ended"), {"unmeasured": "not timed: it ended"}),
     (Cause.FORGED, Suspected(Cause.FORGED, "short"), {"verdict": "TAMPERED", "reason": "short"}),
@@ -149,7 +148,7 @@ NO_CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `c
 def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, fault):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         timed(fault, fault, fault)
-    _, _, attempts = timed(fault, fault, Failed("RUNTIME_ERROR", "no memory is lacking"))
+    _, _, attempts = timed(fault, fault, Failure("RUNTIME_ERROR", "no memory is lacking"))
     assert attempts == [(False, True), (False, True), (True, False)]
 
 
@@ -163,7 +162,7 @@ def test_eagers_death_under_the_probe_is_a_failure_of_eager(timed):
 
 
 def test_any_other_failure_counts_at_once(timed):
-    reply, *_ = timed(Failed("RUNTIME_ERROR", "ValueError: no"))
+    reply, *_ = timed(Failure("RUNTIME_ERROR", "ValueError: no"))
     assert reply == {"verdict": "RUNTIME_ERROR", "reason": "ValueError: no"}
     with pytest.raises(RuntimeError, match="the harness's own"):
         timed(RuntimeError("the harness's own"))

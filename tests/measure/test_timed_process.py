@@ -14,8 +14,9 @@ from common.arena import Arena, elements_of, lay_out
 from common.grading.execution import call_of
 from common.grading.problem import call_tensors
 from common.measure import timed_process
-from common.measure.timed_process import KEPT, Failed, TimedProcess, ask, stage_calls
+from common.measure.timed_process import KEPT, TimedProcess, ask, stage_calls
 from common.ops._draw import draw
+from common.verdicts import Failure
 from tests.support.workers import workers
 
 RUNS = 1000
@@ -82,7 +83,7 @@ def test_an_input_that_was_changed_is_named():
     sample(2)
     for call in staged.calls:
         staged.arena.tensor(call.slots["x"]).view(torch.int32)[-1] ^= 1
-    with pytest.raises(Failed, match="x changed in a timed call") as failed:
+    with pytest.raises(Failure, match="x changed in a timed call") as failed:
         sample(2)
     assert failed.value.verdict == "MUTATED_INPUT"
 
@@ -112,10 +113,10 @@ def test_kept_results_are_those_of_the_inputs_at_their_call(fork_server, tmp_pat
         assert process.run("solution", 2, renew=True).wall > 0
         assert not process.ready("graph"), "there is no GPU"
     assert {*process.kept} == {"sample", "no_grad", "long run"}
-    for kept in itertools.chain(*process.kept.values()):
-        x = elements_of(staged.drawn[0]["x"]).roll(-kept.shift).view(torch.float32)
+    for shift, results in itertools.chain(*process.kept.values()):
+        x = elements_of(staged.drawn[0]["x"]).roll(-shift).view(torch.float32)
         first, second = x.view_as(staged.drawn[0]["x"]).chunk(2, -1)
-        assert torch.equal(kept.results["output"], torch.cat((-second, first), -1))
+        assert torch.equal(results["output"], torch.cat((-second, first), -1))
 
 
 @pytest.mark.parametrize(("small", "most"), [(1 << 20, KEPT), (0, 1)])
@@ -128,7 +129,7 @@ def test_of_small_results_several_rounds_are_kept_and_each_may_be(monkeypatch, s
         for round_ in range(6):
             staged.arena.tensor(staged.results["output"]).fill_(round_)
             sample(2)
-        found = [int(each.results["output"].max()) for each in process.kept["sample"]]
+        found = [int(results["output"].max()) for _, results in process.kept["sample"]]
         assert len(found) == len({*found}) == most
         kept.update(found)
     assert {*kept} == {*range(6)}
@@ -142,7 +143,7 @@ def test_of_small_results_several_rounds_are_kept_and_each_may_be(monkeypatch, s
 def test_a_peak_that_is_no_size_is_tampering(size):
     assert timed(Worker(begin_timing={"peak_memory": 5}))[0].peak_memory == 5
     assert timed(Worker())[0].peak_memory is None
-    with pytest.raises(Failed, match="its report is invalid") as failed:
+    with pytest.raises(Failure, match="its report is invalid") as failed:
         timed(Worker(begin_timing={"peak_memory": size}))
     assert failed.value.verdict == "TAMPERED"
 
@@ -163,7 +164,7 @@ NO_CALLS = [{"call": 2, "shift": 1}, {"call": 0, "shift": None}, {"call": -1, "s
 )
 def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
     assert sampled() == {"solution": [1.5, 2.0]}
-    with pytest.raises(Failed) as failed:
+    with pytest.raises(Failure) as failed:
         sampled(**fields)
     assert failed.value.verdict == "TAMPERED"
 
@@ -173,5 +174,5 @@ def test_a_probe_has_the_samples_that_were_asked_for(probes):
     request = wire.TakeSamples("gpu", probes=2)
     right = ask(Worker(take_samples={"probes": [[3.0, 4.0]]}), request)
     assert right.probes == [[3.0, 4.0]]
-    with pytest.raises(Failed):
+    with pytest.raises(Failure):
         ask(Worker(take_samples={"probes": probes}), request)

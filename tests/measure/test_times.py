@@ -1,4 +1,7 @@
-"""The clocks of one row: their order, their timed callables, and how long each may take."""
+"""The clocks of one row: their order, their timed callables, and what a wrong result costs.
+
+test_replays_on_gpu.py has graphs of a solution that keeps tables.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops
+from common import ops, solutions
+from common.grading.sweep import Sweep
 from common.measure import baseline, limits, timing
 from common.measure.baseline import Baseline
 from common.measure.cores import Elapsed
 from common.measure.timing import FEWEST, Timing
+from tests.support import corpora as corpus
 from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
@@ -102,3 +107,43 @@ def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
         assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
     assert seen[0] == seen[1]
     assert len(seen[0]) == (1 if shared else len(allowed))
+
+
+# --- the results of timed calls -------------------------------------------------------------------
+
+HALF = ops.load("rotate_half")
+HOUSE = next(solution for solution in solutions.discover() if solution.name == "house/rotate_half")
+GPU = {name: [1.0] for name in ("solution", "eager", "copy", "graph")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("graph", 0), ("graph", 1), ("sample", 1), ("no_grad", 1), ("long run", 1)],
+)
+@pytest.mark.slow
+def test_a_wrong_replay_costs_the_graphs_time_and_a_wrong_call_the_verdict(
+    fork_server, monkeypatch, kind, error
+):
+    """Time a case as on a GPU, whose kept results of one kind are wrong."""
+    times = Timing._times
+
+    def wrong(self, process):
+        found, right = times(self, process), process.kept["sample"]
+        process.kept[kind] = [
+            (shift, {"output": results["output"] + error}) for shift, results in right
+        ]
+        return found | {"gpu": dict(GPU)}
+
+    monkeypatch.setattr(Timing, "_times", wrong)
+    with Sweep("cpu", overlap=False, server=fork_server) as sweep:
+        beside = corpus.baseline_of(sweep, HALF)
+        (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])
+        found = timing.time_case(graded, beside, "forward", sweep.supervisor, corpus.SHORT)
+    if kind != "graph":
+        assert found["verdict"] == "INCORRECT_NUMERICAL"
+    elif error:
+        assert set(found["gpu"]) == GPU.keys() - {"graph"}
+        note = "its CUDA graph does not follow its inputs: output of a timed call at ["
+        assert found["notes"][0].startswith(note)
+    else:
+        assert set(found["gpu"]) == GPU.keys() and not found["notes"]

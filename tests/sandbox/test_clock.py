@@ -65,9 +65,9 @@ def test_forward_is_timed_with_its_replay_and_without_gradients(regions, monkeyp
     assert not ours.ready("graph"), "there is no GPU"
     graph = SimpleNamespace(replay=lambda: log.append("replay"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for name in ("synchronize", "set_sync_debug_mode"):
-        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
-    monkeypatch.setattr("common.sandbox.rotation._captured", lambda forward: (graph, torch.ones(3)))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(Rotation, "capture", lambda _: True)
+    ours.rotation._graphs = [(graph, torch.ones(3))] * 2
     assert ours.ready("graph")
     for name, ran in {"solution": "forward", "graph": "replay", "copy": "copy"}.items():
         regions.clear()

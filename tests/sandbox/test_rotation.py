@@ -124,32 +124,6 @@ def test_results_that_overlap_are_seen_and_neighbours_are_none():
     assert not overlap([[first, first[2:]], [second]]), "gradients of one call may share"
 
 
-# --- a capture, without a GPU ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("fault", ["", "waits", "capture"])
-def test_each_call_is_captured_unless_one_fails(monkeypatch, fault):
-    modes = []
-
-    def captured(forward):
-        assert fault != "waits", "what waits for the GPU is not captured"
-        if fault:
-            raise RuntimeError("operation not permitted when stream is capturing")
-        return None, forward()
-
-    def forward(x):
-        if fault == "waits":
-            raise RuntimeError("called a synchronizing CUDA operation")
-        return -x
-
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", modes.append)
-    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    monkeypatch.setattr("common.sandbox.rotation._captured", captured)
-    ours, _ = calls_on(forward=forward)
-    assert ours.capture() == (not fault)
-    assert modes[0] == "error" and modes[-1] == "default"
-
-
 # --- the GPU's memory, played by a number ---------------------------------------------------------
 
 
