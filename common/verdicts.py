@@ -151,16 +151,6 @@ class Verdict:
         return in_words(self.configurations)
 
     @property
-    def ran_out(self) -> bool:
-        """Whether the solution failed because the GPU's memory ran out."""
-        return self.verdict == "RUNTIME_ERROR" and self.kind is Kind.OUT_OF_MEMORY
-
-    @property
-    def killed(self) -> bool:
-        """Whether a SIGKILL of unknown origin ended the process while others ran."""
-        return self.verdict == "CRASHED" and self.kind is Kind.KILLED
-
-    @property
     def fine(self) -> bool:
         """Whether the verdict is not a failure."""
         return self.verdict in FINE

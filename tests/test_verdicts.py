@@ -44,8 +44,7 @@ def test_a_kind_that_a_solution_made_up_is_none(junk):
 def test_no_words_of_a_reason_decide():
     said = "out of memory: the process ended by SIGKILL"
     verdict = Verdict("a/rope", "rope", "case", "forward", "RUNTIME_ERROR", said)
-    assert not verdict.ran_out
-    assert not verdict.killed
+    assert verdict.kind is Kind.NONE
     assert judge(ValueError("out of memory"))["verdict"] == "RUNTIME_ERROR"
 
 

@@ -227,8 +227,7 @@ class PlanRun:
         losses: tuple[wire.Double, ...] = ("quadratic", "constant")
         for loss in losses:
             if gradients := self._gradients_of_kept(attempt, loss):
-                truth = self.problem.second_derivatives(constant=loss == "constant")
-                wrong = [name for name, result in gradients.items() if truth[name].refutes(result)]
+                wrong = self.problem.wrong_second_derivatives(gradients, loss == "constant")
                 if wrong:
                     note = f"{OTHER_SECOND_DERIVATIVES}: of {', '.join(wrong)}"
                     self.notes["backward"].append(note)

@@ -61,7 +61,8 @@ class Graded:
     @property
     def ran_out(self) -> str:
         """Return the reason if the solution ran out of GPU memory, else ""."""
-        return next((verdict.reason for verdict in self.verdicts.values() if verdict.ran_out), "")
+        lacks = (each for each in self.verdicts.values() if each.kind is Kind.OUT_OF_MEMORY)
+        return next((verdict.reason for verdict in lacks), "")
 
     @property
     def doubtful(self) -> bool:
