@@ -24,7 +24,7 @@ from common.records.lines import Influences, Record, Summary, kinds
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
 """The largest relative deviation of eager's time from its median in a run, by clock."""
-FEW = 3
+FEWEST_ROWS = 3
 """The fewest rows of a case that can show a deviating row."""
 EAGER_APART = "eager's time apart from the run's other rows"
 TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
@@ -315,7 +315,7 @@ def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, str, str, str]]:
     deviating = set()
     for group in groups.values():
         median_time = statistics.median([median(row, "eager") for row in group])
-        for row in group if len(group) >= FEW else ():
+        for row in group if len(group) >= FEWEST_ROWS else ():
             if abs(median(row, "eager") / median_time - 1) > APART[row.ranked_by]:
                 deviating.add(row.key)
     return deviating

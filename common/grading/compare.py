@@ -17,9 +17,9 @@ from common.spec import Axis
 from common.verdicts import Picture
 from common.wire import POISONS, SECOND_RUN
 
-FEW = 8
+FEWEST_EQUAL = 8
 """The fewest nonzero elements for which equal results from different inputs are no coincidence."""
-MANY = 1 << 20
+MOST_RELATED = 1 << 20
 """The most differing elements for which `_relation` is computed, since it copies their values."""
 
 
@@ -129,7 +129,7 @@ def differing(
     mask = integers(first) != integers(second)
     where = first_index(mask)
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
-    if int(mask.sum()) <= MANY:
+    if int(mask.sum()) <= MOST_RELATED:
         inputs += _relation(first[mask], second[mask])
     if not axes:
         return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {inputs}")]
@@ -190,4 +190,6 @@ def _is_unchanged(first: torch.Tensor, again: torch.Tensor) -> bool:
 
     Zeros may stay the same: for example, the gradient of weights that a mask leaves out.
     """
-    return torch.equal(integers(first), integers(again)) and int(first.count_nonzero()) >= FEW
+    return (
+        torch.equal(integers(first), integers(again)) and int(first.count_nonzero()) >= FEWEST_EQUAL
+    )

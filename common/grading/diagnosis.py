@@ -35,7 +35,7 @@ import torch
 
 from common import ops
 from common.grading import oracle
-from common.grading.grade import FEW
+from common.grading.grade import MOST_ELEMENTS
 from common.grading.problem import OUTPUT, Problem
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
@@ -46,7 +46,7 @@ from common.verdicts import Verdict
 
 FEWEST = 2
 """The fewest cases that a cause must explain, and that every other mistake must fail to explain."""
-MOST = 2
+MOST_MISTAKES = 2
 """The most mistakes that are reported together if the cases do not decide between them."""
 TRIES = 3
 """The times that each case of a contrast is graded, since its plan of calls is drawn at random: the
@@ -142,7 +142,7 @@ def _cause(graded_cases: Sequence[Graded], direction: Direction) -> tuple[str, .
         others = [case for cases in _judged(graded_cases, other) for case in cases]
         both = [each for each in likely if all(explains(each, one) is not False for one in others)]
         likely = both or likely
-    return tuple(likely) if len(likely) <= MOST else ()
+    return tuple(likely) if len(likely) <= MOST_MISTAKES else ()
 
 
 def _judged(
@@ -151,7 +151,9 @@ def _judged(
     """Return the wrong cases and the right cases of a direction, the smallest first."""
     cases = [_Judged(graded.problem, graded.verdicts[direction]) for graded in graded_cases
              if direction in graded.verdicts and not graded.case.far_bytes]  # fmt: skip
-    cases = sorted((case for case in cases if 0 < case.size <= FEW), key=lambda case: case.size)
+    cases = sorted(
+        (case for case in cases if 0 < case.size <= MOST_ELEMENTS), key=lambda case: case.size
+    )
     wrong, right = (
         [case for case in cases if case.verdict.verdict == verdict]
         for verdict in ("INCORRECT_NUMERICAL", "PASSED")

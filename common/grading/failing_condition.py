@@ -26,7 +26,7 @@ CHANCE = 1e-3
 CHANCE_OF_LESS = 1e-4
 """The same for pairs of conditions, since there are many, and for conditions that do not separate
 exactly."""
-MOST = 2
+MOST_FURTHER = 2
 """The most further properties that are named if they separate the same cases."""
 VALUE, EXACT, KIND, EITHER = range(4)
 """The ranks of conditions, the simplest first. For example: `dtype is float16` or `h > 1`; `h = 2`;
@@ -87,7 +87,7 @@ class _Search:
         found = next((each for each in self._conditions if each.cases == self._failed), None)
         if not found or self._chance(each.cases for each in self._conditions) > CHANCE:
             return ""
-        also = " and ".join(found.also[:MOST])
+        also = " and ".join(found.also[:MOST_FURTHER])
         further = f"; {also} tell{'s' * (len(found.also) == 1)} them apart too" if also else ""
         return self._exactly(f"where {found.holds}", f"where {found.lacks}") + further
 

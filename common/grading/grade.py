@@ -38,7 +38,7 @@ from common.wire import Result
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
 """Seconds after which a case is not repeated; calls of 20 ms or less get all repeats."""
-FEW = 1 << 14
+MOST_ELEMENTS = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
 OTHER = "of a call on other inputs"
@@ -373,7 +373,7 @@ class PlanRun:
         """Return the first call's results in host memory; no results if they are large."""
         first, names = self.plan.first, self.execution.names(direction)
         count = sum(self.problem.shapes[name].numel() for name in names)
-        if first not in self.execution.answered[direction] or count > FEW:
+        if first not in self.execution.answered[direction] or count > MOST_ELEMENTS:
             return {}
         return {name: self.execution.result(name, first).cpu() for name in names}
 

@@ -16,7 +16,7 @@ from torch.nn.functional import avg_pool2d
 from common.spec import Axis
 from common.verdicts import RIGHT, SOME, WRONG, Picture
 
-FEW = 4
+MOST_LISTED = 4
 """The most single indices that are listed."""
 MOST_RIGHT = 2
 """The most right indices that are listed after a range."""
@@ -84,7 +84,7 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
     if step in ORDINALS and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
         end = "on" if last + step >= size else f"to {last} of {size}"
         return f"every {ORDINALS[step]} {axis.name} from {first} {end}"
-    if count <= FEW:
+    if count <= MOST_LISTED:
         return f"{axis.plural} {listed(wrong)} of {size}"
     if len(runs) <= RUNS:
         return f"{axis.plural} {listed([_span(*run) for run in runs])} of {size}"

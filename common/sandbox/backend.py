@@ -28,7 +28,7 @@ ON_GPU = True
 INTERPRETED = COUNTED = False
 TARGET = ""
 """The GPU that kernels are compiled for."""
-KEPT = (
+FIXED_SETTINGS = (
     "runtime.interpret", "runtime.override_arch", "runtime.jit_cache_hook",
     "runtime.add_stages_inspection_hook", "compilation.override", "compilation.front_end_debugging",
     "compilation.store_binary_only", "cache.dir", "cache.manager_class",
@@ -65,10 +65,10 @@ def install(wanted: ForkRequest) -> None:
         configurations.install()
         for launcher in (JITFunction, Autotuner):
             launcher.run = LOG.watched(launcher.run)
-    keep_settings(KEPT if TARGET else KEPT[:1])
+    keep_settings(FIXED_SETTINGS if TARGET else FIXED_SETTINGS[:1])
 
 
-def keep_settings(names: Iterable[str] = KEPT[:1]) -> None:
+def keep_settings(names: Iterable[str] = FIXED_SETTINGS[:1]) -> None:
     """Keep settings of Triton as they are now, by default whether kernels are interpreted.
 
     Whatever a solution assigns to them or to their environment variables has no effect.

@@ -21,7 +21,7 @@ from pathlib import Path
 from common.paths import PEERS, ROOT
 from common.solutions import package_of
 
-KEPT = ("torch", "triton", "numpy")
+PINNED = ("torch", "triton", "numpy")
 """Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
 LONGEST_REASON = 160
 """The most characters of a reason in a line."""
@@ -101,14 +101,14 @@ def _reason(output: str) -> str:
 def _pip(library: str, *arguments: str, settings: Mapping[str, str]) -> None:
     """Run `pip install` with these environment variables.
 
-    The packages of KEPT keep their versions. Headers of another CUDA than torch's would not fit.
+    The packages of PINNED keep their versions. Headers of another CUDA than torch's would not fit.
 
     Raises:
         NotInstalled: pip failed; the reason names the file with its output.
     """
     cuda = _torchs_cuda()
     lines = [f"cuda-toolkit=={cuda}.*"] * bool(cuda)
-    for package in KEPT:
+    for package in PINNED:
         with contextlib.suppress(metadata.PackageNotFoundError):
             lines.append(f"{package}=={metadata.version(package)}")
     folder = Path(tempfile.mkdtemp(prefix="study-peers-"))

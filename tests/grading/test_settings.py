@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common import ops, wire
-from common.sandbox.backend import KEPT
+from common.sandbox.backend import FIXED_SETTINGS
 from tests.support.switches import SWITCHES, solution_text
 from tests.support.workers import ask, workers, written
 
@@ -55,5 +55,5 @@ def test_a_kernel_is_interpreted_whatever_its_file_sets(worker, first):
 
 def test_a_setting_that_decides_the_verdict_cannot_be_changed(target, tmp_path):
     with workers(target, tmp_path) as start:
-        reply = start(KEEPS.format(names=KEPT), "rotate_half").ask(wire.RunCalls())
+        reply = start(KEEPS.format(names=FIXED_SETTINGS), "rotate_half").ask(wire.RunCalls())
     assert reply == {}
