@@ -16,17 +16,12 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from common.spec import C, Factors, Row, Table
+from common.spec import Factors, Row, Table
 
 ValuePair = tuple[tuple[str, Any], tuple[str, Any]]
 """Two factors, each with a value, in the order of the factors."""
 CANDIDATES = 6
 """Candidate rows for each added row; more candidates hardly shorten a table."""
-
-
-def cases_of(table: Table[C]) -> Iterator[C]:
-    """Yield the case of each row of an op's table."""
-    yield from map(table.case_of, rows_of(table))
 
 
 @functools.cache

@@ -278,13 +278,6 @@ def test_products_of_kernels_and_of_torch(counted):
     assert operators["where"]["written"] == 2 * 16384 * 1024
 
 
-@pytest.mark.slow
-def test_the_numbers_are_the_same_again(server):
-    solution = next(each for each in solutions.discover() if each.name == "wenhaoli_xmu/masked_ffn")
-    case = "16384x1024x2048-bfloat16-random"
-    assert ask(server, solution, case) == ask(server, solution, case)
-
-
 def test_an_unsupported_case_is_not_counted(counted):
     source = copying("pass").replace(
         "y = torch", "raise NotImplementedError('none')\n        y = torch"
@@ -292,10 +285,9 @@ def test_an_unsupported_case_is_not_counted(counted):
     assert counted(source) == {"verdict": "UNSUPPORTED", "reason": "none"}
 
 
-@pytest.mark.parametrize("paired", PAIRED)
 @pytest.mark.slow
-def test_what_looks_at_the_angles_is_counted_on_the_cases_that_it_answers(counted, paired):
-    source = refusing(paired)
+def test_what_looks_at_the_angles_is_counted_on_the_cases_that_it_answers(counted):
+    source = refusing(PAIRED[0])
     found = {case.name for case in BOARD if "forward" in counted(source, "rope", case.name)}
     assert found == ANSWERED != set()
 
