@@ -342,7 +342,8 @@ class RayEngine(Engine):
                 self._wait_again(executor)
                 executor.start()
         limit = self._cluster.longest_placing
-        for executor in [each for each in pending.values() if each.silence > limit]:
+        away = [each for each in self._executors if each.pending and each.silence > limit]
+        for executor in away:
             # Ray has placed it nowhere, or its node ended before it got its task
             self._wait_again(executor)
             yield self._remove(executor, f"its GPU is taken, or its node gone, for {limit:.0f} s")

@@ -256,8 +256,7 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
     execution = Execution(problem, worker, Plan(first, first, None, (), ((first,),), (), chosen))
     faults, caught = dict[Direction, Fault](), dict[Direction, Fault]()
     for direction in case.directions:
-        ask = execution.forward if direction == "forward" else execution.backward
-        outcome = ask(first)
+        outcome = execution.ask(direction, first)
         _check(outcome.failure)
         if outcome.launches and (noted := _fault(outcome.launches.caught)):
             caught[direction] = noted

@@ -319,40 +319,44 @@ class Execution:
             for slot in self.slots[attempt].results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)
 
-    def forward(self, attempt: Attempt, alive: Sequence[Attempt] = ()) -> Outcome:
-        """Request a call of the solution; its output is written to the attempt's slot.
+    def ask(
+        self,
+        direction: Direction,
+        attempt: Attempt,
+        alive: Sequence[Attempt] = (),
+        double: Double = "",
+    ) -> Outcome:
+        """Request a call of the solution, or the gradients of its output.
 
-        The calls of the attempts `alive` keep their outputs; the process drops all other calls.
+        The results are written to the attempt's slots, and copied at once: the process can still
+        write there.
+
+        Args:
+            direction: `forward` for the call, `backward` for the gradients.
+            attempt: The call.
+            alive: The calls that keep their outputs during a call; the process drops all others.
+            double: Which second derivatives to request in place of gradients; see `wire.Double`.
         """
-        self.stage_inputs(attempt)
-        request = wire.Forward(
-            attempt=attempt.name,
-            call=self._call(attempt),
-            result=self.slots[attempt].results[OUTPUT],
-            run=attempt.run,
-            alive=[earlier.name for earlier in alive],
-            setting=attempt.mode.setting,
-            configurations=self._plan.draw_of(attempt),
-        )
-        return self._asked("forward", attempt, request)
-
-    def backward(self, attempt: Attempt, double: Double = "") -> Outcome:
-        """Request the gradients of an output; they are written to the attempt's slots.
-
-        With `double`, request second derivatives; see `wire.Double`.
-        """
-        slots, names = self.slots[attempt].results, self.names("backward", attempt)
-        request = wire.Backward(
-            attempt=attempt.name,
-            results={name: slots[name] for name in names},
-            keep=attempt.keeps_graph,
-            double=double,
-        )
-        return self._asked("backward", attempt, request)
-
-    def _asked(self, direction: Direction, attempt: Attempt, request: wire.Request) -> Outcome:
-        """Return the outcome, and copy the results at once: the process can still write there."""
-        names = self.names(direction, attempt)
+        slots, names = self.slots[attempt].results, self.names(direction, attempt)
+        request: wire.Request
+        if direction == "forward":
+            self.stage_inputs(attempt)
+            request = wire.Forward(
+                attempt=attempt.name,
+                call=self._call(attempt),
+                result=slots[OUTPUT],
+                run=attempt.run,
+                alive=[earlier.name for earlier in alive],
+                setting=attempt.mode.setting,
+                configurations=self._plan.draw_of(attempt),
+            )
+        else:
+            request = wire.Backward(
+                attempt=attempt.name,
+                results={name: slots[name] for name in names},
+                keep=attempt.keeps_graph,
+                double=double,
+            )
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))
         if outcome.results is not None and None not in outcome.results.values():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -237,7 +236,7 @@ class PlanRun:
         self, attempt: Attempt, double: wire.Double = ""
     ) -> dict[str, torch.Tensor]:
         """Return the gradients of a graph that backward has kept; none if an error refuses them."""
-        results = self.execution.backward(attempt, double).results
+        results = self.execution.ask("backward", attempt, double=double).results
         if results is None or None in results.values():
             return {}
         return {name: self.execution.result(name, attempt) for name in results}
@@ -256,16 +255,14 @@ class PlanRun:
     # --- replies ----------------------------------------------------------------------------------
 
     def _ask(
-        self, direction: Direction, attempt: Attempt, **options: Any
+        self, direction: Direction, attempt: Attempt, alive: Sequence[Attempt] = ()
     ) -> tuple[Described | None, Finding | None]:
         """Return the results of one request, None if it failed, and its failure, if any.
 
         The failure is added to the findings. A request for forward that fails in the usual mode
         fails backward too.
         """
-        forward = direction == "forward"
-        ask = self.execution.forward if forward else self.execution.backward
-        outcome = ask(attempt, **options)
+        outcome = self.execution.ask(direction, attempt, alive)
         if outcome.launches and not attempt.further:
             self._launches[direction].append(outcome.launches)
         results = outcome.results
@@ -275,7 +272,7 @@ class PlanRun:
         if failure:
             failure = failure._replace(attempt=attempt)
             self._add(direction, failure, attempt)
-            if forward and results is None and not attempt.further:
+            if direction == "forward" and results is None and not attempt.further:
                 self.findings["backward"].append(failure)
         return results, failure
 
@@ -441,8 +438,7 @@ class PlanRun:
     def _is_right(self, direction: Direction, attempt: Attempt) -> bool:
         """Make a call again and compare its results of a direction with the oracle's."""
         for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]:
-            ask = self.execution.forward if each == "forward" else self.execution.backward
-            if self._failure(ask(attempt), attempt):
+            if self._failure(self.execution.ask(each, attempt), attempt):
                 return False
         problem, result = self.execution.problem_of(attempt), self.execution.result
         return not any(
