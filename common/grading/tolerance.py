@@ -68,6 +68,11 @@ class Budget:
         """The smallest bound of any slice."""
         return self.largest if self.slices is None else float(self.slices.bounds.min())
 
+    def bounds(self, truth: torch.Tensor) -> torch.Tensor:
+        """Return the bound on eager's error for each element of the truth, in its shape."""
+        largest = truth.new_tensor(self.largest) if self.slices is None else self.slices.bounds
+        return largest.expand_as(truth)
+
 
 def budget_of(
     eager: torch.Tensor,
@@ -184,11 +189,8 @@ def check_values(
     if not worst <= 2 * slack * budget.least:
         mask = _beyond(actual, truth, budget, slack, device)
         if count := int(mask.sum()):
-            text = f"{count} of {truth.numel()} wrong"
-            where, largest = first_index(mask), truth.new_tensor(budget.largest)
-            if budget.slices is not None:
-                largest = budget.slices.bounds.expand_as(truth)[where]
-            bound = float(allowed(truth[where], actual.dtype, largest, slack))
+            where, text = first_index(mask), f"{count} of {truth.numel()} wrong"
+            bound = float(allowed(truth[where], actual.dtype, budget.bounds(truth)[where], slack))
             return _wrong(where, actual, truth, text, f" ± {bound:.2g}", mask), ratio
     if budget.rms is not None and not measured <= slack * eager:
         where = _place_of(worst, actual, truth, device)
@@ -205,10 +207,8 @@ def _beyond(
     device: torch.device | str,
 ) -> torch.Tensor:
     """Return the mask of the elements beyond their bound, on the truth's device."""
-    bounds = [] if budget.slices is None else [budget.slices.bounds.expand_as(truth)]
     mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
-    for start, (values, expected, *own) in chunks(device, actual, truth, *bounds):
-        largest = own[0] if own else expected.new_tensor(budget.largest)
+    for start, (values, expected, largest) in chunks(device, actual, truth, budget.bounds(truth)):
         bad = ~(_error(values, expected) <= allowed(expected, actual.dtype, largest, slack))
         bad &= values.double() != expected
         mask[start : start + len(bad)] = bad
