@@ -164,12 +164,8 @@ class Grader:
     ) -> None:
         """Report the smoke cases as they are graded, then the causes of the failures.
 
-        Of failures without a cause, report the passing cases that differ in one property.
-
-        Args:
-            asked: The solutions and cases.
-            report: The report, which gets the answers.
-            hear: Called with each answer before it is reported.
+        Of failures without a cause, report the passing cases that differ in one property. `hear` is
+        called with each answer before it is reported.
         """
         kept = []
         with contextlib.closing(self.smoke_cases(asked)) as cases:
@@ -242,13 +238,9 @@ class Grader:
 def _fitting(
     results: Iterable[T | TooLarge], asked: Asked, steps: Progress, rows: int = 1
 ) -> Iterator[T]:
-    """Yield the results of cases that fit the device; say which cases do not.
+    """Yield the results of cases that fit the device; say which do not, and skip their steps.
 
-    Args:
-        results: The results.
-        asked: The solutions, which lack the steps of the cases that do not fit.
-        steps: The progress.
-        rows: The steps of a solution and a case.
+    A solution and a case are as many steps as `rows`.
     """
     for result in results:
         if isinstance(result, TooLarge):

@@ -36,14 +36,9 @@ DEBOUNCE = 50
 
 
 def run(grader: Grader, options: argparse.Namespace) -> int:
-    """Grade the folder named by `options.only` now and after each save, until Ctrl-C.
+    """Grade the folder `options.only` now and after each save, until Ctrl-C.
 
-    Args:
-        grader: The processes of all rounds.
-        options: The options of `study check`.
-
-    Returns:
-        0 if the last round was complete and found no failure, otherwise 1.
+    Return 0 if the last round was complete and found no failure, otherwise 1.
 
     Raises:
         OSError: The folder cannot be watched.
@@ -76,12 +71,7 @@ class Watch:
     """Grades one folder in rounds; a save interrupts a round and starts the next."""
 
     def __init__(self, grader: Grader, options: argparse.Namespace) -> None:
-        """Store the parts of a round; `follow` starts the first round.
-
-        Args:
-            grader: The processes of all rounds.
-            options: The options of `study check`.
-        """
+        """Take the processes of all rounds, and the options of `study check`."""
         self.passes = False
         """Whether the latest round was complete and found no failure."""
         self.end = threading.Event()
@@ -102,7 +92,7 @@ class Watch:
         folder = self._options.only.partition("/")[0]
         print(f"Watching contributors/{folder}: each save is graded; Ctrl-C ends.", flush=True)
         with ThreadPoolExecutor(1) as thread:
-            current = self._start(thread)
+            current = thread.submit(self.round)
             try:
                 for save in saves:
                     self._grader.interrupt()
@@ -110,21 +100,10 @@ class Watch:
                     self._grader.resume()
                     names = ", ".join(sorted({path.name for path in save}))
                     print(f"\n{time.strftime('%H:%M:%S')} saved: {names}", flush=True)
-                    current = self._start(thread)
+                    current = thread.submit(self.round)
             finally:
                 self._grader.interrupt()
             current.result()
-
-    def _start(self, thread: ThreadPoolExecutor) -> Future[None]:
-        """Start a round; an error in it ends the watch."""
-
-        def done(current: Future[None]) -> None:
-            if current.exception():
-                self.end.set()
-
-        current = thread.submit(self.round)
-        current.add_done_callback(done)
-        return current
 
     # --- one round --------------------------------------------------------------------------------
 
@@ -142,8 +121,9 @@ class Watch:
             print(f"study: {error}", flush=True)
         except FileNotFoundError as error:  # moved, or of another branch for a moment
             print(f"{error.filename or error} is away: waiting for it", flush=True)
-        except ServerEnded:
-            if not self._grader.server.interrupted:
+        except Exception as error:
+            if not (isinstance(error, ServerEnded) and self._grader.server.interrupted):
+                self.end.set()
                 raise
 
     def _grade(self, solutions: list[Solution]) -> None:

@@ -160,7 +160,7 @@ def test_an_error_of_the_saves_or_of_a_round_ends_the_watch(alice, monkeypatch):
 
     with pytest.raises(OSError, match="no space left"):
         alice.watch.follow(fails())
-    monkeypatch.setattr(alice.watch, "round", lambda: 1 / 0)
+    monkeypatch.setattr(watch.shared, "contributors", lambda options: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         alice.watch.follow(watch.saves(alice.folder, alice.watch.end))
 
