@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +16,7 @@ from common.measure.timing import Timing
 from common.records.lines import DeviceState
 from common.spec import Work
 from common.verdicts import Failure
+from tests.support.processes import busy_child
 
 
 class Worker:
@@ -118,6 +120,17 @@ def test_the_contestants_have_another_order_each_time(of):
     made = of(calibrated=())
     take = made.sampler(["eager", "copy", "dense"], "gpu")
     assert len({take(1) and made.worker.order for _ in range(200)}) == 6
+
+
+def test_eager_and_a_solution_are_on_one_core():
+    own = os.sched_getaffinity(0)
+    with busy_child() as first, busy_child() as second:
+        eager, solution = Worker(*[1.0] * 9), Worker()
+        eager.pid, solution.pid = first.pid, second.pid
+        with Baseline(eager, {}).on_one_core(solution):
+            cores = [os.sched_getaffinity(child.pid) for child in (first, second)]
+        assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [own] * 2
+    assert cores[0] == cores[1] and len(cores[0]) == 1
 
 
 # --- one process for all rows of a case -----------------------------------------------------------

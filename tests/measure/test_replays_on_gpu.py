@@ -56,16 +56,12 @@ def test_kept_tables_are_right_in_every_row(timed, direction):
     assert not {case: times["reason"] for case, times in found.items() if "verdict" in times}
 
 
-def test_a_graph_of_kept_tables_has_no_time_and_the_row_says_so(timed):
+def test_only_a_graph_of_kept_tables_has_no_time_and_the_row_says_so(timed):
     """Of few positions one may come again at the same place, so that the old table is right."""
-    found = of(timed, KEEPS, "forward")
-    notes = [note for times in found.values() for note in times["notes"]]
+    kept, house = of(timed, KEEPS, "forward"), of(timed, HOUSE, "forward")
+    notes = [note for times in kept.values() for note in times["notes"]]
     assert notes and all("does not follow its inputs" in note for note in notes)
-    many = {case.name for case in BOARD if case.positions > 100} & found.keys()
-    assert not {case for case in many if "graph" in found[case]["gpu"]}
-
-
-def test_a_graph_that_makes_its_cosines_anew_keeps_its_time(timed):
-    found = of(timed, HOUSE, "forward")
-    assert not any(times["notes"] for times in found.values())
-    assert any("graph" in times["gpu"] for times in found.values())
+    many = {case.name for case in BOARD if case.positions > 100} & kept.keys()
+    assert not {case for case in many if "graph" in kept[case]["gpu"]}
+    assert not any(times["notes"] for times in house.values())
+    assert any("graph" in times["gpu"] for times in house.values())

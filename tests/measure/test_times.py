@@ -5,19 +5,16 @@ test_replays_on_gpu.py has graphs of a solution that keeps tables.
 
 from __future__ import annotations
 
-import os
 from types import SimpleNamespace
 
 import pytest
 
 from common import ops, solutions
 from common.grading.sweep import Sweep
-from common.measure import baseline, limits, timing
-from common.measure.baseline import Baseline
+from common.measure import limits, timing
 from common.measure.cores import Elapsed
 from common.measure.timing import FEWEST, Timing
 from tests.support import corpora as corpus
-from tests.support.processes import busy_child
 
 ROPE = ops.load("rope")
 BY = {case.ranked_by: case for case in reversed(list(ROPE.cases("board")))}
@@ -82,31 +79,6 @@ def test_of_a_slow_call_there_are_few_samples_and_no_parts(times, direction):
     assert set(found["host"]) == {"solution", "eager"}
     assert ("graph", "ready") not in timed.asked
     assert timed.asked[0][-1] == FEWEST
-
-
-@pytest.mark.parametrize(("ranked_by", "shared"), [("host", True), ("gpu", False)])
-def test_eager_and_the_solution_are_on_one_core_where_the_host_ranks(
-    monkeypatch, ranked_by, shared
-):
-    seen, allowed = [], os.sched_getaffinity(0)
-    with busy_child() as first, busy_child() as second:
-        eager, solution = SimpleNamespace(pid=first.pid), SimpleNamespace(pid=second.pid)
-
-        def times(*_):
-            seen.extend(os.sched_getaffinity(child.pid) for child in (first, second))
-            return {"host": {}}
-
-        monkeypatch.setattr(baseline, "probe", lambda worker, clock: 1.0)
-        monkeypatch.setattr(Baseline, "begin", lambda *_: None)
-        monkeypatch.setattr(Timing, "_process", lambda *_: SimpleNamespace(peak_memory=0))
-        monkeypatch.setattr(Timing, "_times", times)
-        monkeypatch.setattr(Timing, "_sustained", lambda *_: {})
-        monkeypatch.setattr(timing, "wrong_replay", lambda *_: None)
-        problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cpu")
-        Timing(problem, solution, Baseline(eager, {}), "forward", 1.0).measure()
-        assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [allowed] * 2
-    assert seen[0] == seen[1]
-    assert len(seen[0]) == (1 if shared else len(allowed))
 
 
 # --- the results of timed calls -------------------------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from common import wire
 from common.arena import elements_of
 from common.sandbox import backend, clock, timed
-from common.sandbox.clock import COLD_CALLS, SPINS, Clock, Probes, TimedCallable
+from common.sandbox.clock import COLD_CALLS, SPINS, Clock, TimedCallable
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.spans import spans_of
 from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
@@ -87,12 +87,9 @@ def test_backward_is_timed_with_forward_and_alone(regions):
 
 
 def test_a_burst_is_of_half_its_calls_or_more(regions, monkeypatch):
-    bursts = set()
-    ours = clock_of([])
+    bursts, ours = set(), clock_of([])
     monkeypatch.setattr(clock, "WAKING", 0)
-    monkeypatch.setattr(
-        clock, "_host_time", lambda run, calls, grad: run() or bursts.add(calls) or 1
-    )
+    monkeypatch.setattr(clock, "_host_time", lambda run, calls, _: run() or bursts.add(calls) or 1)
     ours.take_samples("solution", "host", 200, burst=6)
     assert bursts == {4, 5, 6}
 
@@ -158,20 +155,18 @@ def test_a_limit_has_memory_for_its_own_rounds_alone(regions):
             alive.append(name)
 
         def __call__(self):
-            assert alive == [self.name], "allocated before the other was freed"
-            seen.append(self.name)
+            seen.append([*alive])
 
         def __del__(self):
             alive.remove(self.name)
 
     ours = clock_of([], copy=lambda: Freed("copy"), dense=lambda: Freed("dense"))
-    for name in ("copy", "copy", "dense", "solution"):
+    for name in ("copy", "dense", "solution"):
         ours.take_samples(name, "gpu", 2)
-        assert alive == []
         ours.run(name, 2, renew=False, call=True, wait=True)
         assert alive == []
     once = 2 * (2 + COLD_CALLS)
-    assert seen == ["copy"] * 2 * once + ["dense"] * once
+    assert seen == [["copy"]] * once + [["dense"]] * once, "each in the absence of the other"
     for name in ("copy", "dense"):
         ours.ready(name)
         assert alive == [name]
@@ -180,63 +175,35 @@ def test_a_limit_has_memory_for_its_own_rounds_alone(regions):
 # --- one sample -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def gpu(monkeypatch):
-    """Fake a GPU that needs 500 us of spin; return the log of what is queued and awaited."""
-    done = []
+@pytest.mark.parametrize(
+    ("needed", "spins"), [(200, [300]), (500, [300, 600]), (99_999, [300, 600, 1000])]
+)
+def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(
+    monkeypatch, needed, spins
+):
+    """On a GPU that begins after `needed` us of spin; the next sample begins with the last spin."""
+    done, spun = [], []
 
     class Event:
         def __init__(self, enable_timing):
-            assert enable_timing
+            self.record = lambda: done.append("event")
+            self.query = lambda: spun[-1] < needed
+            self.synchronize = lambda: done.append("wait")
+            self.elapsed_time = lambda end: 0.25
 
-        def record(self):
-            done.append("event")
-
-        def query(self):
-            return [each for each in done if isinstance(each, int)][-1] < 500 * 2000
-
-        def synchronize(self):
-            done.append("wait")
-
-        def elapsed_time(self, end):
-            return 0.25
-
+    monkeypatch.setattr(clock, "SPINS", (SPINS[0], 1000))
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "_sleep", lambda cycles: done.append(cycles))
-    return done
-
-
-def sampled(done, **spin):
-    def ready():
-        done.append("ready")
-        return lambda: done.append("run")
-
-    flush = SimpleNamespace(zero_=lambda: done.append("flush"))
-    steps = {name: lambda name=name: done.append(name) for name in ("renew", "keep")}
-    timed_callable = TimedCallable(SimpleNamespace(**steps), ready, **spin)
-    assert clock._gpu_time(timed_callable, flush) == 250.0
-    return timed_callable
-
-
-def sample_of(spin):
-    cycles = spin * clock.CYCLES_PER_MICROSECOND
-    return [cycles, "renew", "ready", "flush", "event", "run", "event", "keep", "wait"]
-
-
-def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(gpu):
-    sampled(gpu, spin=600)
-    assert gpu == sample_of(600)
-
-
-def test_a_sample_that_was_queued_too_late_is_taken_again_behind_a_longer_spin(gpu):
-    assert sampled(gpu).spin == 2 * SPINS[0], "the next sample begins with it"
-    assert gpu == sample_of(SPINS[0]) + sample_of(2 * SPINS[0])
-
-
-def test_no_spin_is_longer_than_the_longest(gpu, monkeypatch):
-    monkeypatch.setattr(clock, "SPINS", (SPINS[0], 400.0))
-    assert sampled(gpu).spin == 400.0
-    assert gpu == sample_of(300) + sample_of(400)
+    monkeypatch.setattr(
+        torch.cuda, "_sleep", lambda cycles: spun.append(cycles / clock.CYCLES_PER_MICROSECOND)
+    )
+    steps = {name: lambda name=name: done.append(name) for name in ("renew", "keep", "zero_")}
+    made = TimedCallable(
+        SimpleNamespace(**steps), lambda: done.append("ready") or (lambda: done.append("run"))
+    )
+    assert clock._gpu_time(made, SimpleNamespace(**steps)) == 250.0
+    sample = ["renew", "ready", "zero_", "event", "run", "event", "keep", "wait"]
+    assert (spun, done) == (spins, sample * len(spins))
+    assert made.spin == spins[-1]
 
 
 def test_host_time_without_gradients_builds_no_graph(passes):
@@ -281,10 +248,3 @@ def test_the_probe_is_sampled_before_and_after_each_callable():
         assert [len(each) for each in reply["probes"]] == [probes] * 3 * bool(probes)
     reply = timed.take_samples(session, wire.TakeSamples("host", probes=5))
     assert [len(each) for each in reply["probes"]] == [5]
-
-
-def test_a_probe_is_of_a_number_of_launches(passes):
-    probes, launched = Probes(), []
-    probes._launch = lambda: launched.append(1) or passes(3e-6)
-    assert probes.take("host", 5) == [3.0] * 5
-    assert len(launched) == 5 * clock.PROBE_BURST

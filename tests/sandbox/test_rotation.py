@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -127,29 +128,31 @@ def test_results_that_overlap_are_seen_and_neighbours_are_none():
 # --- the GPU's memory, played by a number ---------------------------------------------------------
 
 
-class Gpu:
-    """The allocator's numbers, which `take` moves."""
+@pytest.fixture
+def gpu(monkeypatch):
+    """Fake the allocator of a GPU of `total` bytes, 100 of which are in use; `take` takes some."""
+    state = SimpleNamespace(total=1000, now=100, peak=0, fraction=1.0, reserve=0)
 
-    def __init__(self, monkeypatch, total=1000):
-        self.total, self.now, self.peak, self.fraction = total, 100, 0, 1.0
-        fakes = {
-            "is_available": lambda: True,
-            "synchronize": lambda: None,
-            "reset_peak_memory_stats": lambda: setattr(self, "peak", self.now),
-            "memory_stats": lambda: {
-                "requested_bytes.all.current": self.now, "requested_bytes.all.peak": self.peak
-            },
-            "mem_get_info": lambda: (self.total - self.now, self.total),
-            "memory_reserved": lambda: self.now,
-            "memory_allocated": lambda: self.now,
-            "get_per_process_memory_fraction": lambda: self.fraction,
-        }  # fmt: skip
-        for name, fake in fakes.items():
-            monkeypatch.setattr(torch.cuda, name, fake)
+    def take(nbytes):
+        state.now += nbytes
+        state.peak = max(state.peak, state.now)
 
-    def take(self, nbytes):
-        self.now += nbytes
-        self.peak = max(self.peak, self.now)
+    fakes = {
+        "is_available": lambda: True,
+        "synchronize": lambda: None,
+        "reset_peak_memory_stats": lambda: setattr(state, "peak", state.now),
+        "memory_stats": lambda: {
+            "requested_bytes.all.current": state.now, "requested_bytes.all.peak": state.peak
+        },
+        "mem_get_info": lambda: (state.total - state.now, state.total),
+        "memory_reserved": lambda: state.now + state.reserve,
+        "memory_allocated": lambda: state.now,
+        "get_per_process_memory_fraction": lambda: state.fraction,
+    }  # fmt: skip
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    state.take = take
+    return state
 
 
 def rotation_on(gpu, scratch, held, slots=()):
@@ -167,8 +170,7 @@ def rotation_on(gpu, scratch, held, slots=()):
 @pytest.mark.parametrize(
     ("scratch", "held", "peak"), [(0, 0, 0), (50, 0, 34), (0, 7, 7), (10, 7, 7), (30, 7, 14)]
 )
-def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, scratch, held, peak):
-    gpu = Gpu(monkeypatch)
+def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, gpu, scratch, held, peak):
     ours = rotation_on(gpu, scratch, held)
     gpu.take(500), gpu.take(-500)
     assert ours.peak_memory() == peak
@@ -176,8 +178,7 @@ def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, scratch, 
     assert ours.peak_memory() is None, "a CPU has none"
 
 
-def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
-    gpu = Gpu(monkeypatch)
+def test_a_gradient_that_is_the_upstream_one_takes_nothing(gpu):
     x, grad_output = torch.zeros(4, requires_grad=True), torch.zeros(4)
 
     def forward():
@@ -192,21 +193,19 @@ def test_a_gradient_that_is_the_upstream_one_takes_nothing(monkeypatch):
     ("total", "scratch", "calls"),
     [(10_000, 0, range(5, 18)), (230, 0, [4]), (180, 0, [2]), (180, 40, [1]), (133, 0, [1])],
 )
-def test_as_many_results_live_at_once_as_half_of_the_memory_holds(
-    monkeypatch, total, scratch, calls
-):
+def test_as_many_results_live_at_once_as_half_of_the_memory_holds(gpu, total, scratch, calls):
+    gpu.total = total
     for _ in range(20):
-        gpu = Gpu(monkeypatch, total)
+        gpu.now = 100
         rotation_on(gpu, scratch, 0, slots=(torch.zeros(4),)).run_at_once(17)
         assert (gpu.now - 100) // 16 in calls
 
 
-def test_the_room_ends_at_the_share_that_a_process_may_take(monkeypatch):
-    gpu = Gpu(monkeypatch)
-    assert memory.available() == 900
-    gpu.fraction = 0.25
-    assert memory.available() == 150
-    gpu.take(300)
-    assert memory.available() == 0
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: gpu.now + 40)
-    assert memory.available() == 40, "what torch keeps for later"
+@pytest.mark.parametrize(
+    ("fields", "room"),
+    [({}, 900), ({"fraction": 0.25}, 150), ({"fraction": 0.05}, 0),
+     ({"fraction": 0.05, "reserve": 40}, 40)],
+)  # fmt: skip
+def test_the_room_ends_at_the_share_that_a_process_may_take(gpu, fields, room):
+    vars(gpu).update(fields)
+    assert memory.available() == room
