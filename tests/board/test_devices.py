@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from common import paths
 from common.board import markdown, terminal
 from common.board.columns import side_by_side
-from common.board.devices import Device, ordered
+from common.board.devices import ordered
 from common.board.ranking import About
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
@@ -81,13 +81,6 @@ def test_an_op_that_is_left_out_is_measured_and_a_device_without_times_stands_la
     small.left_out_lines.append(left_out("small-0", "rotate_half"))
     laptop = measured("laptop", (9, BOTH), device="cpu")
     assert first(laptop, measured("large", (1, BOTH)), small) == ["small", "large", "laptop"]
-
-
-def test_the_date_is_that_of_the_latest_run_on_the_board():
-    known = measured("gpu", (7, BOTH), (8, ["rope"]), (9, BOTH, "plot"))
-    assert [Device(each, {}).date for each in (known, Results(None, [RUN], [row()]))] == [
-        "2026-11-08", "",
-    ]  # fmt: skip
 
 
 # --- side by side ---------------------------------------------------------------------------------

@@ -32,20 +32,12 @@ def test_a_row_has_what_the_board_has_in_both_formats():
     assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
     assert bob["place"] is None and bob["times_eager"] is None
     assert bob["lacks"].startswith("TIMEOUT") and bob["stale"]
+    assert exported("alice,bob/rope.py") == [alice, bob] and exported("alice/ro") == []
     assert json.loads(columns.as_json(rows)) == rows
     read = list(csv.DictReader(io.StringIO(columns.as_csv(rows))))
     texts = [{name: "" if each is None else str(each) for name, each in row.items()}
              for row in rows]  # fmt: skip
     assert read == texts
-
-
-@pytest.mark.parametrize(
-    ("only", "expected"),
-    [("alice", ["alice/rope"]), ("alice/rope", ["alice/rope"]), ("alice/ro", []), ("al", []),
-     ("alice,bob/rope.py", ["alice/rope", "bob/rope"])],
-)  # fmt: skip
-def test_only_a_handle_or_a_solution_is_exported(only, expected):
-    assert [each["solution"] for each in exported(only)] == expected
 
 
 def test_a_case_has_its_medians_by_clock_and_its_memory():

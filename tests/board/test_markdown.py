@@ -1,9 +1,7 @@
 """LEADERBOARD.md and the README's board, table and picture, from records alone."""
 
 import dataclasses
-import os
 import xml.etree.ElementTree as ElementTree
-from unittest import mock
 
 import pytest
 from markdown_it import MarkdownIt
@@ -123,45 +121,30 @@ def test_peak_memory_is_that_of_the_case_with_the_most():
 # --- the leaderboard ------------------------------------------------------------------------------
 
 
-def test_the_leaderboard_says_where_with_what_and_who_is_absent():
-    later = replace(RUN, run="r2", versions={"torch": "3", "fla": "1"})
-    alone = replace(RUN, run="r3", versions={"quack": "7"})
-    text = leaderboard(changed(runs=[RUN, later, alone], rows=[row(), row("bob/rope", run="r2")]))
-    assert all(each in text for each in ("## A GPU", "torch 3, fla 1.", "fla: not installed"))
-    text = leaderboard(changed(rows=[*ROWS, row("fla/rope", run="r0", peer=True)]))
-    assert "not installed" not in text, "an earlier run measured it"
-
-
 PEAK = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
 UNKNOWN = "Peak: unknown; the copy and the products measured beside each solution bound it."
+MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}
 
 
-@pytest.mark.parametrize(
-    ("peak", "stated"),
-    [(PEAK, "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet)."),
-     ({"source": "measured"}, UNKNOWN)],
-)  # fmt: skip
-def test_a_peak_is_stated_with_its_source_where_it_is_known(peak, stated):
-    assert stated in leaderboard(changed(runs=[replace(RUN, peak=peak)])).splitlines()
-    assert "Peak" not in leaderboard()
-
-
-def test_the_memory_of_the_latest_run_is_stated():
-    known = {"r1": {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}}
-    runs = [RUN, replace(RUN, run="r2")]
-    line = ("GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at"
-            " most 512.0 MiB, in all processes together, between two steps, at most"
-            " 15.0 GiB.")  # fmt: skip
-    assert line in leaderboard(changed(runs=runs, memory=known))
-    known["r2"] = {"harness": 1 << 30}
-    text = leaderboard(changed(runs=runs, memory=known))
+def test_the_leaderboard_says_where_with_what_and_who_is_absent():
+    first, later = replace(RUN, peak=PEAK), replace(RUN, run="r2", versions={"fla": "1"}, peak=PEAK)
+    alone = replace(RUN, run="r3", versions={"quack": "7"}, peak={"source": "measured"})
+    rows = [row(), row("bob/rope", run="r2")]
+    text = leaderboard(changed(runs=[first, later], rows=rows, memory={"r1": MEMORY}))
+    for line in (
+        "## A GPU", "torch 2, fla 1.", "- fla: not installed",
+        "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet).",
+        "GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at most"
+        " 512.0 MiB, in all processes together, between two steps, at most 15.0 GiB.",
+    ):  # fmt: skip
+        assert line in text.splitlines()
+    known = {"r1": MEMORY, "r2": {"harness": 1 << 30}}
+    rows += [row("fla/rope", run="r0", peer=True)]
+    text = leaderboard(changed(runs=[first, later, alone], rows=rows, memory=known))
     assert "latest run: in the harness's own process at most 1.0 GiB." in text
-    assert "GPU memory" not in leaderboard()
-
-
-def test_rows_of_the_plots_are_not_on_the_board():
-    rows = [*ROWS, row("alice/rope", case="c9", tier="plot"), row(us=1.0, tier="plot")]
-    assert leaderboard(changed(rows=rows)) == leaderboard()
+    assert UNKNOWN in text and "quack" not in text
+    assert "not installed" not in text, "an earlier run measured it"
+    assert "Peak" not in leaderboard() and "GPU memory" not in leaderboard()
 
 
 OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
@@ -253,13 +236,10 @@ def test_the_readme_has_one_table_whatever_a_note_says(note):
     assert "<script>" not in text
 
 
-@pytest.mark.parametrize("name", ["transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"])
-def test_a_plain_name_is_written_as_it_is(name):
-    assert markdown.escaped(name) == name
-
-
 @pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
-def test_escaped_text_has_no_meaning_in_markdown(text):
+def test_escaped_text_has_no_meaning_in_markdown_and_a_name_is_written_as_it_is(text):
+    for name in ("transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"):
+        assert markdown.escaped(name) == name
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     (paragraph, inline, _) = parser.parse(markdown.escaped(text))
     assert paragraph.type == "paragraph_open"
@@ -284,15 +264,6 @@ def test_the_readmes_board_is_replaced_between_its_markers_whatever_a_note_says(
         for each in ("another", text, text):
             markdown.insert(page, each)
         assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
-
-
-def test_a_kill_leaves_the_readme_as_it_was(page, monkeypatch):
-    """It is committed, and may hold what its author has not committed yet."""
-    before = page.read_bytes()
-    monkeypatch.setattr(os, "replace", mock.Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt):
-        markdown.insert(page, "board")
-    assert page.read_bytes() == before
 
 
 @pytest.mark.parametrize("text", ["", BEGIN, END, f"{END}\n{BEGIN}"])
@@ -331,17 +302,13 @@ def test_the_picture_has_the_best_of_each_folder_in_the_main_track(tmp_path):
     ]  # fmt: skip
 
 
-def test_no_picture_where_no_solution_is_ranked(tmp_path):
-    (device,) = devices(Results(None, [RUN], [failed("bob/rope")]), about=ABOUT)
-    assert overview.draw(device, tmp_path) is None
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_picture_is_always_the_same_and_legible_on_any_page(tmp_path):
-    (one, other) = (picture([row("<b>&/rope")], tmp_path / name) for name in "ab")
+    one, other = (picture([row("<b>&/rope")], tmp_path / name) for name in "ab")
     assert "<b>&" in words(one)
     text = (tmp_path / "a" / "overview.svg").read_text()
     assert ElementTree.tostring(one) == ElementTree.tostring(other)
+    (nobody,) = devices(Results(None, [RUN], [failed("bob/rope")]), about=ABOUT)
+    assert overview.draw(nobody, tmp_path / "c") is None
     assert "prefers-color-scheme: dark" in text
     assert 'class="page"' in text, "its own background"
 

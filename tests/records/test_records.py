@@ -15,6 +15,9 @@ from tests.support.records import NAME, ROW, RUN, row, written
 
 # --- the file -------------------------------------------------------------------------------------
 
+WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
+MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}
+
 
 def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
     assert runs.read(tmp_path / "cpu").rows == runs.read_all(tmp_path) == []
@@ -27,188 +30,6 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
     assert (results.runs, results.rows) == ([RUN, second], [*rows, again])
     assert results.finished == {"r1", "r2"} and not results.timed
     assert results.latest() == [again, rows[1]]
-
-
-def test_what_a_gpu_measured_comes_first(tmp_path):
-    written(tmp_path / "cpu", ROW)
-    written(tmp_path / "gpu", ROW, run=replace(RUN, device="cuda"))
-    (tmp_path / "none").mkdir()
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "empty" / NAME).touch()
-    assert [results.path.name for results in runs.read_all(tmp_path)] == ["gpu", "cpu"]
-
-
-BOTH = {name: [1.0] * 3 for name in ("solution", "eager")}
-
-
-@pytest.mark.parametrize("kept", [1, 20, -1])
-def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
-    path = written(tmp_path, ROW, row(case="c2"), end=False)
-    *whole, last = path.read_text().splitlines(keepends=True)
-    path.write_text("".join(whole) + last[:kept])
-    assert runs.read(tmp_path).rows == [ROW]
-    (notice,) = capsys.readouterr().err.splitlines()
-    assert NAME in notice
-
-    file = RunWriter(path)
-    file.rows([row(case="c3")])
-    file.end("r1")
-    file.close()
-    results = runs.read(tmp_path)
-    assert (results.rows, results.finished) == ([ROW, row(case="c3")], {"r1"})
-    assert not capsys.readouterr().err
-
-
-LINE = json.loads(msgspec.json.encode(ROW))
-
-
-TIMES = [1.0, 1.0, 1.0]
-MALFORMED = [
-    {"schema": 1, "kind": "end", "run": "r1"},
-    {"kind": "end", "run": "r1"},
-    {"schema": SCHEMA, "kind": "verdict"},
-    {"schema": SCHEMA, "kind": "end"},
-    {"schema": SCHEMA, "kind": "end", "run": "another"},
-    {"schema": SCHEMA, "kind": "row", "run": "r1", "solution": "alice/rope"},
-    LINE | {"unheard": "of"},
-    LINE | {"device_state": "hot"},
-    LINE | {"device_state": {"others": "two"}},
-    LINE | {"gpu": {"solution": TIMES}},
-    LINE | {"gpu": BOTH},
-    LINE | {"gpu": BOTH | {"copy": TIMES}, "host": {}, "ranked_by": "host"},
-    LINE | {"gpu": {"solution": [], "eager": TIMES}},
-    LINE | {"host": {"eager": TIMES}},
-    LINE | {"gpu": {"solution": TIMES, "eager": [1.0, None, 1.0]}},
-    LINE | {"direction": "sideways"},
-    [1],
-]
-
-
-@pytest.mark.parametrize("line", [*map(json.dumps, MALFORMED), "", "{torn"])
-def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
-    path = written(tmp_path, ROW, end=False)
-    path.write_text(path.read_text() + line + "\n")
-    with pytest.raises(UserError, match=r"line 3 is no record of schema 2.*remove that") as told:
-        runs.read(tmp_path)
-    assert str(path) in str(told.value) and len(str(told.value).splitlines()) == 1
-
-
-def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_path):
-    path = written(tmp_path, ROW)
-    newer = json.dumps(LINE | {"schema": SCHEMA + 1, "unheard": "of"})
-    path.write_text(path.read_text() + newer + "\n")
-    with pytest.raises(UserError, match="git pull") as caught:
-        runs.read(tmp_path)
-    says = f"{path}: line 4 has schema 3, this checkout reads 2; "
-    assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
-
-
-def test_a_file_that_does_not_begin_with_its_run_or_is_no_text_is_a_fault(tmp_path):
-    path = written(tmp_path, ROW)
-    whole = path.read_bytes()
-    first, *rest = whole.splitlines(keepends=True)
-    for content, told in (
-        (b"".join(rest), r"line 1 .*begins with its run"),
-        (first + first, r"line 2 .*begins with its run"),
-        (whole + b"\xff\xfe\n", "line 4"),
-    ):
-        path.write_bytes(content)
-        with pytest.raises(UserError, match=told):
-            runs.read(tmp_path)
-
-
-def test_a_number_that_json_does_not_have_is_not_written(tmp_path):
-    file = RunWriter(tmp_path / NAME)
-    for error in (float("nan"), float("inf")):
-        with pytest.raises(ValueError, match="an error of"):
-            file.rows([row(error=error)])
-    file.close()
-    assert not (tmp_path / NAME).read_bytes()
-
-
-# --- which rows are shown -------------------------------------------------------------------------
-
-
-def test_latest_takes_the_last_row_of_each():
-    again, other = row(run="r2", verdict="TIMEOUT"), row(direction="backward")
-    results = Results(path=None, rows=[ROW, other, again])
-    assert results.latest() == [again, other]
-
-
-def test_the_latest_rows_have_the_order_of_the_cases_whatever_the_order_of_the_run():
-    sizes = {"small": 1, "also": 2, "middle": 2, "large": 3}
-    cells = [(case, direction) for case in sizes for direction in DIRECTIONS]
-    rows = [row(case=case, direction=direction, bytes=sizes[case]) for case, direction in cells]
-    latest = Results(None, rows=rows[::-1]).latest()
-    assert [(each.case, each.direction) for each in latest] == cells
-    grown = row(case="small", bytes=4)  # its backward is as small as before
-    assert Results(None, rows=[*rows, grown]).latest()[:2] == [grown, rows[1]]
-    other = [row(solution="bob/rope", case="small", bytes=1), rows[0]]
-    assert Results(None, rows=other).latest() == other, "in the order of time"
-
-
-def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
-    old, new = row(case="old"), row(run="r2", case="new")
-    both = [replace(RUN, run=run) for run in ("r1", "r2")]
-    assert Results(None, both, [old, new], {"r1", "r2"}).latest() == [new]
-    assert Results(None, both, [old, new], {"r1"}).latest() == [new, old]
-    some = [both[0], replace(RUN, run="r2", selection=Selection(only="alice"))]
-    assert Results(None, some, [old, new], {"r1", "r2"}).latest() == [new, old]
-
-
-def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
-    path = written(tmp_path, ROW)
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    for line in lines:
-        for name in ("device_state", "tier", "peak"):
-            line.pop(name, None)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results = runs.read(tmp_path)
-    assert (results.runs, results.rows) == ([RUN], [ROW])
-    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", {})
-
-
-def test_a_run_of_the_plots_leaves_the_board_as_it_was():
-    """Even one over all solutions, whose cases are not the board's."""
-    board, plot = replace(RUN, selection=Selection()), replace(RUN, run="r2")
-    drawn = row(run="r2", tier="plot", case="c2")
-    same = row(run="r2", tier="plot", verdict="TIMEOUT")
-    results = Results(None, [board, plot], [ROW, drawn, same], finished={"r1", "r2"})
-    assert results.latest() == [ROW]
-    assert results.latest("plot") == [same, drawn]
-
-
-@pytest.mark.parametrize(
-    ("state", "says"),
-    [
-        ({}, {}),
-        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, {}),
-        ({"throttled": ["power cap"]}, {}),
-        ({"others": 1}, {"gpu": ["shared with 1 other process"]}),
-        (
-            {"throttled": ["a", "b"], "others": 2},
-            {"gpu": ["a", "b", "shared with 2 other processes"]},
-        ),
-        ({"slow_probes": 3}, {"gpu": ["slow probes"]}),
-        ({"slow_host_probes": 3}, {"host": ["slow probes"]}),
-    ],
-)
-def test_a_row_says_what_disturbed_it(state, says):
-    assert row(device_state=state).disturbed == says
-
-
-def test_summaries_hold_the_median_its_interval_and_the_quartiles():
-    found = Summary.of([10.0 + i % 7 for i in range(50)])
-    assert found.quartiles[0] < found.low < found.median < found.high < found.quartiles[1]
-    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0, (3.0, 3.0))
-    read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Summary])
-    assert read == [Summary(1.0, 0.9, 1.1), Summary(1.0, 0.9, 1.1, (0.8, 1.2))]
-
-
-# --- cases that do not fit ------------------------------------------------------------------------
-
-WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
-MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}
 
 
 @pytest.mark.parametrize(("memory", "peak"), [(MEMORY, 3 << 20), (None, None)])
@@ -227,8 +48,117 @@ def test_cases_left_out_and_memory_are_read_as_written(tmp_path, memory, peak):
     assert ("memory" in (tmp_path / NAME).read_text()) == bool(memory)
 
 
+def test_what_a_gpu_measured_comes_first(tmp_path):
+    written(tmp_path / "cpu", ROW)
+    written(tmp_path / "gpu", ROW, run=replace(RUN, device="cuda"))
+    (tmp_path / "none").mkdir()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "empty" / NAME).touch()
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["gpu", "cpu"]
+
+
+@pytest.mark.parametrize("kept", [1, 20, -1])
+def test_a_line_cut_off_by_a_kill_is_dropped_and_written_over(tmp_path, capsys, kept):
+    path = written(tmp_path, ROW, row(case="c2"), end=False)
+    *whole, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(whole) + last[:kept])
+    assert runs.read(tmp_path).rows == [ROW]
+    (notice,) = capsys.readouterr().err.splitlines()
+    assert NAME in notice
+    file = RunWriter(path)
+    file.rows([row(case="c3")])
+    file.end("r1")
+    file.close()
+    results = runs.read(tmp_path)
+    assert (results.rows, results.finished) == ([ROW, row(case="c3")], {"r1"})
+    assert not capsys.readouterr().err
+
+
+LINE = json.loads(msgspec.json.encode(ROW))
+TIMES = [1.0, 1.0, 1.0]
+BOTH = {"solution": TIMES, "eager": TIMES}
+MALFORMED = [
+    {"schema": 1, "kind": "end", "run": "r1"},
+    {"kind": "end", "run": "r1"},
+    {"schema": SCHEMA, "kind": "verdict"},
+    {"schema": SCHEMA, "kind": "end", "run": "another"},
+    {"schema": SCHEMA, "kind": "row", "run": "r1", "solution": "alice/rope"},
+    LINE | {"unheard": "of"},
+    LINE | {"device_state": {"others": "two"}},
+    LINE | {"gpu": {"solution": TIMES}},
+    LINE | {"gpu": BOTH},
+    LINE | {"gpu": BOTH | {"copy": TIMES}, "host": {}, "ranked_by": "host"},
+    LINE | {"gpu": {"solution": [], "eager": TIMES}},
+    LINE | {"host": {"eager": TIMES}},
+    LINE | {"direction": "sideways"},
+    [1],
+]
+
+
+@pytest.mark.parametrize("line", [*map(json.dumps, MALFORMED), "", "{torn", b"\xff\xfe"])
+def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
+    path = written(tmp_path, ROW, end=False)
+    path.write_bytes(path.read_bytes() + (line if type(line) is bytes else line.encode()) + b"\n")
+    with pytest.raises(UserError, match=r"line 3 is no record of schema 2.*remove that") as told:
+        runs.read(tmp_path)
+    assert str(path) in str(told.value) and len(str(told.value).splitlines()) == 1
+
+
+def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_path):
+    path = written(tmp_path, ROW)
+    newer = json.dumps(LINE | {"schema": SCHEMA + 1, "unheard": "of"})
+    path.write_text(path.read_text() + newer + "\n")
+    with pytest.raises(UserError, match="git pull") as caught:
+        runs.read(tmp_path)
+    says = f"{path}: line 4 has schema 3, this checkout reads 2; "
+    assert str(caught.value).startswith(says) and "remove" not in str(caught.value)
+
+
+def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):
+    path = written(tmp_path, ROW)
+    first, *rest = path.read_bytes().splitlines(keepends=True)
+    for content, line in ((b"".join(rest), 1), (first + first, 2)):
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=f"line {line} .*begins with its run"):
+            runs.read(tmp_path)
+
+
+# --- which rows are shown -------------------------------------------------------------------------
+
+
+def test_the_last_row_of_each_is_shown_in_the_order_of_the_cases():
+    again, other = row(run="r2", verdict="TIMEOUT"), row(direction="backward")
+    assert Results(None, rows=[ROW, other, again]).latest() == [again, other]
+    sizes = {"small": 1, "also": 2, "middle": 2, "large": 3}
+    cells = [(case, direction) for case in sizes for direction in DIRECTIONS]
+    rows = [row(case=case, direction=direction, bytes=sizes[case]) for case, direction in cells]
+    latest = Results(None, rows=rows[::-1]).latest()
+    assert [(each.case, each.direction) for each in latest] == cells
+    grown = row(case="small", bytes=4)  # its backward is as small as before
+    assert Results(None, rows=[*rows, grown]).latest()[:2] == [grown, rows[1]]
+    other = [row(solution="bob/rope", case="small", bytes=1), rows[0]]
+    assert Results(None, rows=other).latest() == other, "in the order of time"
+
+
 def run(number, only=None):
     return replace(RUN, run=f"r{number}", selection=Selection(only=only))
+
+
+def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
+    old, new = row(case="old"), row(run="r2", case="new")
+    both = [run(1), run(2)]
+    assert Results(None, both, [old, new], {"r1", "r2"}).latest() == [new]
+    assert Results(None, both, [old, new], {"r1"}).latest() == [new, old]
+    assert Results(None, [run(1), run(2, "alice")], [old, new], {"r1", "r2"}).latest() == [new, old]
+
+
+def test_a_run_of_the_plots_leaves_the_board_as_it_was():
+    """Even one over all solutions, whose cases are not the board's."""
+    drawn = row(run="r2", tier="plot", case="c2")
+    same = row(run="r2", tier="plot", verdict="TIMEOUT")
+    results = Results(None, [run(1), run(2)], [ROW, drawn, same], finished={"r1", "r2"})
+    assert results.latest() == [ROW]
+    assert results.latest("plot") == [same, drawn]
 
 
 C1, C2 = row(case="c1"), row(case="c2")
@@ -253,15 +183,51 @@ AGAIN, PART = replace(WIDE, run="r2"), run(2, "bob")
                      id="a case that a run over some did not ask"),
         pytest.param([C1, C2], replace(WIDE, tier="plot"), [run(1)], (["c1", "c2"], []),
                      id="the plots'"),
+        pytest.param([C1, C2], replace(WIDE, run="r3"), [run(1), run(3)], (["c1", "c2"], []),
+                     id="an interrupted run, which a busy GPU may have stopped"),
     ],
 )  # fmt: skip
 def test_which_cases_are_left_out(rows, line, of, expected):
-    results = Results(None, of, rows, {each.run for each in of}, left_out_lines=[line])
+    results = Results(None, of, rows, {"r1", "r2"}, left_out_lines=[line])
     found = results.latest(), results.left_out()
     assert tuple([each.case for each in lines] for lines in found) == expected
 
 
-def test_an_interrupted_run_that_leaves_a_case_out_takes_no_rows_away():
-    """It may have been stopped because the GPU was busy."""
-    results = Results(None, [run(1), run(2)], [C1, C2], {"r1"}, left_out_lines=[AGAIN])
-    assert [each.case for each in results.latest()] == ["c1", "c2"]
+# --- what a row says ------------------------------------------------------------------------------
+
+
+def test_a_line_without_the_fields_that_have_a_default_is_read(tmp_path):
+    path = written(tmp_path, ROW)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    for line in lines:
+        for name in ("device_state", "tier", "peak"):
+            line.pop(name, None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    results = runs.read(tmp_path)
+    assert (results.runs, results.rows) == ([RUN], [ROW])
+    assert (results.rows[0].tier, results.rows[0].disturbed) == ("board", {})
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [
+        ({}, {}),
+        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, {}),
+        ({"throttled": ["power cap"]}, {}),
+        ({"others": 1}, {"gpu": ["shared with 1 other process"]}),
+        ({"throttled": ["a", "b"], "others": 2},
+         {"gpu": ["a", "b", "shared with 2 other processes"]}),
+        ({"slow_probes": 3, "slow_host_probes": 3},
+         {"gpu": ["slow probes"], "host": ["slow probes"]}),
+    ],
+)  # fmt: skip
+def test_a_row_says_what_disturbed_it(state, says):
+    assert row(device_state=state).disturbed == says
+
+
+def test_summaries_hold_the_median_its_interval_and_the_quartiles():
+    found = Summary.of([10.0 + i % 7 for i in range(50)])
+    assert found.quartiles[0] < found.low < found.median < found.high < found.quartiles[1]
+    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0, (3.0, 3.0))
+    read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Summary])
+    assert read == [Summary(1.0, 0.9, 1.1), Summary(1.0, 0.9, 1.1, (0.8, 1.2))]

@@ -12,7 +12,6 @@ import pytest
 from common import files
 from common.errors import UserError
 from common.records import runs
-from common.records.jsonl import Writer
 from common.records.runs import RunWriter
 from tests.support.records import NAME, ROW, RUN, SAMPLES, row, samples_of
 from tests.support.waiting import wait_until
@@ -56,13 +55,12 @@ def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c2"]
 
 
-def test_a_device_and_each_of_its_files_have_one_writer(tmp_path):
-    first = Writer(tmp_path / "a.jsonl")
-    with pytest.raises(UserError, match=r"another run is writing to a\.jsonl"):
-        Writer(tmp_path / "a.jsonl")
-    first.close()
-    Writer(tmp_path / "a.jsonl").close()
-    gpu, cpu = tmp_path / "results" / "gpu", tmp_path / "results" / "cpu"
+def test_a_device_and_each_of_its_files_have_one_writer(file, path):
+    with pytest.raises(UserError, match=rf"another run is writing to {NAME}"):
+        RunWriter(path)
+    file.close()
+    RunWriter(path).close()
+    gpu, cpu = path.parent, path.parent.with_name("cpu")
     refused = pytest.raises(UserError, match="another run is writing to results/gpu")
     with runs.locked(gpu), runs.locked(cpu), refused, runs.locked(gpu):
         pass
@@ -88,23 +86,16 @@ def test_a_run_whose_file_another_process_changed_ends_with_one_line(file, path,
     file.close()
 
 
-@pytest.fixture
-def clock(monkeypatch):
-    """The time of day as runs begin, a microsecond later each time that it is asked for."""
-    times = (datetime(2026, 11, 21, 8, 29, 30, number, UTC) for number in itertools.count())
-    monkeypatch.setattr(
-        runs, "datetime", SimpleNamespace(now=lambda zone: next(times), strptime=datetime.strptime)
-    )
-
-
-@pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize(
     ("older", "first"),
     [([], "20261121T082930.000000Z-f.jsonl"),
      # the clock went back
      (["20990101T000000.000000Z-a.jsonl"], "20990101T000001.000000Z-f.jsonl")],
 )  # fmt: skip
-def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
+def test_runs_stand_in_the_order_of_time(tmp_path, monkeypatch, older, first):
+    times = (datetime(2026, 11, 21, 8, 29, 30, number, UTC) for number in itertools.count())
+    made = SimpleNamespace(now=lambda zone: next(times), strptime=datetime.strptime)
+    monkeypatch.setattr(runs, "datetime", made)
     begun = [tmp_path / name for name in older]
     for each in begun:
         each.touch()
@@ -113,6 +104,14 @@ def test_runs_stand_in_the_order_of_time(tmp_path, older, first):
         begun[-1].touch()
     assert runs.files(tmp_path) == begun
     assert begun[len(older)].name == first
+
+
+def test_a_number_that_json_does_not_have_is_not_written(file, path):
+    before = path.read_bytes()
+    for error in (float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="an error of"):
+            file.rows([row(error=error)])
+    assert path.read_bytes() == before
 
 
 # --- a disk that fails ----------------------------------------------------------------------------

@@ -82,10 +82,15 @@ def results(folder, device, everyone, draw):
     return results
 
 
-def site(folder, seed=0):
+def site_of(boards, solutions):
+    """The site of these records of these solutions."""
+    about = {each.name: About(each.note, each.digest) for each in solutions}
+    return Site([ranked(board, about) for board in boards], solutions)
+
+
+def site(folder):
     """The whole group's site."""
-    draw = random.Random(seed)
+    draw = random.Random(0)
     everyone = solutions(folder / "contributors")
-    about = {each.name: About(each.note, each.digest) for each in everyone}
     boards = [results(folder / "results", device, everyone, draw) for device in DEVICES]
-    return Site([ranked(board, about) for board in boards], everyone)
+    return site_of(boards, everyone)
