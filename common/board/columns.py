@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import msgspec
+
 from common.board.devices import Device, entries
 from common.board.ranking import (
     Entry,
@@ -298,6 +300,32 @@ def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
     fields = [field for column in COLUMNS for field in column.data.items()]
     for device, track, entry in entries(devices, only):
         yield {"device": device.name} | {name: value(track, entry) for name, value in fields}
+
+
+CASE_FIELDS = (
+    "device", "op", "track", "case", "direction", "solution", "peer", "verdict", "ranked_by",
+    "peak_memory", "gpu_solution", "gpu_backward", "gpu_graph", "gpu_eager", "gpu_copy",
+    "gpu_dense", "host_solution", "host_no_grad", "host_eager", "loop_solution", "loop_eager",
+    "loop_dense",
+)  # fmt: skip
+"""The names of the fields of a case: medians in microseconds by clock, memory in bytes.
+
+`loop` is `Record.sustained`.
+"""
+
+
+def cases(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
+    """Yield a row for each device, track, solution, case and direction that `only` selects.
+
+    As on every board, rows that an earlier version of the clock measured are left out.
+    """
+    for device, track, entry in entries(devices, only):
+        for row in filter(None, [track.row(entry, cell) for cell in track.cells]):
+            fields = msgspec.structs.asdict(row) | {"device": device.name}
+            fields |= {f"gpu_{name}": time.median for name, time in row.gpu.items()}
+            fields |= {f"host_{name}": time.median for name, time in row.host.items()}
+            fields |= {f"loop_{name}": time for name, time in row.sustained.items()}
+            yield {name: fields.get(name) for name in CASE_FIELDS}
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -41,8 +41,8 @@ and results, what autograd keeps for backward among it. Names in parentheses are
 not contributors. An entry that does not cover its whole track is not ranked. A further device has a
 column of its *× eager*, with a dash where the solution is not ranked there.
 
-Every case's times and memory, and the parts of a call, are on the page that `nox -s leaderboard`
-writes (`nox -s leaderboard -- --serve`); `--times` prints them for scripts."""
+Every case's times and memory are on the page that `nox -s leaderboard` writes
+(`nox -s leaderboard -- --serve`); `--times` prints them, and the parts of a call, for scripts."""
 
 
 def leaderboard(devices: Sequence[Device]) -> str:

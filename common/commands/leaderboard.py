@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from common import files, paths, solutions
-from common.board import cases, columns, modelled
+from common.board import columns, modelled
 from common.board.comparison import compare
 from common.board.devices import Device, ordered, ranked
 from common.board.model import GPUS
@@ -133,7 +133,7 @@ def _print_tables(devices: Sequence[Device], options: argparse.Namespace, only: 
 def _export(devices: Sequence[Device], options: argparse.Namespace, only: str) -> None:
     """Print the boards as data."""
     if options.times:
-        text = columns.as_csv(cases.rows(devices, only), cases.FIELDS)
+        text = columns.as_csv(columns.cases(devices, only), columns.CASE_FIELDS)
     else:
         rows = columns.rows(devices, only)
         text = columns.as_json(rows) if options.json else columns.as_csv(rows)
@@ -187,7 +187,10 @@ def _write(timed: Sequence[Device]) -> list[str]:
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for device in timed:
-        overview.draw(device, paths.PLOTS / device.slug)
+        if drawn := overview.picture(device):
+            folder = paths.PLOTS / device.slug
+            folder.mkdir(parents=True, exist_ok=True)
+            files.replace(folder / overview.FILE, drawn.encode())
     return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]
 
 

@@ -139,13 +139,8 @@ def _family(pid: int) -> list[int]:
 
 def _holds_gpu(pid: int) -> bool:
     with contextlib.suppress(OSError):
-        files = os.listdir(f"/proc/{pid}/fd")
-        return any(_target(f"/proc/{pid}/fd/{file}").startswith("/dev/nvidia") for file in files)
+        for file in os.listdir(folder := f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):  # the file was closed meanwhile
+                if os.readlink(f"{folder}/{file}").startswith("/dev/nvidia"):
+                    return True
     return False
-
-
-def _target(link: str) -> str:
-    try:
-        return os.readlink(link)
-    except OSError:
-        return ""

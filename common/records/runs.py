@@ -38,7 +38,6 @@ SECOND = "%Y%m%dT%H%M%S"
 """The format of a run's start in the name of its file, to the second."""
 STAMP = f"{SECOND}.%fZ"
 SAMPLES = ".samples.jsonl"
-FOREIGN = "a file begins with its run and holds the lines of no other"
 Case = tuple[str, str]
 """An op and the name of one of its cases."""
 
@@ -187,7 +186,8 @@ def lines(path: Path) -> list[Anything]:
     lines = jsonl.read(path, FORMAT)
     for number, line in enumerate(lines, start=1):
         if line.run != lines[0].run or isinstance(line, Run) != (number == 1):
-            raise FORMAT.invalid(path, number, FOREIGN)
+            foreign = "a file begins with its run and holds the lines of no other"
+            raise FORMAT.invalid(path, number, foreign)
     return lines
 
 

@@ -11,7 +11,7 @@ import urllib.request
 
 import pytest
 
-from common.board import cases, columns
+from common.board import columns
 from tests.support.boards import TIMED, devices, row
 from tests.support.study import environment
 from tests.support.waiting import LONGEST
@@ -43,13 +43,13 @@ def test_a_row_has_what_the_board_has_in_both_formats():
 def test_a_case_has_its_medians_by_clock_and_its_memory():
     known = row(peak_memory=9, sustained={"solution": 3.0}, device="GPU-1")
     results = dataclasses.replace(TIMED, rows=[known, row("bob/rope", case="c2")])
-    alice, bob = cases.rows(devices(results))
-    assert tuple(alice) == cases.FIELDS
+    alice, bob = columns.cases(devices(results))
+    assert tuple(alice) == columns.CASE_FIELDS
     assert (alice["device"], alice["case"], alice["direction"]) == ("A GPU", "c1", "forward")
     assert (alice["gpu_solution"], alice["gpu_eager"], alice["gpu_copy"]) == (10.0, 20.0, 5.0)
     assert (alice["loop_solution"], alice["host_solution"], alice["peak_memory"]) == (3.0, 1.0, 9)
     assert alice["gpu_graph"] is alice["host_no_grad"] is None
-    assert [bob] == list(cases.rows(devices(results), "bob"))
+    assert [bob] == list(columns.cases(devices(results), "bob"))
 
 
 @pytest.mark.parametrize("option", ["--json", "--csv", "--times"])

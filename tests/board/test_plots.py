@@ -13,13 +13,47 @@ from common.board.devices import Device
 from common.board.plots import sweeps
 from common.board.plots.sweeps import looks
 from common.board.ranking import About, Estimate
+from common.ops._masked import MaskedCase
 from common.ops._skeleton import OP as SKELETON
+from common.ops.rope import RopeCase
 from common.records.runs import Results
 from common.spec import DIRECTIONS
+from tests.support import boards
 from tests.support.boards import RUN, summary
-from tests.support.plotted import bandwidth, failed, length, masked, rope, row
 
 SEEDS = ("masked_ffn", "masked_linear", "rope", "rotate_half")
+
+
+def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
+    """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
+    gpu = {"solution": us, "eager": 20.0, "copy": 4.0}
+    gpu |= {"backward": 3.0} if direction == "backward" else {}
+    gpu |= {"dense": 6.0} if "masked" in fields.get("op", "rope") else {}
+    plain = boards.row(
+        solution, case=case.name, params=case.params, direction=direction, bytes=80_000, flops=100,
+        tier="plot", gpu={name: summary(each) for name, each in gpu.items()},
+    )  # fmt: skip
+    return replace(plain, **fields)
+
+
+def rope(s, b, h, d, d2=None, **fields):
+    return RopeCase(s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
+
+
+def bandwidth(length):
+    return rope(length, 1, 8, 256, angles="model")
+
+
+def length(value):
+    return rope(value, 16, 10, 512, 256)
+
+
+def masked(tokens, *widths):
+    return MaskedCase(tokens=tokens, widths=widths, dtype="bfloat16")
+
+
+def failed(case, solution):
+    return row(case, solution, gpu={}, host={}, verdict="TIMEOUT")
 
 
 # --- the cases ------------------------------------------------------------------------------------

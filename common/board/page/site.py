@@ -13,7 +13,7 @@ import msgspec
 from markupsafe import Markup
 
 from common import files
-from common.board import cases, modelled, table
+from common.board import modelled, table
 from common.board.columns import COLUMNS, side_by_side
 from common.board.devices import Device
 from common.board.page import boards, rendering
@@ -159,7 +159,6 @@ class Site:
             tabs=board.tabs(self.boards),
             disturbed=table.by_clock(influences) if device.results.timed else {},
             times=self.times[board.address],
-            parts=cases.parts(row for row in device.rows if row.op == track.op and device.timed),
             speeds=self._speeds(board) if device.timed else {},
             swept=swept,
         )

@@ -6,13 +6,10 @@ follow the reader's light or dark mode.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from html import escape
-from pathlib import Path
 
-from common import files
 from common.board.devices import Device
 from common.board.ranking import Entry, Track
 
@@ -32,41 +29,43 @@ text { fill: #f0f6fc } .faint { fill: #9198a1 } .page { fill: #0d1117 } .mine { 
 }"""
 
 
-def draw(device: Device, folder: Path) -> Path | None:
-    """Write `folder/overview.svg` of a timed device, and return the file's path.
+def panels(tracks: Iterable[Track]) -> list[Track]:
+    """Return each track that ranks a solution, with the best entry of each folder.
 
-    Write nothing and return None if no solution is ranked.
+    The best is the first: a track's entries are in the order of their speeds.
     """
+    panels = []
+    for track in tracks:
+        best: dict[str, Entry] = {}
+        for entry in track.entries:
+            if entry.score:
+                best.setdefault(entry.handle, entry)
+        if best:
+            panels.append(replace(track, entries=tuple(best.values())[:BARS]))
+    return panels
+
+
+def picture(device: Device) -> str:
+    """Return the panels in two columns as the text of an SVG file; empty if none is ranked."""
     drawn = panels(device.mains)
     if not drawn:
-        return None
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / FILE
-    files.replace(path, picture(drawn, device.name).encode())
-    return path
-
-
-def panels(tracks: Sequence[Track]) -> list[Track]:
-    """Return each track that ranks a solution, with the best entry of each folder."""
-    panels = [replace(track, entries=_best(track)) for track in tracks]
-    return [panel for panel in panels if panel.entries]
-
-
-def picture(drawn: Sequence[Track], device: str) -> str:
-    """Return the panels in two columns, as the text of an SVG file."""
-    columns = _columns(drawn)
+        return ""
+    # the higher column as low as possible
+    splits = [(drawn[:i], drawn[i:]) for i in range(1, len(drawn) + 1)]
+    columns = min(splits, key=lambda columns: max(map(_height, columns)))
     height = HEAD + max(map(_height, columns)) + MARGIN
     title = "How many times as fast as plain torch"
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}"'
         f' height="{height}" role="img">',
-        f"<title>{escape(f'{title}: {device}')}</title>",
+        f"<title>{escape(f'{title}: {device.name}')}</title>",
         f"<style>\n{STYLE}\n</style>",
         f'<rect class="page" width="{WIDTH}" height="{height}" rx="8"/>',
         _text(MARGIN, 34, title, "title"),
-        _text(MARGIN, 54, device, "faint"),
-        *_legend(),
+        _text(MARGIN, 54, device.name, "faint"),
     ]
+    for x, kind, words in ((WIDTH - 236, "mine", "contributor"), (WIDTH - 106, "peer", "library")):
+        lines += [_bar(x, 23, 12, kind), _text(x + 18, 34, words, "faint")]
     for x, column in zip((MARGIN, MARGIN + COLUMN), columns, strict=True):
         y = HEAD
         for panel in column:
@@ -75,66 +74,34 @@ def picture(drawn: Sequence[Track], device: str) -> str:
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
-def _best(track: Track) -> tuple[Entry, ...]:
-    """Return each folder's best entry; the track's own order is by speed."""
-    entries: dict[str, Entry] = {}
-    for entry in track.entries:
-        if entry.score:
-            entries.setdefault(entry.handle, entry)
-    return tuple(entries.values())[:BARS]
-
-
-def _columns(drawn: Sequence[Track]) -> tuple[Sequence[Track], Sequence[Track]]:
-    """Split the panels into two columns with the smallest possible height of the higher column."""
-    splits = [(drawn[:i], drawn[i:]) for i in range(1, len(drawn) + 1)]
-    return min(splits, key=lambda columns: max(map(_height, columns)))
-
-
 def _height(column: Sequence[Track]) -> int:
     """Return the height in pixels of the panels, with their headings."""
     return sum(HEADING + ROW * len(panel.entries) for panel in column)
 
 
-def _legend() -> list[str]:
-    """Return the key to the bars' colours, at the top right."""
-    lines, x = [], WIDTH - 236
-    for kind, words, width in (("mine", "contributor", 112), ("peer", "library", 0)):
-        lines += [_bar(x, 23, 12, kind), _text(x + 18, 34, words, "faint")]
-        x += width + 18
-    return lines
-
-
 def _panel(panel: Track, x: int, y: int) -> list[str]:
-    fastest = max(entry.score.value for entry in panel.entries if entry.score)
-    scale, start = BAR / max(fastest, 1.0), x + LABEL
+    """Draw the heading, the line at 1, and for each entry a name, a bar and the value."""
+    scores = [entry.score.value for entry in panel.entries if entry.score]
+    scale, start = BAR / max(*scores, 1.0), x + LABEL
     one, top = start + scale, y + HEADING - 12
     heading = f'<text x="{x}" y="{y + 20}"><tspan class="op">{escape(panel.op)}</tspan>'
     lines = [f'{heading}<tspan class="faint" dx="8">{escape(panel.name)}</tspan></text>']
-    for entry, row in zip(panel.entries, itertools.count(), strict=False):
-        lines += _entry(entry, start, top + ROW * row, scale)
+    for number, (entry, score) in enumerate(zip(panel.entries, scores, strict=True)):
+        row = top + ROW * number
+        label = f"({entry.handle})" if entry.peer else entry.handle
+        label = label if len(label) <= 20 else label[:19] + "…"  # the column's width
+        right = start + max(score, 1.0) * scale  # of both the bar and the line at 1
+        lines += [
+            f'<text x="{start - 8}" y="{row + 13}" text-anchor="end">{escape(label)}</text>',
+            _bar(start, row + 2, score * scale, "peer" if entry.peer else "mine"),
+            _text(right + 6, row + 13, f"{score:.2f} ×", "faint"),
+        ]
     bottom = top + ROW * len(panel.entries)
     lines.append(
         f'<line class="one" x1="{one:.1f}" y1="{top - 3}" x2="{one:.1f}" y2="{bottom - 2}"'
         ' stroke-dasharray="3 3"/>'
     )
     return lines
-
-
-def _entry(entry: Entry, x: int, y: int, scale: float) -> list[str]:
-    """Draw a name, a bar, and the value to the right of both the bar and the line at 1."""
-    assert entry.score
-    label = f"({entry.handle})" if entry.peer else entry.handle
-    width = entry.score.value * scale
-    return [
-        f'<text x="{x - 8}" y="{y + 13}" text-anchor="end">{escape(_cut(label))}</text>',
-        _bar(x, y + 2, width, "peer" if entry.peer else "mine"),
-        _text(x + max(width, scale) + 6, y + 13, f"{entry.score.value:.2f} ×", "faint"),
-    ]
-
-
-def _cut(label: str) -> str:
-    """Shorten a label that is too wide for its column."""
-    return label if len(label) <= 20 else label[:19] + "…"
 
 
 def _bar(x: float, y: float, width: float, kind: str) -> str:
