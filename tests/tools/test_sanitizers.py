@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 import torch
 
@@ -93,28 +95,18 @@ def test_an_output_without_a_result_is_one_line(tool):
 def test_the_tool_is_found_in_cudas_folder(tool, monkeypatch, tmp_path):
     tool(CLEAN)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    assert sanitize.sanitize("racecheck", HOUSE, CASES, verbose=False)
-    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "bin"))
-    with pytest.raises(UserError, match="neither on PATH nor in"):
-        sanitize.sanitize("racecheck", HOUSE, CASES, verbose=False)
+    for home, found in ((tmp_path, True), (tmp_path / "bin", False)):
+        monkeypatch.setenv("CUDA_HOME", str(home))
+        with nullcontext() if found else pytest.raises(UserError, match="neither on PATH nor in"):
+            assert sanitize.sanitize("racecheck", HOUSE, CASES, verbose=False)
 
 
 @pytest.mark.parametrize(("direction", "fails"), [("forward", False), ("backward", True)])
 def test_each_case_is_called_in_its_direction(tmp_path, direction, fails):
     path, op = tmp_path / "rotate_half.py", ops.load("rotate_half")
-    path.write_text(
-        "import torch\n\n"
-        "def rotate_half(x):\n"
-        "    x.register_hook(lambda _: 1 / 0)\n"
-        "    x1, x2 = x.chunk(2, dim=-1)\n"
-        "    return torch.cat((-x2, x1), dim=-1)\n"
-    )
+    path.write_text("def rotate_half(x):\n    x.register_hook(lambda _: 1 / 0)\n    return x * 1\n")
     case = next(case for case in op.cases("smoke") if case.name == CASES[0])
-    if fails:
-        with pytest.raises(ZeroDivisionError):
-            standalone.call(path, op, case, "cpu", direction)
-    else:
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
         assert standalone.call(path, op, case, "cpu", direction).shape == case.shape
 
 
