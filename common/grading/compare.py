@@ -1,4 +1,7 @@
-"""Compare one result of a solution's two runs: with each other, and with the oracle."""
+"""Compare one result of a solution's two runs: with each other, and with the oracle.
+
+The name of a result is `output`, or the argument whose gradient it is.
+"""
 
 from __future__ import annotations
 
@@ -43,14 +46,9 @@ def compare(
     second: torch.Tensor,
     beside: bool = False,
 ) -> tuple[list[Finding], float | None]:
-    """Compare one result of two runs with each other and with the oracle.
+    """Compare one result of two runs on the same inputs with each other and with the oracle.
 
-    Args:
-        problem: The problem with the oracle's results.
-        name: The result: `output`, or the argument whose gradient it is.
-        first: The result of the first run.
-        second: The result of the second run, on the same inputs.
-        beside: Whether another call was live during the second run.
+    With `beside`, another call was live during the second run.
 
     Returns:
         The findings, and the error as a multiple of eager's error, if both errors are known.
@@ -73,12 +71,7 @@ def compare_other(
 ) -> list[Finding]:
     """Compare one right result of a run on the original inputs with that of a run on others.
 
-    Args:
-        other: The problem with the other inputs.
-        name: The result: `output`, or the argument whose gradient it is.
-        first: The result of the run on the original inputs.
-        again: The result of the run on the other inputs.
-        call: The second run in words, for the reason.
+    `call` is the second run in words, for the reason.
     """
     if not other.unchanged and _is_unchanged(first, again):
         return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
@@ -88,11 +81,7 @@ def compare_other(
 def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -> list[Finding]:
     """Return a finding if the result of a further call is wrong by the numeric rule.
 
-    Args:
-        problem: The problem with the oracle's results.
-        name: The result: `output`, or the argument whose gradient it is.
-        result: The result.
-        call: The call in words, for the reason.
+    `call` is the call in words, for the reason.
     """
     if not result.numel():
         return []
@@ -117,12 +106,8 @@ def differing(
 ) -> list[Finding]:
     """Return a finding if two results of the same inputs differ in any bit.
 
-    Args:
-        name: The result: `output`, or the argument whose gradient it is.
-        first: The result of one run.
-        second: The result of another run.
-        inputs: The inputs in words, for the reason.
-        axes: The names of the result's dimensions, if the reason must say which elements differ.
+    `inputs` are the inputs in words, for the reason. With `axes`, the names of the result's
+    dimensions, the reason says which elements differ.
     """
     if torch.equal(integers(first), integers(second)):
         return []

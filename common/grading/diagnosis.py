@@ -187,14 +187,8 @@ class _Judged:
         """Return whether the results match the mistake's results, and not the reference's.
 
         For a case that passes, return whether the mistake's own results, rounded to the dtype,
-        would pass.
-
-        Args:
-            mistake: The mistake.
-            names: The results to compare; all by default.
-
-        Returns:
-            None if the mistake would leave a tensor, and the case fails or has no output element.
+        would pass. With `names`, compare these results alone. Return None if the mistake would
+        leave a tensor, and the case fails or has no output element.
         """
         passes = self.verdict.verdict == "PASSED"
         if not (passes or self.wrong):
