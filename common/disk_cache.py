@@ -17,7 +17,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from common import files
+from common import paths
 from common.digest import digest
 from common.paths import CACHE, COMMON
 
@@ -59,7 +59,7 @@ class DiskCache:
         text = json.dumps({"key": self._key, "found": self.found})
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            files.replace(self._path, text.encode())
+            paths.replace(self._path, text.encode())
         except OSError as error:
             _complain(error.strerror or str(error))
 

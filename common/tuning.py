@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from common import files, wire
+from common import paths, wire
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.device import tier_cases
@@ -120,7 +120,7 @@ class Winners:
         head = [f"  {json.dumps(name)}: {json.dumps(self._head[name])}," for name in self._head]
         text = "\n".join(["{", *head, '  "kernels": {', kernels, "  }", "}\n"])
         self._path.parent.mkdir(exist_ok=True)
-        files.replace(self._path, text.encode())
+        paths.replace(self._path, text.encode())
 
 
 # --- the search -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from common import files, interfaces
+from common import interfaces, paths
 from common.board import table
 from common.board.columns import SPEED, beside, ranking, summary
 from common.board.devices import Device, lines_of
@@ -212,4 +212,4 @@ def insert(readme: Path, text: str, name: str = BOARD) -> None:
     if not count:
         raise UserError(f"{readme.name} lacks the markers {begin} and {end}: put them back")
     if new != old:
-        files.replace(readme, new.encode())
+        paths.replace(readme, new.encode())

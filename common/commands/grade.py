@@ -38,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     chosen = shared.chosen(options)
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
-    from common import files
+    from common import paths
     from common.commands.answers import coverage
     from common.engines.engine import Planned
     from common.engines.grading import grade_all, part_of
@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> int:
     print(*lines, sep="\n", end="\n" * bool(lines))
     if target:
         text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
-        files.replace(target, text.encode())
+        paths.replace(target, text.encode())
         part_of(target).unlink(missing_ok=True)
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))

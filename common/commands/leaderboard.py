@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from common import files, paths, solutions
+from common import paths, solutions
 from common.board import columns, modelled
 from common.board.comparison import compare
 from common.board.devices import Device, ordered, ranked
@@ -179,7 +179,7 @@ def _write(timed: Sequence[Device]) -> list[str]:
     from common.board import markdown
     from common.board.plots import overview
 
-    files.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
+    paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
     picture = markdown.picture(timed[0])
     before = {name: (paths.ROOT / name).read_bytes() for name in READMES}
     markdown.insert(paths.ROOT / "README.md", markdown.board(timed))
@@ -190,7 +190,7 @@ def _write(timed: Sequence[Device]) -> list[str]:
         if drawn := overview.picture(device):
             folder = paths.PLOTS / device.slug
             folder.mkdir(parents=True, exist_ok=True)
-            files.replace(folder / overview.FILE, drawn.encode())
+            paths.replace(folder / overview.FILE, drawn.encode())
     return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]
 
 

@@ -18,7 +18,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from common import files as atomic
 from common import paths
 from common.records import jsonl
 from common.records.lines import (
@@ -326,4 +325,4 @@ def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> N
         if not isinstance(line, Record) or (line.solution, line.op, line.case) in finished
     ]
     if len(kept) < len(found):
-        atomic.replace(path, jsonl.encoded(kept))
+        paths.replace(path, jsonl.encoded(kept))

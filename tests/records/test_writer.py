@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import files
+from common import paths
 from common.errors import UserError
 from common.records import runs
 from common.records.runs import RunWriter
@@ -140,6 +140,6 @@ def test_a_file_that_cannot_be_replaced_is_named_and_leaves_nothing(tmp_path, mo
 
     monkeypatch.setattr(type(tmp_path), "write_bytes", full)
     with pytest.raises(OSError, match="No space left") as told:
-        files.replace(tmp_path / "record", b"")
+        paths.replace(tmp_path / "record", b"")
     assert told.value.filename == str(tmp_path / "record")
     assert not [*tmp_path.iterdir()]

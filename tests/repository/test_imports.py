@@ -16,15 +16,14 @@ from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " interfaces solutions arena files gradients"
+    " interfaces solutions arena gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
     "errors": "",
     "digest": "",
     "draws": "",
-    "disk_cache": "digest files paths",
-    "files": "",
+    "disk_cache": "digest paths",
     "gradients": "",
     "processes": "",
     "spec": "",
@@ -45,7 +44,7 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} measure",
-    "board": "digest disk_cache errors files interfaces paths peaks printable records solutions"
+    "board": "digest disk_cache errors interfaces paths peaks printable records solutions"
     " stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",

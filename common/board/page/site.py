@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from markupsafe import Markup
 
-from common import files
+from common import paths
 from common.board import modelled, table
 from common.board.columns import COLUMNS, side_by_side
 from common.board.devices import Device
@@ -71,7 +71,7 @@ class Site:
     def write(self, folder: Path) -> Path:
         """Write the page into a folder, and return the page's path."""
         script, style = (
-            "\n".join((HERE / path).read_text() for path in paths) for paths in (SCRIPTS, STYLES)
+            "\n".join((HERE / path).read_text() for path in part) for part in (SCRIPTS, STYLES)
         )
         views = dict(self.views())
         words = json.loads((HERE / WORDS).read_text())
@@ -87,7 +87,7 @@ class Site:
             several=len(self.devices) > 1,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        files.replace(folder / PAGE, page.encode())
+        paths.replace(folder / PAGE, page.encode())
         return folder / PAGE
 
     def _compared(self) -> str:
