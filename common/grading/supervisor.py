@@ -256,7 +256,7 @@ class Supervisor:
             worker = own[-1] if own else self._made(solution)
             self._free = [other for other in self._free if other is not worker]
             self._lent[worker] = needed
-            self.make_room(needed - worker.shared, keep=self._lent)
+            self.make_room(needed - worker.shared)
         try:
             yield worker
         finally:
@@ -267,16 +267,18 @@ class Supervisor:
                 self._changed.notify_all()
 
     def make_room(self, needed: int, keep: Collection[Worker] = ()) -> None:
-        """End idle processes, the least recently used first, until the needed bytes are free."""
-        if self.memory.left >= needed:
-            return
-        for worker in self.workers:
-            empty_cache()
-            if self.memory.left >= needed:
-                return
-            if worker not in keep:
-                worker.close()
-        empty_cache()
+        """Free memory until the needed bytes are free, the least recently used workers' first.
+
+        In order: empty the harness's cache, free the shared memory of idle processes, and end them.
+        """
+        with self._changed:
+            idle = [each for each in (*self._free, *self._named.values()) if each not in keep]
+            releases, ends = [each.release for each in idle], [each.close for each in idle]
+            for step in (empty_cache, *releases, *ends):
+                if self.memory.left >= needed:
+                    return
+                step()
+                empty_cache()
 
     @contextlib.contextmanager
     def alone(self, worker: Worker) -> Iterator[None]:

@@ -311,8 +311,9 @@ class Sweep:
 
     def _problem(self, run: _GradeArguments, case: Case) -> Problem:
         """Make the problem from the run's draws."""
-        memory = self.supervisor.memory
-        return make_problem(run.op, case, run.draws, self.device, memory.is_scarce(run.op, case))
+        scarce = self.supervisor.memory.is_scarce(run.op, case)
+        self.supervisor.make_room(needed(run.op, case, scarce))
+        return make_problem(run.op, case, run.draws, self.device, scarce)
 
     def _grade(self, run: _GradeArguments, problem: Problem, worker: Worker) -> Graded:
         """Return the verdicts; a solution that is not run again gets those of its last end.

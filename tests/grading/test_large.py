@@ -8,9 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops, solutions
+from common import ops
 from common.grading.compiling import WRAPPED, Compiler
-from common.grading.device import GIB, DeviceMemory, tier_cases
 from common.grading.sweep import Graded
 from common.records.lines import kinds
 from common.solutions import Solution
@@ -134,19 +133,3 @@ def test_each_op_has_a_case_of_more_than_2_to_the_31_dense_elements(name):
     assert op.large.name not in {
         case.name for tier in ("smoke", "board") for case in op.cases(tier)
     }
-
-
-def matrix_cases(budget, monkeypatch):
-    house = next(each for each in solutions.discover() if each.name == "house/rotate_half")
-
-    memory = DeviceMemory(lambda: budget)
-    monkeypatch.setattr(DeviceMemory, "of", lambda *_: memory)
-    monkeypatch.setattr("common.grading.device._has_bfloat16", lambda device: True)
-    ((_, cases),) = tier_cases([house], "matrix", "cuda")
-    return cases
-
-
-def test_the_large_case_is_left_out_with_a_reason_where_memory_lacks(monkeypatch, capsys):
-    assert HALF.large in matrix_cases(128 * GIB, monkeypatch)
-    assert HALF.large not in matrix_cases(16 * GIB, monkeypatch)
-    assert f"{HALF.large.name} is left out: needs" in capsys.readouterr().err

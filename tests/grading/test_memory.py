@@ -58,8 +58,9 @@ def test_a_budget_is_less_than_what_is_free():
 
 @pytest.fixture
 def gpu(monkeypatch):
-    """A supervisor of a GPU with 40 bytes, of which a worker holds ten until it ends."""
-    alive = set()
+    """A supervisor of a GPU with 40 bytes, of which a worker holds two until it is released, and
+    eight until it ends."""
+    alive, held = set(), set()
 
     class Holder:
         shared = 0
@@ -67,19 +68,25 @@ def gpu(monkeypatch):
         def __init__(self, server, solution, *_):
             self.solution = solution
             alive.add(self)
+            held.add(self)
+
+        def release(self):
+            held.discard(self)
 
         def close(self):
+            self.release()
             alive.discard(self)
 
     monkeypatch.setattr(supervisor, "Worker", Holder)
-    memory = DeviceMemory(lambda: IDLE + 40 - 10 * len(alive))
+    memory = DeviceMemory(lambda: IDLE + 40 - 8 * len(alive) - 2 * len(held))
     one = Supervisor(Mock(), memory)
     one.alive = alive
     return one
 
 
-@pytest.mark.parametrize(("needed", "ended"), [(10, ""), (11, "a"), (IDLE + 40, "abc")])
+@pytest.mark.parametrize(("needed", "ended"), [(10, ""), (16, ""), (17, "a"), (IDLE + 40, "abc")])
 def test_of_idle_processes_the_least_recently_used_end_first(gpu, needed, ended):
+    """After the memory that they share, which costs less."""
     with ExitStack() as together:
         workers = [together.enter_context(gpu.lent(solution)) for solution in SOLUTIONS]
     for solution in SOLUTIONS:

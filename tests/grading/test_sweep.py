@@ -97,18 +97,6 @@ def test_a_slow_case_keeps_no_lane_idle(swept):
     assert len(alive) < len(CASES) - 1, "the first, the last, and those that ended just now"
 
 
-def test_a_case_goes_to_the_worker_that_was_asked_last(swept):
-    """Its process runs already; those of other lanes start only for cases beside it."""
-    asked = []
-
-    def grade(problem, worker, repeats):
-        asked.append(worker)
-        return {}
-
-    list(swept(grade, overlap=False))
-    assert asked == asked[:1] * len(CASES)
-
-
 SELDOM = """
 import itertools
 import torch

@@ -65,14 +65,6 @@ def test_a_late_process_is_told_once_with_its_line_and_may_still_answer(worker, 
     assert ask(quick)[1] == RIGHT and len(places) == 1
 
 
-def test_the_same_solution_is_started_again(worker, tmp_path):
-    mark = tmp_path / "died once"
-    line = f"import os; os.path.exists({str(mark)!r}) or (open({str(mark)!r}, 'w'), os.abort())"
-    once = worker(HALF.format(line), "rotate_half")
-    assert ask(once)[0]["verdict"] == "CRASHED"
-    assert ask(once)[1] == RIGHT
-
-
 def test_what_it_prints_does_not_reach_the_reply(worker):
     line = "import os; print('x' * 100_000); os.write(1, b'{}\\n'); os.write(2, b'{}\\n')"
     assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
@@ -235,14 +227,6 @@ def lent(monkeypatch):
 
     monkeypatch.setattr(workers_file, "reclaim", reclaim)
     return taken
-
-
-def test_what_an_ended_process_had_mapped_is_taken_back(worker, lent):
-    started = worker(HALF.format("pass"), "rotate_half")
-    assert ask(started)[1] == RIGHT
-    arena = started._arena
-    started.renew()
-    assert [place for _, place in lent] == [id(arena)]
 
 
 def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatch):
