@@ -264,7 +264,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Table(Generic[C]):
+class PairTable(Generic[C]):
     """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
 
     factors: Factors
@@ -308,7 +308,7 @@ class Op(Generic[C]):
     output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
     """Return the output's shape; its dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
-    table: Table[C] | None = None
+    table: PairTable[C] | None = None
     large: C | None = None
     """A case whose dense tensors have more than 2^31 elements. A GPU with the memory grades it with
     the matrix; without a GPU, the last programs of each launch run; see `grading/compiling.py`."""

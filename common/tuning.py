@@ -63,7 +63,7 @@ class Trial(NamedTuple):
     reason: str
 
 
-class Event(NamedTuple):
+class SearchEvent(NamedTuple):
     """A step of a search: what it does, a warning, or the lines of a shape's result."""
 
     case: int
@@ -126,7 +126,7 @@ class Winners:
 # --- the search -----------------------------------------------------------------------------------
 
 
-def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
+def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[SearchEvent]:
     """Search the shapes of one folder's solutions that have no entry yet.
 
     The file is written after each shape, so that an interruption costs one shape.
@@ -142,7 +142,7 @@ def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
         declared += [solution] * bool(own)
         if not own:
             line = f"{solution.name} declares no TUNED: there is nothing to search"
-            yield Event(0, 0, warning=line)
+            yield SearchEvent(0, 0, warning=line)
         for name, configs in own.items():
             if kernels.setdefault(name, configs) != configs:
                 raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
@@ -156,7 +156,7 @@ def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[Event]:
                     yield event._replace(case=number, cases=len(todo))
         except torch.OutOfMemoryError as error:
             line = f"{solution.name} {case.name} does not fit: {out_of_memory(error)}"
-            yield Event(number, len(todo), warning=line)
+            yield SearchEvent(number, len(todo), warning=line)
 
 
 def _kernels(worker: Worker) -> dict[str, list[Config]]:
@@ -196,7 +196,7 @@ class _Search:
         self._kernels, self._winners = kernels, winners
         self._searched = set(winners.entries)
 
-    def case(self, worker: Worker, op: Op[Any], case: Case) -> Iterator[Event]:
+    def case(self, worker: Worker, op: Op[Any], case: Case) -> Iterator[SearchEvent]:
         """Search each shape that the case's call looks up and that is not searched yet."""
         while True:
             directions, failure = self._looked_up(worker, op, case)
@@ -211,7 +211,7 @@ class _Search:
                 break
         if failure and failure["verdict"] != "UNSUPPORTED":
             words = f"{worker.solution.name} {case.name}: {failure['verdict']}: {failure['reason']}"
-            yield Event(0, 0, warning=words)
+            yield SearchEvent(0, 0, warning=words)
 
     def _looked_up(
         self, worker: Worker, op: Op[Any], case: Case
@@ -245,12 +245,12 @@ class _Search:
         shape: Shape,
         direction: Direction,
         graded: Sequence[Direction],
-    ) -> Iterator[Event]:
+    ) -> Iterator[SearchEvent]:
         """Time the configurations, and enter the fastest that passes the grader."""
         staged = stage_calls(op, case, self._device, worker, INPUTS)
         configs, trials = self._kernels[shape.kernel], list[Trial]()
         for config in configs:
-            yield Event(0, 0, f"{shape}: {len(trials)} of {len(configs)} configurations")
+            yield SearchEvent(0, 0, f"{shape}: {len(trials)} of {len(configs)} configurations")
             self._force(worker, shape, config)
             reply = time_call(worker, staged, direction)
             _recover(worker, reply.get("verdict"))
@@ -269,9 +269,9 @@ class _Search:
                 break
             candidates.remove(best)
             why = f"which is {failed[0].verdict}: {failed[0].reason}"
-            yield Event(0, 0, warning=f"{name} {shape}: dropped {best.config}, {why}")
+            yield SearchEvent(0, 0, warning=f"{name} {shape}: dropped {best.config}, {why}")
         head = f"{name} {shape} ({direction})"
-        yield Event(0, 0, lines=(head, *(f"    {line}" for line in _lines(trials, best))))
+        yield SearchEvent(0, 0, lines=(head, *(f"    {line}" for line in _lines(trials, best))))
 
     def _force(self, worker: Worker, *tried: Any) -> Reply:
         """Force the winners, and a configuration for a shape; return the solution's lookups."""

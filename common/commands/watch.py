@@ -43,7 +43,7 @@ def run(grader: Grader, options: argparse.Namespace) -> int:
     Raises:
         OSError: The folder cannot be watched.
     """
-    watch = Watch(grader, options)
+    watch = FolderWatch(grader, options)
     with contextlib.suppress(KeyboardInterrupt):
         watch.follow(saves(paths.CONTRIBUTORS / options.only.partition("/")[0], watch.end))
     return int(not watch.passes)
@@ -67,7 +67,7 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
         yield {Path(path) for _, path in changes}
 
 
-class Watch:
+class FolderWatch:
     """Grades one folder in rounds; a save interrupts a round and starts the next."""
 
     def __init__(self, grader: Grader, options: argparse.Namespace) -> None:

@@ -49,7 +49,7 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
     """
     if min(len(failing), len(passing)) < LEAST:
         return ""
-    search = _Search([*failing, *passing], len(failing))
+    search = _ConditionSearch([*failing, *passing], len(failing))
     return search.by_one() or search.by_two() or search.within()
 
 
@@ -72,7 +72,7 @@ class Condition:
 Pair = tuple[Condition, Condition]
 
 
-class _Search:
+class _ConditionSearch:
     """The conditions on the cases of a run, of which the first have failed."""
 
     def __init__(self, cases: Facts, fails: int) -> None:

@@ -283,7 +283,7 @@ FACTORS: spec.Factors = {
 WEIGHTS: tuple[Layout, ...] = ("contiguous", "transposed", "sparse", "strided")
 
 
-def pairs(case: type[MaskedCase]) -> spec.Table[MaskedCase]:
+def pairs(case: type[MaskedCase]) -> spec.PairTable[MaskedCase]:
     """Return the options of an op; `w0` is the layout of its first weight."""
     weights = [f"w{index}" for index in range(len(case.names[1]))]
     contiguous = dict.fromkeys(("layout", "mask_layout", *weights), CONTIGUOUS)
@@ -293,7 +293,7 @@ def pairs(case: type[MaskedCase]) -> spec.Table[MaskedCase]:
         return case(**fields, weights=tuple(row[weight] for weight in weights))
 
     factors = {**FACTORS, **dict.fromkeys(weights, WEIGHTS)}
-    return spec.Table(factors, case_of, subsets=({"dtype": DTYPES[1:]}, contiguous))
+    return spec.PairTable(factors, case_of, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
 
 def _smoke(

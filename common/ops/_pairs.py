@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from common.spec import Factors, Row, Table
+from common.spec import Factors, PairTable, Row
 
 ValuePair = tuple[tuple[str, Any], tuple[str, Any]]
 """Two factors, each with a value, in the order of the factors."""
@@ -25,7 +25,7 @@ CANDIDATES = 6
 
 
 @functools.cache
-def rows_of(table: Table[Any]) -> Sequence[Row]:
+def rows_of(table: PairTable[Any]) -> Sequence[Row]:
     """Return rows in which every possible pair of values occurs, also within each subset.
 
     For a pair that no row contains yet, draw several rows with that pair, adding the other factors

@@ -235,7 +235,7 @@ SUBSETS: tuple[Factors, ...] = (
     {"tensor_format": ("bshd",)},
 )
 """The values that common kinds of solutions support."""
-TABLE = spec.Table(FACTORS, case_of, SUBSETS, possible)
+TABLE = spec.PairTable(FACTORS, case_of, SUBSETS, possible)
 
 # --- cases ----------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ import torch
 from common import spec
 from common.ops._pairs import rows_of
 from common.ops._views import place, randn
-from common.spec import ITEMSIZE, Axis, Case, Factors, Layout, Table, Tier, Values, described
+from common.spec import ITEMSIZE, Axis, Case, Factors, Layout, PairTable, Tier, Values, described
 
 Shape = tuple[int, ...]
 DTYPES = ("float32", "bfloat16", "float16")
@@ -95,7 +95,7 @@ def case_class(further: tuple[str, ...], options: Factors) -> type[ShapedCase]:
     )  # fmt: skip
 
 
-def pairs(case: type[S], rows: int, options: Factors) -> Table[S]:
+def pairs(case: type[S], rows: int, options: Factors) -> PairTable[S]:
     """Return the table of an op's options.
 
     Args:
@@ -123,7 +123,7 @@ def pairs(case: type[S], rows: int, options: Factors) -> Table[S]:
         fields = {name: value for name, value in row.items() if name not in layouts}
         return case(**fields, others=tuple(row[name] for name in layouts))
 
-    return Table(factors, case_of, subsets=subsets)
+    return PairTable(factors, case_of, subsets=subsets)
 
 
 def dimensions(shape: Shape, features: Axis) -> tuple[Axis, ...]:
@@ -134,7 +134,7 @@ def dimensions(shape: Shape, features: Axis) -> tuple[Axis, ...]:
 
 
 def smoke(
-    case: type[S], table: Table[S], special: Iterable[S], least: Shape = (1, 2)
+    case: type[S], table: PairTable[S], special: Iterable[S], least: Shape = (1, 2)
 ) -> Iterator[S]:
     """Yield the smoke cases, with the op's special values and a least shape among them."""
     yield case(shape=(10, 2, 4, 8))

@@ -21,7 +21,7 @@ from triton.runtime.interpreter import InterpreterBuilder
 from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.bounds import WATCH, Launch
+from common.sandbox.interpreter.bounds import WATCH, WatchedLaunch
 from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
@@ -199,7 +199,7 @@ class Launches:
                     self.wraps.setdefault(self.direction, str(fault))
                 raise fault from (None if fault is not error else error.__cause__)
 
-    def _sample(self, launch: Launch, sizes: Grid) -> list[tuple[float, Program]]:
+    def _sample(self, launch: WatchedLaunch, sizes: Grid) -> list[tuple[float, Program]]:
         """Run a sample of the programs, or all of them if they store integers."""
         programs = math.prod(sizes)
         try:
@@ -216,11 +216,11 @@ class Launches:
         finally:
             self._traffic.whole = False
 
-    def _drawn(self, launch: Launch, sizes: Grid, count: int) -> list[tuple[float, Program]]:
+    def _drawn(self, launch: WatchedLaunch, sizes: Grid, count: int) -> list[tuple[float, Program]]:
         picked = drawn(math.prod(sizes), count)
         return [(weight, self._program(launch, sizes, index)) for index, weight in picked]
 
-    def _run_last(self, launch: Launch, sizes: Grid) -> None:
+    def _run_last(self, launch: WatchedLaunch, sizes: Grid) -> None:
         """Run the programs at the corners of the grid, and those before the last."""
         corners = itertools.product(*({0, size - 1} for size in sizes if size))
         ends = {int(np.ravel_multi_index(corner, sizes, order="F")) for corner in corners}
@@ -228,7 +228,7 @@ class Launches:
         for index in sorted({*ends, *range(max(programs - LAST, 0), programs)}, reverse=True):
             self._program(launch, sizes, index)
 
-    def _program(self, launch: Launch, sizes: Grid, index: int) -> Program:
+    def _program(self, launch: WatchedLaunch, sizes: Grid, index: int) -> Program:
         """Run the program at an index of the launch order, in which x changes fastest."""
         x, rest = index % sizes[0], index // sizes[0]
         interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])

@@ -17,7 +17,7 @@ from torch._C._dynamo.eval_frame import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Mode(TorchDispatchMode):
+class UncompiledMode(TorchDispatchMode):
     """A dispatch mode whose handler is never compiled."""
 
     @classmethod

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
-from common.sandbox.graphs import Mode
+from common.sandbox.graphs import UncompiledMode
 
 _RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = frozenset(
@@ -29,7 +29,7 @@ higher-order operators such as torch.cond cannot run with a mode."""
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-class Poison(Mode):
+class Poison(UncompiledMode):
     """A mode that fills fresh memory, so that elements never written show in the result.
 
     The fill is NaN in the first run and a number in the second run. An element that differs between

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import flop_registry
 
 from common.ops._draw import draw
 from common.sandbox import contract
-from common.sandbox.graphs import Mode
+from common.sandbox.graphs import UncompiledMode
 from common.sandbox.session import Session
 from common.spec import Case, Direction, Op
 
@@ -46,7 +46,7 @@ PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
 """The FLOPs of matrix products, attention and convolutions, whose results are never computed."""
 
 
-class ShapeOnlyMode(Mode):
+class ShapeOnlyMode(UncompiledMode):
     """A mode that returns untouched memory instead of large floating-point results."""
 
     def __init__(self, small: int = SMALL, ran: Callable[..., None] = lambda *call: None) -> None:

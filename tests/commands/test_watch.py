@@ -50,7 +50,7 @@ class Watched:
             only="alice", op=None, verbose=False, picture=False, case=case, exitfirst=False
         )
         # on cuda it compiles nothing
-        self.watch = watch.Watch(Grader(server, Compiler("cuda")), options)
+        self.watch = watch.FolderWatch(Grader(server, Compiler("cuda")), options)
 
     def save(self, name, text):
         """Save a file, or delete it where there is no text; return its path."""

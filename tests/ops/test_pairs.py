@@ -10,7 +10,7 @@ import torch
 from common import ops
 from common.ops._pairs import all_pairs, restricted, rows_of
 from common.paths import ROOT
-from common.spec import Table
+from common.spec import PairTable
 from tests.support.ops import every_op, lacks
 
 ROPE = ops.load("rope")
@@ -66,7 +66,7 @@ def test_half_types_and_contiguous_inputs_are_subsets(op):
 
 def test_a_subset_that_is_not_named_lacks_pairs():
     values = restricted(FACTORS, ROPE.table.subsets[0])
-    rows = rows_of(Table(FACTORS, ROPE.table.case_of, possible=ROPE.table.possible))
+    rows = rows_of(PairTable(FACTORS, ROPE.table.case_of, possible=ROPE.table.possible))
     assert not {*map(frozenset, all_pairs(values))} <= pairs_of(rows, values)
 
 

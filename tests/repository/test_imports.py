@@ -44,8 +44,7 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} measure",
-    "board": "digest disk_cache errors interfaces paths peaks printable records solutions"
-    " stats",
+    "board": "digest disk_cache errors interfaces paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} measure engines board tuning tools",

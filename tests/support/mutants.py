@@ -36,7 +36,7 @@ def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
     return lambda self, tensors, backwards=False: begin(self, tensors)
 
 
-def _anywhere(launch: bounds.Launch, pointers: object) -> tuple[bounds.Span, ...]:
+def _anywhere(launch: bounds.WatchedLaunch, pointers: object) -> tuple[bounds.Span, ...]:
     return (bounds.Span("all memory", 0, 1 << 63),)
 
 
@@ -52,7 +52,7 @@ MUTATIONS = {
     "no_threads": (seal, "_is_of_pool", lambda thread: True),
     "no_modes": (seal, "_modes", nothing_below),
     "no_watch": (bounds.Watch, "check", nothing),
-    "no_provenance": (bounds.Launch, "reached_by", _anywhere),
+    "no_provenance": (bounds.WatchedLaunch, "reached_by", _anywhere),
     "no_tally": (bounds.AccessLog, "fault", _by_the_list),
     "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),

@@ -33,7 +33,7 @@ from common.records.lines import Record
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepPlot:
     """Cases whose parameters equal `where`, apart from the parameter on the x axis."""
 
     name: str
@@ -68,7 +68,7 @@ class Panel:
 class Plot:
     """The plot of one file."""
 
-    sweep: Sweep
+    sweep: SweepPlot
     panels: tuple[Panel, ...]
     peers: tuple[str, ...]
     missing: Mapping[str, str]
@@ -83,16 +83,18 @@ def _params(row: Record) -> Mapping[str, Any]:
     return params
 
 
-def _sweeps(rows: Iterable[Record]) -> Iterator[Sweep]:
+def _sweeps(rows: Iterable[Record]) -> Iterator[SweepPlot]:
     """Yield the sweeps of the file, and one for each op whose plotted cases have a shape."""
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for name, fields in tomllib.loads(text).items():
-        yield Sweep(name, **fields)
+        yield SweepPlot(name, **fields)
     shaped = {row.op: _params(row) for row in rows if row.tier == "plot" and "shape" in row.params}
     for op, params in shaped.items():
         where = {name: params[name] for name in ("dtype", "width")}
         label = f"rows (of {params['width']} elements, {params['dtype']})"
-        yield Sweep(f"{op}-rows", op, f"{op}: time over the number of rows", label, "rows", where)
+        yield SweepPlot(
+            f"{op}-rows", op, f"{op}: time over the number of rows", label, "rows", where
+        )
 
 
 # --- the data -------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
     return [row for row in rows if not row.gpu or row.clock == clock]
 
 
-def _panels(sweep: Sweep, rows: Sequence[Record]) -> Iterator[Panel]:
+def _panels(sweep: SweepPlot, rows: Sequence[Record]) -> Iterator[Panel]:
     """Yield the panel of forward, and for times that of backward alone.
 
     The limits of backward alone are a share of those of forward + backward.
@@ -167,7 +169,7 @@ def _panels(sweep: Sweep, rows: Sequence[Record]) -> Iterator[Panel]:
 
 
 def _lines(
-    sweep: Sweep, rows: Iterable[Record], value: Callable[[Record, str], Estimate | None]
+    sweep: SweepPlot, rows: Iterable[Record], value: Callable[[Record, str], Estimate | None]
 ) -> dict[str, dict[int, Estimate]]:
     """Return the values of the solutions, then the median value of each limit, by x."""
     found: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))

@@ -29,7 +29,7 @@ from common.sandbox.interpreter import spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
 from common.sandbox.interpreter.explanation import Ended, Explanation
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.operations import Accesses, Mode, wrap, wrap_each
+from common.sandbox.interpreter.operations import Accesses, RunMode, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
     Method,
     Span,
@@ -54,7 +54,7 @@ class OutOfBounds(Exception):
     """Whether the address would be inside if a product or sum of its offset had not wrapped."""
 
 
-class Launch(NamedTuple):
+class WatchedLaunch(NamedTuple):
     """The running launch."""
 
     spans: tuple[Span, ...]
@@ -65,7 +65,7 @@ class Launch(NamedTuple):
     """Returns the memory that the kernel may touch through addresses that it loaded."""
     program: functools.partial[object]
     """The kernel with its converted arguments."""
-    mode: Mode | None = None
+    mode: RunMode | None = None
     """How the programs run; None if one by one in plain Triton."""
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
@@ -148,7 +148,7 @@ class Watch:
     """The graded call's arguments; see `spans_of`."""
     backwards: bool = False
     """Run programs from the last to the first, since a kernel must not rely on their order."""
-    launch: Launch | None = None
+    launch: WatchedLaunch | None = None
     log: AccessLog = field(default_factory=AccessLog)
     observer: Observer | None = None
     """Receives each access, if set."""
@@ -180,7 +180,7 @@ class Watch:
         raise error
 
     def _explain(
-        self, launch: Launch, address: int, pointers: TensorHandle, mask: np.ndarray | None
+        self, launch: WatchedLaunch, address: int, pointers: TensorHandle, mask: np.ndarray | None
     ) -> tuple[Collection[str], str]:
         """Return the arguments that an out-of-bounds address comes from, and its offset's wrap.
 
@@ -276,7 +276,7 @@ def _launch(_: Callable[..., None], executor: Any, *args: Any, **options: Any) -
             run(launch)
 
 
-def run(launch: Launch, mode: Mode | None = None) -> None:
+def run(launch: WatchedLaunch, mode: RunMode | None = None) -> None:
     """Run the kernel's Python once, by a mode or for the program at the builder's place."""
     WATCH.launch = running = launch._replace(mode=mode)
     try:
@@ -292,7 +292,7 @@ def run(launch: Launch, mode: Mode | None = None) -> None:
 @contextlib.contextmanager
 def launched(
     executor: Any, args: Sequence[Any], options: Mapping[str, Any]
-) -> Iterator[tuple[Launch, target.Grid]]:
+) -> Iterator[tuple[WatchedLaunch, target.Grid]]:
     """Prepare the interpreter for a launch, in place of Triton's executor.
 
     All tensors are on the host, so nothing is copied to it.
@@ -318,7 +318,7 @@ def launched(
         scope.restore()
 
 
-def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> Launch:
+def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> WatchedLaunch:
     inputs, constants = WATCH.inputs, executor.constexprs
     spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
     cached_alive = functools.cache(functools.partial(alive, spans, inputs))
@@ -333,7 +333,7 @@ def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> Launch:
     }
     if WATCH.observer:
         WATCH.observer.begin_launch(spans)
-    return Launch(spans, integers, cached_alive, functools.partial(executor.fn, **converted))
+    return WatchedLaunch(spans, integers, cached_alive, functools.partial(executor.fn, **converted))
 
 
 def _mask_handle(mask: Any) -> TensorHandle:

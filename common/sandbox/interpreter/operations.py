@@ -54,7 +54,7 @@ class Accesses(Protocol):
         """Make an access by calling `act`; return its result."""
 
 
-class Mode(Accesses, Protocol):
+class RunMode(Accesses, Protocol):
     """How the programs of a launch run, if not one by one; it checks its accesses itself."""
 
     busy: bool

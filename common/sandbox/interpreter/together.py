@@ -65,14 +65,14 @@ class Differs(BaseException):
         self.parts = parts
 
 
-class TooLarge(Differs):
+class TooManyElements(Differs):
     """The programs have too many elements; the parts are the halves."""
 
 
 class Rows(TensorHandle):  # type: ignore[misc]
     """A value of all programs of a group."""
 
-    def __init__(self, group: Group, dtype: Any, array: np.ndarray | None) -> None:
+    def __init__(self, group: ProgramGroup, dtype: Any, array: np.ndarray | None) -> None:
         """Take the values of all programs: [programs, *shape]; None for the result of a change."""
         self.dtype, self.attr = dtype, dict[str, Any]()
         self._group, self._array = group, array
@@ -98,7 +98,7 @@ class Rows(TensorHandle):  # type: ignore[misc]
         return self._group.read(self.array)
 
 
-class Group:
+class ProgramGroup:
     """Programs that run at once, as a mode of the launch."""
 
     def __init__(self, programs: np.ndarray, numbers: np.ndarray, touched: Touched) -> None:
@@ -156,7 +156,7 @@ class Group:
         """Return the result with an array of all programs' values in each handle.
 
         Raises:
-            TooLarge: The programs have too many elements.
+            TooManyElements: The programs have too many elements.
         """
         if name in ACCESSES:
             return self._wide_access(name, operation, args)
@@ -175,7 +175,7 @@ class Group:
     def _check_size(self, elements: int) -> None:
         count = len(self._programs)
         if count > 1 and elements > MAX_ELEMENTS:
-            raise TooLarge(np.array_split(np.arange(count), 2))
+            raise TooManyElements(np.array_split(np.arange(count), 2))
 
     def _by_row(self, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result as `_computed` does, computed program by program."""
@@ -365,7 +365,7 @@ def _others(touched: np.ndarray, programs: np.ndarray) -> np.ndarray:
 
 # --- the programs of a launch ---------------------------------------------------------------------
 
-Run = Callable[[Group], object]
+Run = Callable[[ProgramGroup], object]
 """Runs the kernel's Python once, for the programs of a group."""
 
 
@@ -382,7 +382,7 @@ def play(run: Run, programs: np.ndarray, spans: Sequence[Span]) -> bool:
     """
     if len(programs) < 2:
         return False
-    touched, groups = Touched(spans), list[Group]()
+    touched, groups = Touched(spans), list[ProgramGroup]()
     waiting, runs = [np.arange(len(programs))], 0
     try:
         while waiting:
@@ -390,7 +390,7 @@ def play(run: Run, programs: np.ndarray, spans: Sequence[Span]) -> bool:
             if runs + len(waiting) > len(programs) + 1:
                 return False  # one by one they take less time
             indices = waiting.pop()
-            group = Group(programs[indices], (indices + 1).astype(np.int32), touched)
+            group = ProgramGroup(programs[indices], (indices + 1).astype(np.int32), touched)
             try:
                 run(group)
                 if group.failed:
