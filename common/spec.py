@@ -311,7 +311,7 @@ class Op(Generic[C]):
     table: PairTable[C] | None = None
     large: C | None = None
     """A case whose dense tensors have more than 2^31 elements. A GPU with the memory grades it with
-    the matrix; without a GPU, the last programs of each launch run; see `grading/compiling.py`."""
+    the matrix; without a GPU, a sample of programs runs; see `grading/compiling.py`."""
     order: int = 1000
     """The op's position on boards and in the README; equal numbers are ordered by name."""
     permutable: tuple[str, ...] = ()

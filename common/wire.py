@@ -229,7 +229,7 @@ class AtFullShape(Request, tag="at_full_shape"):
     """Call one of the op's cases at its full shape, where large tensors have no data.
 
     A process with a target compiles the kernels. A process that counts counts the work instead, or
-    runs the last programs of each launch if the case is the op's large case.
+    looks for offsets that wrap if the case is the op's large case.
     """
 
     case: str

@@ -5,9 +5,9 @@ same calls without the interpreter, and those of a twin at the shape of its boar
 is compiled, with its own signature, constants, alignment and options, and no kernel runs. Of that
 process's verdicts only COMPILE_ERROR counts, and the refusal of a launch.
 
-With a case of far views, a third process runs the last programs of the op's large case, on dense
-tensors of more than 2^31 elements that have no memory behind them. An offset that wraps there is a
-note, since most kernels' offsets are in int32, and those of few users wrap.
+With a case of far views, a third process runs a sample of the programs of the op's large case, on
+dense tensors of more than 2^31 elements that have no memory behind them. An offset that wraps there
+is a note, since most kernels' offsets are in int32, and those of few users wrap.
 """
 
 from __future__ import annotations
@@ -183,10 +183,11 @@ class Compiler:
             pass
         finally:
             worker.close()
-        first = next(filter(reply.get, large.directions), None)
+        wraps = reply.get("wraps", {})
+        first = next(filter(wraps.get, large.directions), None)
         if not first:
             return {}
-        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {reply[first]}"}
+        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {wraps[first]}"}
         return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
 
     def _cache(self, solution: Solution) -> DiskCache:

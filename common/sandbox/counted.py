@@ -7,13 +7,11 @@ computed. Of each kernel launch, a sample of programs runs and stands for all it
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder
@@ -27,54 +25,39 @@ from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
 from common.sandbox.traffic import Program, Traffic, WritesIntegers, drawn, total
-from common.spec import Case, Direction
+from common.spec import Direction
 from common.wire import Reply
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
-    """Count the work of a board case, or run the last programs of the op's large case."""
-    assert session.op is not None
-    if session.op.large and session.op.large.name == request.case:
-        return _last_programs(session, session.op.large)
-    return _counted(session, board_case(session, request.case))
-
-
-def _counted(session: Session, board: Case) -> Reply:
-    """Count forward and backward of a board case, at its true shape.
+    """Count forward and backward of a board case, or of the op's large case, at its true shape.
 
     Returns:
         The steps (operators and launches, in order) of each direction; those of `backward` begin
-        with forward's. If the solution fails or does not support the case, also a verdict and its
-        reason.
+        with forward's. In `wraps`, if any, the direction and the reason of the first access that is
+        out of bounds because its offset wrapped. If the solution fails or does not support the
+        case, also a verdict and its reason; a failure may be due to the missing data.
     """
-    counted, steps, seed = Reply(), list[Reply](), zlib.crc32(board.name.encode())
+    assert session.op is not None
+    large = session.op.large
+    is_large = large is not None and large.name == request.case
+    case = large if large and is_large else board_case(session, request.case)
+    steps, seed = list[Reply](), zlib.crc32(case.name.encode())
+    launches = Launches(steps.append, integers=is_large)
+    counted = Reply()
 
     def ran(*call: Any) -> None:
         steps.append(operator(*call))
 
     try:
-        with Launches(steps.append).counting():
-            for direction in directions(session, board, seed, ran):
-                if direction == "backward":
+        with launches.counting():
+            for launches.direction in directions(session, case, seed, ran):
+                if launches.direction == "backward":
                     counted["forward"] = list(steps)
-        counted[direction] = steps
+        counted[launches.direction] = steps
     except Exception as error:
         counted |= judge(error)
-    return counted
-
-
-def _last_programs(session: Session, large: Case) -> Reply:
-    """Run the last programs of each launch of the op's large case; see `Op.large`.
-
-    Returns:
-        By direction, the reason of the first address that is out of bounds because its offset
-        wrapped. Any other failure is ignored, since the tensors have no data.
-    """
-    launches = Launches(lambda step: None, last=True)
-    with contextlib.suppress(Exception), launches.counting():
-        for launches.direction in directions(session, large, 0):
-            pass
-    return launches.wraps
+    return counted | ({"wraps": launches.wraps} if launches.wraps else {})
 
 
 # --- PyTorch operators ----------------------------------------------------------------------------
@@ -150,25 +133,22 @@ PROGRAMS, MORE_PROGRAMS, ALIKE = 16, 48, 1.5
 another; the first and the last may have less, such as the remainder of a tensor."""
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
-LAST = 4
-"""The number of last programs that run of a launch on tensors of more than 2^31 elements."""
 
 
 class Launches:
     """Counts the launches of one call, in order."""
 
-    def __init__(self, add: Callable[[Reply], None], last: bool = False) -> None:
+    def __init__(self, add: Callable[[Reply], None], integers: bool) -> None:
         """Start with no launches.
 
         Args:
             add: Receives each launch's work as JSON.
-            last: Whether the last programs run instead of a sample, and nothing is added.
+            integers: Whether a sample of programs may store integers.
         """
-        self._add, self._last = add, last
+        self._add, self._traffic = add, Traffic(integers)
         self.direction: Direction = "forward"
-        self.wraps: Reply = {}
+        self.wraps: dict[str, str] = {}
         """The first access of a direction that is out of bounds because its offset wrapped."""
-        self._traffic = Traffic(integers=last)
 
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
@@ -184,13 +164,9 @@ class Launches:
 
     def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):
-            programs = math.prod(sizes)
             try:
-                if self._last:
-                    self._run_last(launch, sizes)
-                elif programs:
-                    sample = self._sample(launch, sizes)
-                    work = total(sample, self._traffic.extents)
+                if math.prod(sizes):
+                    work = total(self._sample(launch, sizes), self._traffic.extents)
                     named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
                     self._add(named | work)
             except Exception as error:
@@ -219,14 +195,6 @@ class Launches:
     def _drawn(self, launch: WatchedLaunch, sizes: Grid, count: int) -> list[tuple[float, Program]]:
         picked = drawn(math.prod(sizes), count)
         return [(weight, self._program(launch, sizes, index)) for index, weight in picked]
-
-    def _run_last(self, launch: WatchedLaunch, sizes: Grid) -> None:
-        """Run the programs at the corners of the grid, and those before the last."""
-        corners = itertools.product(*({0, size - 1} for size in sizes if size))
-        ends = {int(np.ravel_multi_index(corner, sizes, order="F")) for corner in corners}
-        programs = math.prod(sizes)
-        for index in sorted({*ends, *range(max(programs - LAST, 0), programs)}, reverse=True):
-            self._program(launch, sizes, index)
 
     def _program(self, launch: WatchedLaunch, sizes: Grid, index: int) -> Program:
         """Run the program at an index of the launch order, in which x changes fastest."""

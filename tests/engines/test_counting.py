@@ -167,7 +167,7 @@ BYTES = 2 * ELEMENTS
 def test_the_bytes_and_waits_of_a_kernel_are_exact(counted, body, programs, amounts):
     found = launch_of(counted(copying(body, programs)))
     assert {name: found[name] for name in amounts} == amounts
-    assert found["sampled"] <= 8
+    assert found["sampled"] <= 16
 
 
 def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
@@ -215,8 +215,8 @@ at = row * 128 + tl.arange(0, 128)
     found = launch_of(counted(copying(body, "rows")))
     exact = {"a branch": 1 / 3, "a loop": 1 / 2, "a return": 0.497}
     (share,) = (exact[name] for name in UNLIKE if UNLIKE[name] == head)
-    assert found["sampled"] == 64
-    assert found["written"] == pytest.approx(share * BYTES, rel=0.3)
+    assert found["sampled"] == 48
+    assert found["written"] == pytest.approx(share * BYTES, rel=0.4)
 
 
 INTEGERS = """
