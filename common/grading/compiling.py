@@ -31,7 +31,7 @@ from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.supervisor import Attempts, Ends, Supervisor
-from common.grading.sweep import Graded, TooLarge, Verdicts, threads
+from common.grading.sweep import Graded, TooLarge, threads
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores
@@ -53,7 +53,7 @@ AHEAD = 100
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 Fault = dict[str, str]
 """The `verdict` and the `reason`; empty for no fault."""
-Faults = Mapping[Direction, Fault]
+Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
 
@@ -132,20 +132,18 @@ class Compiler:
         """Return the case with its faults as verdicts; a case that is too large stays as it is."""
         if isinstance(outcome, TooLarge) or outcome.solution.peer or not self._needed:
             return outcome
-        verdicts = outcome.verdicts
+        verdicts, faults, notes = outcome.verdicts, Faults(), dict[Direction, str]()
         if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in verdicts.values()):
             return outcome
         try:
             faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
-            verdicts = compiled(verdicts, faults)
-            notes = {
-                at: f"{WRAPPED if fault['verdict'] == WRAPS else CAUGHT}: {fault['reason']}"
-                for at, fault in caught.items()
-            }
+            for direction, fault in caught.items():
+                what = WRAPPED if fault["verdict"] == WRAPS else CAUGHT
+                notes[direction] = f"{what}: {fault['reason']}"
         except Unknown as unknown:
             notes = dict.fromkeys(verdicts, f"not compiled for {TARGET}: {unknown}")
         verdicts = {
-            direction: _with_note(verdict, notes.get(direction, ""))
+            direction: judged(verdict, faults.get(direction), notes.get(direction, ""))
             for direction, verdict in verdicts.items()
         }
         return dataclasses.replace(outcome, verdicts=verdicts)
@@ -312,26 +310,16 @@ def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyT
     return {"verdict": reply["verdict"], "reason": reply["reason"] + f" ({tuned})" * bool(tuned)}
 
 
-def compiled(verdicts: Verdicts, faults: Faults) -> Verdicts:
-    """Return the verdicts, with the verdict of each fault unless an earlier check failed."""
-    return {
-        direction: _with_fault(verdict, faults[direction]) if direction in faults else verdict
-        for direction, verdict in verdicts.items()
-    }
+def judged(verdict: Verdict, fault: Fault | None, note: str) -> Verdict:
+    """Return a verdict after compilation: a fault replaces it, unless an earlier check failed.
 
-
-def _with_note(verdict: Verdict, note: str) -> Verdict:
-    if not note or verdict.verdict != "PASSED":
-        return verdict
-    return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
-
-
-def _with_fault(verdict: Verdict, fault: Fault) -> Verdict:
-    if verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:
-        return verdict
-    if (
-        fault["verdict"] == "OUT_OF_BOUNDS" and verdict.verdict != "PASSED"
-    ):  # the far case itself says more
-        return verdict
-    identity = verdict.solution, verdict.op, verdict.case, verdict.direction
-    return Verdict(*identity, fault["verdict"], fault["reason"])
+    A note is added to a pass.
+    """
+    passed, earlier = verdict.verdict == "PASSED", verdict.verdict in BEFORE_LAUNCH
+    says_more = fault and fault["verdict"] == WRAPS and not passed  # the far case itself
+    if fault and not (earlier or verdict.kind is Kind.LAUNCH or says_more):
+        identity = verdict.solution, verdict.op, verdict.case, verdict.direction
+        return Verdict(*identity, fault["verdict"], fault["reason"])
+    if note and passed:
+        return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
+    return verdict

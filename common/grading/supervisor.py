@@ -115,7 +115,7 @@ class Attempts:
         if self._failed[cause] <= RETRIES[cause].times:
             return RETRIES[cause].remedy
         if cause is Cause.KILLED:
-            raise Failure("CRASHED", f"{error}, {ISOLATED_TOO}")
+            raise Failure(RETRIES[cause].end, f"{error}, {ISOLATED_TOO}")
         raise error
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from common import ops, solutions
 from common.grading import compiling
-from common.grading.compiling import TARGET, Compiler, Unknown, compiled
+from common.grading.compiling import TARGET, Compiler, Unknown, judged
 from common.grading.grade import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
@@ -327,17 +327,13 @@ def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
 @pytest.mark.parametrize("verdict", ["PASSED", "INCORRECT_NUMERICAL", "RUNTIME_ERROR",
                                      "UNSUPPORTED", "COMPILE_ERROR"])  # fmt: skip
 def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict):
-    found = {
-        each: Verdict("a/b", "op", "case", each, verdict, "its own", 1.0)
-        for each in ("forward", "backward")
-    }
-    got = compiled(found, {"backward": {"verdict": "COMPILE_ERROR", "reason": "of the compiler"}})
-    assert got["forward"] == found["forward"]
+    found = Verdict("a/b", "op", "case", "forward", verdict, "its own", 1.0)
+    assert judged(found, None, "") == found
+    got = judged(found, {"verdict": "COMPILE_ERROR", "reason": "of the compiler"}, "")
     if verdict in ("UNSUPPORTED", "COMPILE_ERROR"):
-        assert got["backward"] == found["backward"]
+        assert got == found
     else:
-        after = got["backward"].verdict, got["backward"].reason, got["backward"].error
-        assert after == ("COMPILE_ERROR", "of the compiler", None)
+        assert (got.verdict, got.reason, got.error) == ("COMPILE_ERROR", "of the compiler", None)
 
 
 def test_a_worker_of_a_target_runs_no_kernel(target):
