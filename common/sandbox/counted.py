@@ -165,7 +165,7 @@ class Launches:
     def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):
             try:
-                if math.prod(sizes):
+                if math.prod(sizes) > 0:
                     work = total(self._sample(launch, sizes), self._traffic.extents)
                     named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
                     self._add(named | work)
