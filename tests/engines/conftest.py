@@ -5,8 +5,7 @@ import pytest
 from common import paths
 from common.measure import machine
 from tests.support import killed as drivers
-from tests.support.executors import JOB
-from tests.support.fake_ray import begun
+from tests.support.fake_ray import JOB, begun
 from tests.support.jobs import expected, folder
 
 __all__ = ["begun", "expected", "folder"]

@@ -13,8 +13,7 @@ from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
 from common.processes import VISIBLE
-from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
-from tests.support.fake_ray import FakeCluster
+from tests.support.fake_ray import JOB, SOLUTIONS, FakeCluster, FakeExecutor
 from tests.support.jobs import job_in
 
 

@@ -11,8 +11,7 @@ from common.engines.grading import grade_all
 from common.records import runs
 from common.records.lines import Selection
 from tests.support import killed
-from tests.support.executors import JOB, SOLUTIONS, FakeExecutor
-from tests.support.fake_ray import FakeCluster
+from tests.support.fake_ray import JOB, SOLUTIONS, FakeCluster, FakeExecutor
 
 ONE, BOTH = ("A GPU",), ("A GPU", "Another GPU")
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from common.engines import ray_engine
 from common.engines.ray_engine import SIZES, SUSPECTS, TWICE
 from common.errors import UserError
-from tests.support.executors import JOB, SOLUTIONS, FakeExecutor, all_of, cases, swept
-from tests.support.fake_ray import FakeCluster
+from tests.support.fake_ray import JOB, SOLUTIONS, FakeCluster, FakeExecutor, all_of, cases, swept
 
 KILLER = ("bob/rope", "c5")
 AWAY = "executor 0 does not start again: it stays away"

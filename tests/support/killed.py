@@ -17,8 +17,7 @@ from common.engines.engine import CaseResult, Job
 from common.measure import machine
 from common.records.lines import Selection, Summary
 from common.solutions import discover
-from tests.support.executors import FakeExecutor
-from tests.support.fake_ray import FakeCluster
+from tests.support.fake_ray import FakeCluster, FakeExecutor
 from tests.support.records import row
 from tests.support.waiting import LONGEST
 
