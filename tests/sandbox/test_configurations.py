@@ -1,4 +1,4 @@
-"""Configurations of autotuned kernels are drawn over the cases, and tuners launch as on a GPU."""
+"""Configurations of autotuned kernels are drawn over the cases; for hooks see the corpora."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import pytest
 from common import ops
 from common.commands.report import TierReport
 from common.grading.sweep import Sweep
-from common.verdicts import Autotuned
 from tests.support.workers import written
 
 pytestmark = pytest.mark.slow
@@ -26,34 +25,11 @@ import triton.language as tl
 def configs(values, **options):
     return [triton.Config({{"ROWS": rows}}, **options) for rows in values]
 
-def zeroing(arguments, reset_only=False):
-    arguments["y"].zero_()
-
-{decorators}
-@triton.jit
-def forward(x, y, rows, HALF: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    {first}
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    keep = (col < HALF) & (row < rows)
-    at = row * 2 * HALF + col
-    x1, x2 = tl.load(x + at, mask=keep), tl.load(x + at + HALF, mask=keep)
-    {store}
-
-{decorators}
-@triton.jit
-def backward(x, y, rows, HALF: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
-    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
-    col = tl.arange(0, BLOCK)[None, :]
-    keep = (col < HALF) & (row < rows)
-    at = row * 2 * HALF + col
-    x1, x2 = tl.load(x + at, mask=keep), tl.load(x + at + HALF, mask=keep)
-    tl.store(y + at, x2, mask=keep)
-    tl.store(y + at + HALF, -x1, mask=keep)
+{kernels}
 
 def launch(kernel, x):
     x = x.contiguous()
-    y = torch.{made}(x)
+    y = torch.empty_like(x)
     half = x.shape[-1] // 2
     if x.numel():
         rows = x.numel() // (2 * half)
@@ -74,11 +50,20 @@ def rotate_half(x, *, interleaved=False):
         raise NotImplementedError("interleaved")
     return RotateHalf.apply(x)
 """
+KERNEL = """
+{decorators}
+@triton.jit
+def {name}(x, y, rows, HALF: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    {first}
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)[:, None]
+    col = tl.arange(0, BLOCK)[None, :]
+    keep = (col < HALF) & (row < rows)
+    at = row * 2 * HALF + col
+    x1, x2 = tl.load(x + at, mask=keep), tl.load(x + at + HALF, mask=keep)
+    {store}
+"""
 STORES = "tl.store(y + at, -x2, mask=keep); tl.store(y + at + HALF, x1, mask=keep)"
-ADDS = (
-    "tl.store(y + at, tl.load(y + at, mask=keep) - x2, mask=keep); "
-    "tl.store(y + at + HALF, tl.load(y + at + HALF, mask=keep) + x1, mask=keep)"
-)
+BACKWARD = {"store": "tl.store(y + at, x2, mask=keep); tl.store(y + at + HALF, -x1, mask=keep)"}
 GRID = "[lambda chosen: (triton.cdiv(rows, chosen['ROWS']),)]"
 RUN = (
     ".warmup(x, y, rows, half, BLOCK=256, grid=(1,)); "
@@ -89,9 +74,8 @@ TUNED = "@triton.autotune(configs((1, 2, 4, 8)), ['rows', 'HALF'])"
 
 PRUNED = f"{TUNED[:-1]}, prune_configs_by={{{{{{}}}}}})"
 EARLY = "'early_config_prune': lambda configs, *_, **__: configs[{}]"
-PARTS = {"first": "pass", "store": STORES, "launch": GRID, "made": "zeros_like"}
+PARTS = {"first": "pass", "store": STORES, "launch": GRID}
 FEW = CASES[:9]
-NONE = Autotuned(0, 0, [])
 
 
 @pytest.fixture
@@ -99,7 +83,11 @@ def judge(fork_server, tmp_path):
     """Return a function that grades a source text, and returns each case with its verdicts."""
 
     def grade(decorators=TUNED, cases=CASES, **parts):
-        solution = written(tmp_path, SOURCE.format(decorators=decorators, **PARTS | parts))
+        parts = PARTS | parts
+        forward = KERNEL.format(name="forward", decorators=decorators, **parts)
+        backward = KERNEL.format(name="backward", decorators=decorators, **PARTS | BACKWARD)
+        source = SOURCE.format(kernels=forward + backward, launch=parts["launch"])
+        solution = written(tmp_path, source)
         with Sweep("cpu", server=fork_server) as sweep:
             return {each.case: each.verdicts for each in sweep.grade(OP, cases, [solution])}
 
@@ -162,31 +150,6 @@ def test_every_form_of_a_tuner_runs_what_pruning_leaves(judge, decorators, launc
     found = judge(decorators, launch=launch)
     assert passes(found)
     assert rows_of(found) == rows
-
-
-@pytest.mark.parametrize(
-    ("options", "wrong"),
-    [
-        ("", True),
-        (", reset_to_zero=['y']", False),
-        (", restore_value=['y']", False),
-        (", pre_hook=zeroing", False),
-    ],
-)
-def test_what_accumulates_is_wrong_after_a_tuners_launches(judge, options, wrong):
-    found = judge(f"{TUNED[:-1]}{options})", store=ADDS)
-    launched = {case for case, each in found.items()
-                if each["forward"].configurations.get("forward", NONE).launches}  # fmt: skip
-    failing = {case for case, each in found.items() if each["forward"].verdict != "PASSED"}
-    assert len(launched) > len(found) / 8
-    assert failing == (launched if wrong else set())
-
-
-def test_the_zeroing_of_a_tuner_comes_before_its_first_call_alone(judge):
-    """The memory is not zeroed before a further call with the same key, as on a GPU."""
-    found = judge(f"{TUNED[:-1]}, reset_to_zero=['y'])", store=ADDS, made="empty_like")
-    passing = [case for case, each in found.items() if each["forward"].verdict == "PASSED"]
-    assert all(0 in case.shape for case in passing)
 
 
 def test_a_configuration_of_more_threads_than_a_block_has_is_left_out(judge):

@@ -53,6 +53,8 @@ def test_memory_of_an_operator_is_filled(kind, guarded):
         assert fresh.isnan().all()
         with torch.no_grad():
             assert OPERATORS[kind](x).isnan().all()
+        if kind == "by custom_op":
+            assert torch.autograd.grad(fresh, x, torch.ones(3))[0].isnan().all()
 
 
 def test_an_operator_runs_where_its_tensors_lie():
@@ -60,24 +62,6 @@ def test_an_operator_runs_where_its_tensors_lie():
     with Poison(NAN, 0x45):
         fresh = torch.ops.test_poison.beside(torch.ones(1), torch.ones(3, device="meta"))
     assert fresh.device.type == "meta"
-
-
-def test_the_gradient_of_an_operator_is_filled():
-    x = torch.ones(3, requires_grad=True)
-    with Poison(NAN, 0x45):
-        (gradient,) = torch.autograd.grad(custom(x), x, torch.ones(3))
-    assert gradient.isnan().all()
-
-
-@pytest.mark.parametrize("name", ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float16"])
-def test_a_small_type_is_filled_with_its_largest_number(name):
-    dtype = getattr(torch, name)
-    with Poison(12_345.0, 0xFF):
-        fresh = torch.empty(3, dtype=dtype)
-    largest = torch.tensor(min(12_345.0, torch.finfo(dtype).max)).to(dtype)
-    assert fresh.float().tolist() == [largest.item()] * 3
-    with Poison(NAN, 0x45):
-        assert torch.empty(3, dtype=dtype).float().isnan().all()
 
 
 def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -110,10 +94,7 @@ def test_fresh_memory_stands_between_bands(place, text):
     assert poison.overrun() == (text and f"{text} memory of its own")
 
 
-DTYPES = [
-    torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float64,
-    torch.complex64, torch.float8_e4m3fn,
-]  # fmt: skip
+DTYPES = [torch.bool, torch.int64, torch.bfloat16, torch.complex64, torch.float8_e4m3fn]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

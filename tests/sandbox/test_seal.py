@@ -53,7 +53,6 @@ OWN = part_of(module, ["function"]), part_of(Sealed, dir(Sealed))
         (Sealed, "own", "Sealed.own"),
         (Sealed, "inherited", "Sealed.inherited"),
         (torch.Tensor, "copy_", "Tensor.copy_"),
-        (torch.cuda, "Event", "torch.cuda.Event"),
         (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
         (torch.autograd, "grad", "torch.autograd.grad"),
         (torch, "empty", "torch.empty"),
@@ -64,7 +63,6 @@ OWN = part_of(module, ["function"]), part_of(Sealed, dir(Sealed))
         (process, "REQUESTS", "common.sandbox.process.REQUESTS"),
         (poison.Poison, "__torch_dispatch__", "Poison.__torch_dispatch__"),
         (module, "state", None),
-        (module, "another", None),
         (Sealed, "another", None),
     ],
 )
@@ -73,15 +71,6 @@ def test_what_is_replaced_is_named(owner, name, said, monkeypatch):
     assert broken(made) is None
     monkeypatch.setattr(owner, name, functools.partial(len), raising=False)
     assert broken(made) == (said and f"{said} was replaced")
-
-
-def test_a_method_that_an_instance_hides_is_seen():
-    instance = Sealed()
-    made = sealed(part_of(instance, dir(Sealed)))
-    instance.state = 1
-    assert broken(made) is None
-    instance.own = len
-    assert broken(made) == "Sealed.own was replaced"
 
 
 @pytest.mark.parametrize("mode", [TorchFunctionMode, TorchDispatchMode])
