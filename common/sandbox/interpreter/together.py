@@ -46,8 +46,6 @@ ACCESSES = {
 """The accesses of all programs at once; the last of the arguments with an element per lane."""
 CHANGES = re.compile("store|scatter|atomic")
 """Matches the names of operations that change memory."""
-
-
 SEVERAL = -1
 """Stands for several programs; 0 stands for none."""
 
@@ -197,11 +195,10 @@ class ProgramGroup:
 
     def _wide_access(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Load or store the elements of all programs."""
-        last = ACCESSES[name]
         shape = (len(self._programs), *_shape(args[1]))
         self._check_size(math.prod(shape))
         aligned = _aligned(args)
-        for at in range(1, last + 1):
+        for at in range(1, ACCESSES[name] + 1):
             if args[at] is None:
                 continue
             if _shape(args[at]) != shape[1:]:
@@ -221,9 +218,9 @@ class ProgramGroup:
         Raises:
             Dependent: See `Touched.add`.
         """
-        addresses, width = selected(pointers.data, mask), width_of(pointers)
         programs = np.broadcast_to(self._accessing, pointers.data.shape)
-        self._touched.add(verb, addresses, width, selected(programs, mask))
+        lanes = selected(pointers.data, mask), width_of(pointers), selected(programs, mask)
+        self._touched.add(verb, *lanes)
         if verb == READS:
             return act()
         if verb == ATOMIC:
@@ -248,45 +245,30 @@ def _row_of(row: int, handle: TensorHandle) -> TensorHandle:
     return TensorHandle(handle.array[row], handle.dtype) if isinstance(handle, Rows) else handle
 
 
-def _aligned(args: tuple[Any, ...]) -> list[Any]:
-    """Return the operands, all with the same number of dimensions after that of the programs.
-
-    For example, next to blocks `[16, 8]`, the scalars of 100 programs `[100, 1]` become
-    `[100, 1, 1]`.
-    """
-    rank = max(len(_shape(arg)) for arg in args if isinstance(arg, TensorHandle))
-
-    def wide(arg: Any) -> Any:
-        if not isinstance(arg, Rows):
-            return arg
-        count, *shape = arg.array.shape
-        data = arg.array.reshape(count, *[1] * (rank - len(shape)), *shape)
-        return TensorHandle(data, arg.dtype)
-
-    return [wide(arg) for arg in args]
-
-
-def _splat(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
-    shape = tuple(args[1].shape)
-    wide = array.reshape(len(array), *[1] * len(shape))
-    return np.ascontiguousarray(np.broadcast_to(wide, (len(array), *shape)))
-
-
-def _expand(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
-    axis = args[2]
-    return np.expand_dims(array, axis + 1 if axis >= 0 else axis)
-
-
-def _broadcast(array: np.ndarray, args: tuple[Any, ...]) -> np.ndarray:
+def _ranked(array: np.ndarray, rank: int) -> np.ndarray:
+    """Return rows of values with `rank` dimensions: `[100, 1]` becomes `[100, 1, 1]` for two."""
     count, *shape = array.shape
-    wide = array.reshape(count, *[1] * (len(args[2]) - len(shape)), *shape)
-    return np.broadcast_to(wide, (count, *args[2]))
+    return array.reshape(count, *[1] * (rank - len(shape)), *shape)
+
+
+def _aligned(args: tuple[Any, ...]) -> list[Any]:
+    """Return the operands, all with the same number of dimensions after that of the programs."""
+    rank = max(len(_shape(arg)) for arg in args if isinstance(arg, TensorHandle))
+    return [
+        TensorHandle(_ranked(arg.array, rank), arg.dtype) if isinstance(arg, Rows) else arg
+        for arg in args
+    ]
+
+
+def _broadcast(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+    return np.broadcast_to(_ranked(array, len(shape)), (len(array), *shape))
 
 
 MOVES: dict[str, Callable[[np.ndarray, tuple[Any, ...]], np.ndarray]] = {
-    "create_splat": _splat,
-    "create_expand_dims": _expand,
-    "create_broadcast": _broadcast,
+    "create_splat": lambda array, args: np.ascontiguousarray(_broadcast(array, args[1].shape)),
+    "create_broadcast": lambda array, args: _broadcast(array, args[2]),
+    # an axis from the end is one from the end with the programs too
+    "create_expand_dims": lambda array, args: np.expand_dims(array, args[2] + (args[2] >= 0)),
     "create_reshape": lambda array, args: array.reshape(len(array), *args[2]),
     "create_trans": lambda array, args: np.transpose(array, (0, *(at + 1 for at in args[2]))),
 }
