@@ -299,15 +299,28 @@ class Touched:
         """Add an access of each program in `programs` to the address at the same index.
 
         Raises:
-            Dependent: A program changes an element that another touches, or reads what it has
-                written; or the addresses lie in no region, or in several.
+            Dependent: A program changes an element that another touches, reads what it has written,
+                or leaves the launch's memory.
         """
         if not addresses.size:
             return
         first, end = int(addresses.min()), int(addresses.max()) + width
-        region = next((region for region in self._regions if region.holds(first, end)), None)
-        if region is None:
+        if whole := next((region for region in self._regions if region.holds(first, end)), None):
+            self._enter(whole, verb, addresses, width, programs)
+            return
+        left = addresses.size
+        for region in self._regions:
+            lanes = (addresses >= region.first) & (addresses + np.uint64(width) <= region.end)
+            if lanes.any():
+                self._enter(region, verb, addresses[lanes], width, programs[lanes])
+                left -= int(np.count_nonzero(lanes))
+        if left:
             raise Dependent
+
+    def _enter(
+        self, region: Span, verb: str, addresses: np.ndarray, width: int, programs: np.ndarray
+    ) -> None:
+        """Enter an access to a region."""
         if region not in self._touched:
             nothing = np.zeros((2, (region.end - region.first) // width), dtype=np.int32)
             self._touched[region] = width, *nothing

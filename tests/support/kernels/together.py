@@ -166,8 +166,17 @@ def in_halves(x, out, n, B: tl.constexpr):
     tl.store(out + 2 * B + pid, tl.load(out + pid) + tl.load(x + pid))
 
 
+@triton.jit
+def one_far(x, out, n, B: tl.constexpr):
+    """The lanes of one program lie in `x` and in `out`."""
+    PYTHON.append(1)
+    pid = tl.program_id(0)
+    away = tl.where((pid == 9) & (tl.arange(0, B) == 3), -2 * n, 0)
+    tl.store(out + pid * B + tl.arange(0, B), tl.load(x + pid * B + tl.arange(0, B) + away))
+
+
 KERNELS = (
-    in_rows, over_the_next, in_place, in_halves, two_ways, by_value, rows_of_lengths,
+    in_rows, over_the_next, in_place, in_halves, one_far, two_ways, by_value, rows_of_lengths,
     blocks, in_order, transposed, past_the_end, assumed, ticket, summed, swallows,
 )  # fmt: skip
 
