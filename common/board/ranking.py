@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -31,6 +30,8 @@ TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
 """The tracks of each op, both in the order of boards; others follow by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
+Key = tuple[str, str, str, str]
+"""`Record.key`, which is unique among the ranked rows."""
 
 
 @dataclass(frozen=True)
@@ -75,12 +76,10 @@ class Entry:
     cells: Mapping[Cell, Record]
     missing: tuple[Cell, ...]
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
-    score: Estimate | None = None
-    rank: int | None = None
-    apart: frozenset[Cell] = frozenset()
+    apart: frozenset[Cell]
     """The cells whose eager time deviates from the run's other rows; see `_eager_apart`."""
-    silent: bool = False
-    """Whether the solution answers no case of the op in any track."""
+    score: Estimate | None
+    rank: int | None = None
 
     @property
     def handle(self) -> str:
@@ -156,8 +155,6 @@ class Entry:
         row = rows[0]
         if row.verdict == "PASSED":
             return "measured by an earlier version of the clock"
-        if self.silent:
-            return f"answers no case: {row.reason}"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 
@@ -232,7 +229,6 @@ def rank(
     """
     rows = list(rows)
     apart = _eager_apart(rows)
-    answering = {(row.op, row.solution) for row in rows if row.verdict != "UNSUPPORTED"}
     by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows:
         by_track[row.op, row.track].append(row)
@@ -244,13 +240,9 @@ def rank(
         for row in of_track:
             solutions[row.solution][row.case, row.direction] = row
         entries = [
-            _entry(
-                own, cells, clock, (about or {}).get(solution, About()),
-                apart=frozenset(cell for cell, row in own.items() if row.key in apart),
-                silent=(op, solution) not in answering,
-            )
+            _entry(own, cells, clock, (about or {}).get(solution, About()), apart)
             for solution, own in solutions.items()
-        ]  # fmt: skip
+        ]
         tracks.append(Track(op, name, cells, _ordered(entries), clock, timed))
     return tracks
 
@@ -261,7 +253,7 @@ def _place(op: str, track: str) -> tuple[tuple[int, str], int, str]:
 
 
 def _entry(
-    rows: Mapping[Cell, Record], cells: Iterable[Cell], clock: int, about: About, **fields: Any
+    rows: Mapping[Cell, Record], cells: Iterable[Cell], clock: int, about: About, apart: Set[Key]
 ) -> Entry:
     """Return an entry without a rank; rows of an earlier clock do not count."""
 
@@ -272,7 +264,8 @@ def _entry(
     missing = tuple(cell for cell in cells if not counts(rows.get(cell)))
     ranked = not missing and all(row.gpu for row in rows.values())
     score = combined([ranked_times(rows[cell]) for cell in cells]) if ranked else None
-    return Entry(first.solution, first.peer, about, rows, missing, score, **fields)
+    disturbed = frozenset(cell for cell, row in rows.items() if row.key in apart)
+    return Entry(first.solution, first.peer, about, rows, missing, disturbed, score)
 
 
 def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
@@ -303,7 +296,7 @@ def unranked(tracks: Iterable[Track]) -> Iterator[str]:
         yield f"{solution} has no place in {', '.join(names)}: {reasons}"
 
 
-def _eager_apart(rows: Iterable[Record]) -> set[tuple[str, str, str, str]]:
+def _eager_apart(rows: Iterable[Record]) -> set[Key]:
     """Return the keys of the rows whose eager time deviates from the run's other rows.
 
     Eager's time of a case depends only on the machine, so that a deviating row was disturbed.

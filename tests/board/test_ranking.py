@@ -118,21 +118,6 @@ def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks(rows, covered, la
     assert (quick.rank, quick.score, quick.covered, quick.lacks) == (None, None, covered, lacks)
 
 
-def test_who_answers_no_case_of_the_op_is_named_as_such():
-    fields = {"verdict": "UNSUPPORTED", "reason": "bshd"}
-    rows = [
-        row("alice/rope"),
-        failed("bob/rope", **fields),
-        failed("bob/rope", case="c2", track="extended", **fields),
-        failed("carol/rope", **fields),
-        row("carol/rope", case="c2", track="extended"),
-    ]
-    core, extended = rank(rows)
-    lacks = [core.entry("bob/rope").lacks, extended.entry("bob/rope").lacks]
-    assert lacks == ["answers no case: bshd"] * 2
-    assert core.entry("carol/rope").lacks == "UNSUPPORTED: bshd (c1 forward)"
-
-
 def test_without_a_gpu_nobody_is_ranked():
     rows = [row(solution, gpu={}, host={}, twin=True) for solution in ("alice/rope", "bob/rope")]
     for entry in ranked(*rows):

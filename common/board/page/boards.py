@@ -48,12 +48,6 @@ class Board:
             if rows
         }
 
-    def columns(self, single: bool) -> list[Column]:
-        """Return the columns of a ranking by a single case and direction, or by several."""
-        unfit = "several" if single else "one"
-        shown = (column for column in COLUMNS if column.style and column.cases != unfit)
-        return [column for column in shown if column.known(self.track)]
-
     @property
     def fields(self) -> dict[str, str]:
         """The fields of the address of the board's view."""
@@ -80,6 +74,13 @@ class Board:
             tabs[kind] = {label: behind[label] for label in dict.fromkeys(map(label_of, boards))}
             boards = [board for board in boards if label_of(board) == label_of(self)]
         return tabs
+
+
+def columns(track: Track, single: bool) -> list[Column]:
+    """Return the columns of a ranking by a single case and direction, or by several."""
+    unfit = "several" if single else "one"
+    shown = (column for column in COLUMNS if column.style and column.cases != unfit)
+    return [column for column in shown if column.known(track)]
 
 
 TABS: Mapping[str, Callable[[Board], str]] = {

@@ -155,6 +155,7 @@ class Site:
         influences = [reasons for e in track.entries for reasons in e.disturbed.values()]
         return draw(
             "board.html",
+            columns_of=boards.columns,
             board=board,
             tabs=board.tabs(self.boards),
             disturbed=table.by_clock(influences) if device.results.timed else {},
@@ -171,6 +172,7 @@ class Site:
         }
         return draw(
             "solution.html",
+            columns_of=boards.columns,
             solution=solution,
             site=self,
             standings=standings,
