@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -63,15 +63,20 @@ class Trial(NamedTuple):
     reason: str
 
 
-class SearchEvent(NamedTuple):
-    """A step of a search: what it does, a warning, or the lines of a shape's result."""
+class Steps(Protocol):
+    """Shows the progress, with a step for each case."""
 
-    case: int
-    """The number of the case, from 0."""
-    cases: int
-    doing: str = ""
-    warning: str = ""
-    lines: tuple[str, ...] = ()
+    def total(self, steps: int) -> None:
+        """Set the number of steps."""
+
+    def done(self, text: str) -> None:
+        """Show that a step is done."""
+
+    def doing(self, text: str) -> None:
+        """Show what a step does."""
+
+    def say(self, line: str) -> None:
+        """Print a warning."""
 
 
 def fastest(trials: Sequence[Trial]) -> Trial | None:
@@ -114,8 +119,8 @@ class Winners:
         for shape in sorted(self.entries):
             lines.setdefault(shape.kernel, []).append(f"      {json.dumps(self.entries[shape])}")
         kernels = ",\n".join(
-            f"    {json.dumps(kernel)}: [\n" + ",\n".join(lines[kernel]) + "\n    ]"
-            for kernel in lines
+            f"    {json.dumps(kernel)}: [\n" + ",\n".join(entries) + "\n    ]"
+            for kernel, entries in lines.items()
         )
         head = [f"  {json.dumps(name)}: {json.dumps(self._head[name])}," for name in self._head]
         text = "\n".join(["{", *head, '  "kernels": {', kernels, "  }", "}\n"])
@@ -126,8 +131,8 @@ class Winners:
 # --- the search -----------------------------------------------------------------------------------
 
 
-def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[SearchEvent]:
-    """Search the shapes of one folder's solutions that have no entry yet.
+def tune(sweep: Sweep, chosen: Sequence[Solution], steps: Steps) -> list[str]:
+    """Search the shapes of one folder's solutions that have no entry yet; return lines of results.
 
     The file is written after each shape, so that an interruption costs one shape.
 
@@ -141,22 +146,22 @@ def tune(sweep: Sweep, chosen: Sequence[Solution]) -> Iterator[SearchEvent]:
             own = _kernels(worker)
         declared += [solution] * bool(own)
         if not own:
-            line = f"{solution.name} declares no TUNED: there is nothing to search"
-            yield SearchEvent(0, 0, warning=line)
+            steps.say(f"{solution.name} declares no TUNED: there is nothing to search")
         for name, configs in own.items():
             if kernels.setdefault(name, configs) != configs:
                 raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
     boards = list(tier_cases(declared, "board", sweep.device))
     todo = [(s, op, c) for s in declared for op, cases in boards if s.op == op.name for c in cases]
-    search = _Search(sweep, kernels, Winners(chosen[0].path.parent, sweep.device))
-    for number, (solution, op, case) in enumerate(todo):
+    search = _Search(sweep, kernels, Winners(chosen[0].path.parent, sweep.device), steps)
+    steps.total(len(todo))
+    for solution, op, case in todo:
         try:
             with sweep.supervisor.lent(solution) as worker:
-                for event in search.case(worker, op, case):
-                    yield event._replace(case=number, cases=len(todo))
+                search.case(worker, op, case)
         except torch.OutOfMemoryError as error:
-            line = f"{solution.name} {case.name} does not fit: {out_of_memory(error)}"
-            yield SearchEvent(number, len(todo), warning=line)
+            steps.say(f"{solution.name} {case.name} does not fit: {out_of_memory(error)}")
+        steps.done(f"{solution.name} {case.name}")
+    return search.lines
 
 
 def _kernels(worker: Worker) -> dict[str, list[Config]]:
@@ -191,12 +196,14 @@ def time_call(worker: Worker, staged: StagedCalls, direction: Direction) -> Repl
 class _Search:
     """The search of one folder's kernels, each shape once."""
 
-    def __init__(self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners) -> None:
+    def __init__(
+        self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners, steps: Steps
+    ) -> None:
         self._device, self._memory = sweep.device, sweep.supervisor.memory
-        self._kernels, self._winners = kernels, winners
-        self._searched = set(winners.entries)
+        self._kernels, self._winners, self._steps = kernels, winners, steps
+        self._searched, self.lines = set(winners.entries), list[str]()
 
-    def case(self, worker: Worker, op: Op[Any], case: Case) -> Iterator[SearchEvent]:
+    def case(self, worker: Worker, op: Op[Any], case: Case) -> None:
         """Search each shape that the case's call looks up and that is not searched yet."""
         while True:
             directions, failure = self._looked_up(worker, op, case)
@@ -205,13 +212,13 @@ class _Search:
                 self._searched.add(shape)
                 # a call whose backward fails for another reason still has a winner in forward
                 graded = [directions[shape]] if failure else DIRECTIONS
-                yield from self._shape(worker, op, case, shape, directions[shape], graded)
+                self._shape(worker, op, case, shape, directions[shape], graded)
             # a call that failed with a default may look up more shapes with a better configuration
             if not (failure and new):
                 break
         if failure and failure["verdict"] != "UNSUPPORTED":
-            words = f"{worker.solution.name} {case.name}: {failure['verdict']}: {failure['reason']}"
-            yield SearchEvent(0, 0, warning=words)
+            place = f"{worker.solution.name} {case.name}"
+            self._steps.say(f"{place}: {failure['verdict']}: {failure['reason']}")
 
     def _looked_up(
         self, worker: Worker, op: Op[Any], case: Case
@@ -245,12 +252,12 @@ class _Search:
         shape: Shape,
         direction: Direction,
         graded: Sequence[Direction],
-    ) -> Iterator[SearchEvent]:
+    ) -> None:
         """Time the configurations, and enter the fastest that passes the grader."""
         staged = stage_calls(op, case, self._device, worker, INPUTS)
         configs, trials = self._kernels[shape.kernel], list[Trial]()
         for config in configs:
-            yield SearchEvent(0, 0, f"{shape}: {len(trials)} of {len(configs)} configurations")
+            self._steps.doing(f"{shape}: {len(trials)} of {len(configs)} configurations")
             self._force(worker, shape, config)
             reply = time_call(worker, staged, direction)
             _recover(worker, reply.get("verdict"))
@@ -269,9 +276,9 @@ class _Search:
                 break
             candidates.remove(best)
             why = f"which is {failed[0].verdict}: {failed[0].reason}"
-            yield SearchEvent(0, 0, warning=f"{name} {shape}: dropped {best.config}, {why}")
-        head = f"{name} {shape} ({direction})"
-        yield SearchEvent(0, 0, lines=(head, *(f"    {line}" for line in _lines(trials, best))))
+            self._steps.say(f"{name} {shape}: dropped {best.config}, {why}")
+        self.lines.append(f"{name} {shape} ({direction})")
+        self.lines += (f"    {line}" for line in _lines(trials, best))
 
     def _force(self, worker: Worker, *tried: Any) -> Reply:
         """Force the winners, and a configuration for a shape; return the solution's lookups."""

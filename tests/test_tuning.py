@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,17 +113,20 @@ class Folder:
         return lambda: next(counted) - 1
 
     def run(self, stop=None, deadline=20.0):
-        """Return the results' lines, the warnings, and the number of timed calls."""
+        """Return each shape's lines, the warnings, and the number of timed calls."""
         calls, lines, warnings = self.clock(stop), [], []
         memory = DeviceMemory.of("cpu", None)
+        shown = dict.fromkeys(("total", "done", "doing"), lambda of: None)
+        steps = SimpleNamespace(say=warnings.append, **shown)
         with Sweep("cpu", True, deadline, server=self.server, memory=memory) as sweep:
             try:
-                for event in tuning.tune(sweep, discover(self.folder.parent)):
-                    lines += [event.lines] * bool(event.lines)
-                    warnings += [event.warning] * bool(event.warning)
+                lines = tuning.tune(sweep, discover(self.folder.parent), steps)
             except KeyboardInterrupt:
                 assert stop
-        return lines, warnings, calls()
+        starts = [at for at, line in enumerate(lines) if not line.startswith(" ")]
+        ends = [*starts[1:], len(lines)]
+        shapes = [tuple(lines[at:end]) for at, end in zip(starts, ends, strict=True) if lines]
+        return shapes, warnings, calls()
 
     @property
     def saved(self):

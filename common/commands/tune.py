@@ -27,20 +27,9 @@ def run(options: argparse.Namespace) -> int:
     from common.measure import machine
 
     memory = DeviceMemory.of(device, options.memory)
-    lines: list[str] = []
     with Sweep(device, not options.verbose, memory=memory) as sweep, Progress("cases") as steps:
-        done = cases = 0
-        for event in tuning.tune(sweep, chosen):
-            steps.total(event.cases)
-            for _ in range(done, event.case):
-                steps.done(event.doing)
-            done, cases = event.case, event.cases
-            if event.doing:
-                steps.doing(event.doing)
-            if event.warning:
-                steps.say(event.warning)
-            lines += event.lines
-    print(*lines, sep="\n", end="\n" if lines else "")
+        lines = tuning.tune(sweep, chosen, steps)
     file = f"contributors/{chosen[0].handle}/configs/{machine.results_folder(device)}.json"
-    print(f"study: the best of each shape is in {file}" if cases else "nothing is left to search")
+    last = f"study: the best of each shape is in {file}" if lines else "nothing is left to search"
+    print(*lines, last, sep="\n")
     return 0
