@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from common import interfaces, stats
-from common.records.lines import Influences, Record, Summary, kinds
+from common.records.lines import Influences, Record, Summary, headings
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -161,7 +161,7 @@ class Entry:
     @property
     def notes(self) -> Counter[str]:
         """Return the number of cells with each kind of note."""
-        return Counter(kind for row in self.cells.values() for kind in kinds(row.notes))
+        return Counter(kind for row in self.cells.values() for kind in headings(row.notes))
 
     @property
     def unsupported(self) -> str:

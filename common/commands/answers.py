@@ -14,7 +14,7 @@ from common.errors import Kind
 from common.grading.failing_condition import CHANCE, failing_condition
 from common.ops._draw import facts_of
 from common.printable import printable
-from common.records.lines import kinds
+from common.records.lines import headings
 from common.spec import Case, Direction, Fact, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, Verdict
 
@@ -27,7 +27,7 @@ Names = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CaseVerdicts:
     """The verdicts of one solution on one case."""
 
     op: Op[Any]
@@ -54,7 +54,7 @@ class Answer:
     @property
     def notes(self) -> list[str]:
         """The distinct kinds of the notes in any direction."""
-        return kinds(note for verdict in self.verdicts.values() for note in verdict.notes)
+        return headings(note for verdict in self.verdicts.values() for note in verdict.notes)
 
     @property
     def unsupported(self) -> list[str]:
@@ -79,8 +79,8 @@ class Group:
     solution: str
     directions: tuple[Direction, ...]
     verdict: str
-    failing: Sequence[Answer]
-    answered: Sequence[Answer]
+    failing: Sequence[CaseVerdicts]
+    answered: Sequence[CaseVerdicts]
     """The solution's answers in the tier that are supported in the first direction."""
 
     @property
@@ -89,10 +89,10 @@ class Group:
         return f"{self.solution} {' and '.join(self.directions)}"
 
     @cached_property
-    def by_size(self) -> list[Answer]:
+    def by_size(self) -> list[CaseVerdicts]:
         """The failing answers, in the order of the cases' bytes and FLOPs."""
 
-        def size(answer: Answer) -> tuple[int, int]:
+        def size(answer: CaseVerdicts) -> tuple[int, int]:
             work = answer.op.work(answer.case, "forward")
             return work.bytes, work.flops
 
@@ -142,13 +142,13 @@ class Group:
         return f"every case that has an element ({fails})" if elements == self.failing else ""
 
     @property
-    def _passing(self) -> list[Answer]:
+    def _passing(self) -> list[CaseVerdicts]:
         return [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
 
-    def _verdict(self, answer: Answer) -> Verdict:
+    def _verdict(self, answer: CaseVerdicts) -> Verdict:
         return answer.verdicts[self.directions[0]]
 
-    def _facts(self, answer: Answer) -> dict[str, Fact]:
+    def _facts(self, answer: CaseVerdicts) -> dict[str, Fact]:
         """Return the case's properties, without the upstream gradient's layout if forward fails.
 
         The parameters of autotuned kernels are properties too, such as BLOCK, or `_kernel's BLOCK`
@@ -217,7 +217,7 @@ class Answers:
 
     def __init__(self) -> None:
         """Start with no answer."""
-        self.by_name: dict[Names, Answer] = {}
+        self.by_name: dict[Names, CaseVerdicts] = {}
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -270,8 +270,10 @@ class Answers:
 
     def groups(self) -> list[Group]:
         """Return the failures by solution, directions and verdict."""
-        failing: dict[tuple[str, tuple[Direction, ...], str], list[Answer]] = defaultdict(list)
-        everyone: dict[str, list[Answer]] = defaultdict(list)
+        failing: dict[tuple[str, tuple[Direction, ...], str], list[CaseVerdicts]] = defaultdict(
+            list
+        )
+        everyone: dict[str, list[CaseVerdicts]] = defaultdict(list)
         for (solution, _), answer in self.by_name.items():
             everyone[solution].append(answer)
             for directions, failure in answer.failures:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from common import paths, source
 from common.board import terminal
-from common.commands.answers import Answer, Answers, Group, by_solution, counted, coverage
+from common.commands.answers import Answers, CaseVerdicts, Group, by_solution, counted, coverage
 from common.printable import columns, printable, say
 from common.spec import Case, Direction, Op
 from common.verdicts import RIGHT, SOME, WRONG, Picture, Verdict, text_of
@@ -52,7 +52,7 @@ class TierReport(Answers):
         They replace earlier verdicts of the same solution and case.
         """
         name = directions[0].solution
-        answer = Answer(op, case, {verdict.direction: verdict for verdict in directions})
+        answer = CaseVerdicts(op, case, {verdict.direction: verdict for verdict in directions})
         earlier = self.by_name.pop((name, case.name), None)
         for verdict in directions:
             for note in verdict.notes if self._verbose else ():

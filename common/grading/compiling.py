@@ -30,7 +30,7 @@ from common.grading.execution import Execution, configurations_of
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT
 from common.grading.problem import OUTPUT, make_problem
-from common.grading.supervisor import Attempts, Ends, Supervisor
+from common.grading.supervisor import Ends, Supervisor, Tries
 from common.grading.sweep import Graded, TooLarge, threads
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
@@ -215,7 +215,7 @@ class Compiler:
             raise Unknown(str(refusal))
         with self._lock:
             supervisor = self._started()
-        attempts, end = Attempts(), None
+        tries, end = Tries(), None
         with supervisor.lent(solution) as worker:
             while True:
                 try:
@@ -223,7 +223,7 @@ class Compiler:
                 except ServerEnded as error:
                     worker.refresh()
                     try:
-                        attempts.remedy(error)
+                        tries.remedy(error)
                     except ServerEnded:
                         raise Unknown(str(error)) from None
                 except Failure as failure:

@@ -38,7 +38,7 @@ FIXED = {
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
 }
 NO_ANSWER = "the fork server ended; torch or triton may fail to import: --verbose shows why"
-Answer = TypeVar("Answer")
+Replied = TypeVar("Replied")
 
 
 class Process:
@@ -107,7 +107,7 @@ class Process:
         """Whether the process has ended."""
         return self._process.poll() is not None
 
-    def ask(self, order: wire.Order, answer: type[Answer], fds: Sequence[int] = ()) -> Answer:
+    def ask(self, order: wire.Order, answer: type[Replied], fds: Sequence[int] = ()) -> Replied:
         """Return the answer to an order; the first call waits for the import of torch.
 
         Raises:

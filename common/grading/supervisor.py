@@ -29,7 +29,7 @@ from common.verdicts import ISOLATED_TOO, Failure
 
 
 class Cause(Enum):
-    """A cause of a failed attempt that may be outside the solution."""
+    """A cause of a failed try that may be outside the solution."""
 
     OUT_OF_MEMORY = "the GPU's memory ran out"
     KILLED = "a SIGKILL of unknown origin ended the solution's process"
@@ -42,11 +42,11 @@ class Cause(Enum):
 
 
 class Remedy(Enum):
-    """What the harness does before the next attempt."""
+    """What the harness does before the next try."""
 
     NONE = auto()
     ALONE = auto()
-    """End every other process; none starts until the attempts end."""
+    """End every other process; none starts until the tries end."""
     RESTART_EAGER = auto()
     COUNT_SLOW_PROBES = auto()
     """Take times in spite of slow probes; the row states the number of rounds with them."""
@@ -56,10 +56,10 @@ class Retry(NamedTuple):
     """What follows a failure with a cause."""
 
     times: int
-    """The number of further attempts."""
+    """The number of further tries."""
     remedy: Remedy
     end: str
-    """The result if the cause recurs in the last attempt."""
+    """The result if the cause recurs in the last try."""
 
 
 RETRIES = {
@@ -83,17 +83,17 @@ KINDS = {
 """The causes that follow from the kind of a failure or of a verdict."""
 
 
-class Attempts:
-    """The failed attempts at one case, by cause.
+class Tries:
+    """The failed tries of one case, by cause.
 
     For example:
 
-        attempts = Attempts()
+        tries = Tries()
         while True:
             try:
-                return attempt()
+                return run()
             except Exception as error:
-                remedy = attempts.remedy(error)
+                remedy = tries.remedy(error)
             ...  # apply the remedy
     """
 
@@ -102,7 +102,7 @@ class Attempts:
         self._failed = Counter[Cause]()
 
     def remedy(self, error: Exception) -> Remedy:
-        """Return what to do before the next attempt.
+        """Return what to do before the next try.
 
         Raises:
             Failure: CRASHED, if a process was killed although no other process ran.
@@ -135,7 +135,7 @@ def memory_failure(reason: str, eager: Callable[[], object]) -> Failure:
 
     Args:
         reason: The reason of the solution's last failure.
-        eager: Makes the same attempt with eager in the solution's place; another failure of eager
+        eager: Makes the same try with eager in the solution's place; another failure of eager
             shows that the memory suffices.
 
     Raises:

@@ -213,7 +213,7 @@ class Sweep:
                 # a thread that waits for the problem follows the thread that makes it
                 problem = self._pool.submit(self._problem, run, case)
                 for solution in due:
-                    job = self._pool.submit(self._first_attempt, run, case, problem, solution)
+                    job = self._pool.submit(self._first_try, run, case, problem, solution)
                     pending.append(job)
         while pending:
             yield from self._results(pending)
@@ -231,7 +231,7 @@ class Sweep:
         while pending and pending[0].done():
             yield pending.popleft().result()
 
-    def _first_attempt(
+    def _first_try(
         self, run: _GradeArguments, case: Case, problem: Future[Problem], solution: Solution
     ) -> Graded | _Recheck:
         """Return the verdicts, or a recheck if another process may have caused them."""
@@ -263,14 +263,12 @@ class Sweep:
             self._ends.note(recheck.solution, None)
         for case, solution in rechecks:
             if case not in too_large:
-                result = self._last_attempt(run, case, solution)
+                result = self._last_try(run, case, solution)
                 if isinstance(result, TooLarge):
                     too_large.add(case)
                 yield result
 
-    def _last_attempt(
-        self, run: _GradeArguments, case: Case, solution: Solution
-    ) -> Graded | TooLarge:
+    def _last_try(self, run: _GradeArguments, case: Case, solution: Solution) -> Graded | TooLarge:
         """Return the verdicts with no other process alive, `TooLarge` if the case does not fit."""
         with self.supervisor.lent(solution) as worker:
             graded, in_its_place = None, list[Graded]()

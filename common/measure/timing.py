@@ -20,7 +20,7 @@ from common.errors import is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.execution import result_slots
 from common.grading.problem import OUTPUT, Problem
-from common.grading.supervisor import Attempts, Cause, Remedy, Supervisor, memory_failure
+from common.grading.supervisor import Cause, Remedy, Supervisor, Tries, memory_failure
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import device, limits
@@ -115,7 +115,7 @@ def time_case(
     """
     problem, worker = graded.problem, graded.worker
     supervisor.make_room(needed(problem.op, problem.case), keep=[worker, baseline.worker])
-    baseline.patient, attempts = True, Attempts()
+    baseline.patient, tries = True, Tries()
     timing = Timing(problem, worker, baseline, direction, time_scale)
 
     def eager() -> None:
@@ -130,10 +130,10 @@ def time_case(
         try:
             while True:
                 try:
-                    return timing.attempt()
+                    return timing.run()
                 except (Failure, BaselineFailed, Disturbed, RuntimeError) as error:
                     failure = error
-                match attempts.remedy(failure):
+                match tries.remedy(failure):
                     case Remedy.ALONE:
                         until_the_end.enter_context(supervisor.alone(worker))
                     case Remedy.RESTART_EAGER:
@@ -162,7 +162,7 @@ class Timing:
     direction: Direction
     time_scale: float
 
-    def attempt(self) -> Reply:
+    def run(self) -> Reply:
         """Time the case; if the probe is slow, end the solution's process and probe again.
 
         Raises:

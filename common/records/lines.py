@@ -159,7 +159,7 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The most bytes of the calls in addition to inputs and results; None without timing."""
     notes: tuple[str, ...] = ()
     """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
-    launched"; see `kinds`."""
+    launched"; see `headings`."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""
@@ -209,8 +209,8 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
         return {clock: influences for clock, influences in by_clock.items() if influences}
 
 
-def kinds(notes: Iterable[str]) -> list[str]:
-    """Return the distinct kinds of notes: the part before the details, which follow ": "."""
+def headings(notes: Iterable[str]) -> list[str]:
+    """Return the distinct headings of notes: the part before the details, which follow ": "."""
     return list(dict.fromkeys(note.partition(": ")[0] for note in notes))
 
 
