@@ -149,12 +149,12 @@ def fitted(complete: Table, width: int) -> Table:
         MIN_NOTE_WIDTH if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
         for name, *cells in zip(header, *complete.rows, strict=True)
     ]
-    kept = [i for i, name in enumerate(header) if name not in OPTIONAL_COLUMNS]
+    shown = [i for i, name in enumerate(header) if name not in OPTIONAL_COLUMNS]
     for name in filter(header.__contains__, OPTIONAL_COLUMNS):
-        more = sorted([*kept, header.index(name)])
+        more = sorted([*shown, header.index(name)])
         if sum(widths[i] + GAP for i in more) - GAP <= width:
-            kept = more
-    header, *rows = (tuple(row[i] for i in kept) for row in (header, *complete.rows))
+            shown = more
+    header, *rows = (tuple(row[i] for i in shown) for row in (header, *complete.rows))
     return replace(complete, header=header, rows=tuple(rows))
 
 

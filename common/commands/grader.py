@@ -167,30 +167,30 @@ class Grader:
         Of failures without a cause, report the passing cases that differ in one property. `hear` is
         called with each answer before it is reported.
         """
-        kept = []
+        seen = []
         with contextlib.closing(self.smoke_cases(asked)) as cases:
             for graded in cases:
                 hear(graded)
                 report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
-                kept.append(graded)
+                seen.append(graded)
                 if asked.stop and report.failures:
                     break
         report.end()
         if report.failures:
             with Progress("looking for the cause"):
-                diagnoses = list(causes(kept))
+                diagnoses = list(causes(seen))
                 for cause in diagnoses:
                     say(str(cause))
-                for contrast in () if asked.stop else self.contrasts(kept, report, diagnoses):
+                for contrast in () if asked.stop else self.contrasts(seen, report, diagnoses):
                     say(str(contrast))
 
     def contrasts(
-        self, kept: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
+        self, seen: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
     ) -> Iterator[Contrast]:
         """Yield, for unexplained failures, the passing cases that differ in one property."""
         known = {(cause.solution, direction) for cause in diagnoses
                  for direction in cause.directions}  # fmt: skip
-        solutions = {graded.solution.name: graded.solution for graded in kept}
+        solutions = {graded.solution.name: graded.solution for graded in seen}
         failing: dict[tuple[str, Case], Failing] = {}
         for group in report.unexplained(known):
             answer = group.by_size[0]
