@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track
@@ -83,36 +83,9 @@ def where(row: Record) -> str:
 # --- the footnotes of marks -----------------------------------------------------------------------
 
 
-def footnotes(tracks: Sequence[Track]) -> tuple[str, ...]:
-    """Return a footnote for each kind of mark and of note in a table of these tracks."""
-    entries = [entry for track in tracks for entry in track.entries]
-    return (*stale_note(entries), *_disturbances(entries), *_earlier_clock(entries),
-            *_noted(entries))  # fmt: skip
-
-
 def stale_note(entries: Iterable[Entry]) -> list[str]:
     """Return the footnote that explains the mark of stale entries, if an entry is stale."""
     return [f"{STALE} measured before its source last changed"] * any(e.stale for e in entries)
-
-
-def _noted(entries: Iterable[Entry]) -> list[str]:
-    """Return a footnote for each kind of note, with the solutions and the numbers of their rows."""
-    solutions: dict[str, list[str]] = {}
-    for entry in entries:
-        for kind, count in entry.notes.items():
-            share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
-            solutions.setdefault(kind, []).append(share)
-    return [f"{kind}: {', '.join(shares)}" for kind, shares in solutions.items()]
-
-
-def _earlier_clock(entries: Sequence[Entry]) -> list[str]:
-    """Return a footnote with the number of solutions that only an earlier clock measured."""
-    solutions = {entry.solution for entry in entries}
-    old = {entry.solution for entry in entries if entry.outdated}
-    verb, them = ("are", "them") if len(old) > 1 else ("is", "it")
-    share = f"{len(old)} of the {len(solutions)} solutions {verb} not ranked"
-    note = f"{share}: an earlier version of the clock measured {them}; run bench again"
-    return [note] if old else []
 
 
 def by_clock(influences: Iterable[Influences]) -> Influences:
@@ -124,12 +97,28 @@ def by_clock(influences: Iterable[Influences]) -> Influences:
     return {clock: list(dict.fromkeys(reasons)) for clock, reasons in merged.items() if reasons}
 
 
-def _disturbances(entries: Sequence[Entry]) -> list[str]:
-    """Return a footnote for each clock: the influences, and the number of disturbed rows."""
-    rows = [influences for entry in entries for influences in entry.disturbed.values()]
+def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
+    """Return a footnote for each kind of mark and of note in a table of these tracks."""
+    return tuple(_footnotes([entry for track in tracks for entry in track.entries]))
+
+
+def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
+    yield from stale_note(entries)
+    disturbed = [influences for entry in entries for influences in entry.disturbed.values()]
     timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
-    return [
-        f"{DISTURBED} measured in part on a {MEASURED[clock]}: {', '.join(sorted(reasons))}"
-        f" ({sum(clock in row for row in rows)} of the table's {timed} timed rows)"
-        for clock, reasons in by_clock(rows).items()
-    ]
+    for clock, reasons in by_clock(disturbed).items():
+        rows = f"{sum(clock in row for row in disturbed)} of the table's {timed} timed rows"
+        why = ", ".join(sorted(reasons))
+        yield f"{DISTURBED} measured in part on a {MEASURED[clock]}: {why} ({rows})"
+    if old := {entry.solution for entry in entries if entry.outdated}:
+        share = f"{len(old)} of the {len({entry.solution for entry in entries})} solutions"
+        verb, them = ("are", "them") if len(old) > 1 else ("is", "it")
+        measured = f"an earlier version of the clock measured {them}; run bench again"
+        yield f"{share} {verb} not ranked: {measured}"
+    noted: dict[str, list[str]] = {}
+    for entry in entries:
+        for kind, count in entry.notes.items():
+            share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
+            noted.setdefault(kind, []).append(share)
+    for kind, shares in noted.items():
+        yield f"{kind}: {', '.join(shares)}"
