@@ -19,14 +19,12 @@ def newcomer(repository):
 
 @pytest.mark.slow
 def test_what_new_writes_passes_check(study, newcomer):
-    for op in ("rotate_half", "rope"):
-        ran = study("new", "newcomer", op, hidden=HIDDEN)
-        assert ran.code == 0, ran.err
-    assert {f.name for f in newcomer.iterdir()} == {"README.md", "rope.py", "rotate_half.py"}
+    ran = study("new", "newcomer", "rotate_half", hidden=HIDDEN)
+    assert ran.code == 0, ran.err
+    assert {f.name for f in newcomer.iterdir()} == {"README.md", "rotate_half.py"}
     assert "newcomer" in (newcomer / "README.md").read_text()
-    ran = study("check", "newcomer", timeout=300)
+    ran = study("check", "newcomer")
     assert ran.code == 0, ran.out + ran.err
-    assert "newcomer/rope, smoke: " in ran.out and "newcomer/rotate_half, smoke: " in ran.out
     assert ran.out.endswith("Next: nox -s bench leaderboard -- --only newcomer\n")
 
 
