@@ -20,6 +20,7 @@ from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, WatchedLaunch
+from common.sandbox.interpreter.language import LOOPS
 from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
@@ -155,12 +156,12 @@ class Launches:
         """Count launches instead of running them."""
         launches = wrapped(interpreter.GridExecutor, "__call__", self._launch)
         products = wrapped(InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot)
-        WATCH.observer = self._traffic
+        WATCH.observer, LOOPS.iterate = self._traffic, self._traffic.iterations
         try:
-            with launches, products, self._traffic.sampled():
+            with launches, products:
                 yield
         finally:
-            WATCH.observer = None
+            WATCH.observer, LOOPS.iterate = None, iter
 
     def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):

@@ -8,7 +8,6 @@ The weight of a program or of an iteration is the number that it stands for: of 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import random
@@ -18,14 +17,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import triton.language as tl
 from triton._C.libtriton import ir
-from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from common.sandbox.interpreter.conflicts import READS, WRITES
-from common.sandbox.interpreter.language import COUNTED, counted_range
-from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.interpreter.spans import Span, selected
 from common.wire import Reply
 
@@ -180,39 +175,6 @@ class Traffic:
                     waiting = [(later, 1.0) for later in range(1, total)]
         finally:
             self._weight = outer
-
-    @contextlib.contextmanager
-    def sampled(self) -> Iterator[None]:
-        """Replace `range` with a sampling one in every called kernel and device function."""
-        patched_globals: list[dict[str, Any]] = []
-
-        def patched(patch: Callable[[Any], Any], function: Any) -> Any:
-            scope, names = patch(function), function.__globals__
-            for name in ("range", "static_range"):
-                original = getattr(tl, name)
-                if not isinstance(original, _SampledRange):
-                    setattr(tl, name, _SampledRange(self, original))
-            if not isinstance(names.get(COUNTED), _SampledRange):
-                names[COUNTED] = _SampledRange(self, counted_range)
-                patched_globals.append(names)
-            return scope
-
-        try:
-            with wrapped(interpreter, "_patch_lang", patched):
-                yield
-        finally:
-            for names in patched_globals:
-                names[COUNTED] = counted_range
-
-
-class _SampledRange:
-    """`tl.range` of the interpreter, sampled."""
-
-    def __init__(self, traffic: Traffic, full_range: Callable[..., Sequence[Any]]) -> None:
-        self._traffic, self._full_range = traffic, full_range
-
-    def __call__(self, *bounds: Any, **options: Any) -> Iterator[Any]:
-        return self._traffic.iterations(self._full_range(*bounds, **options))
 
 
 def total(

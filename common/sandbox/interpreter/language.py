@@ -12,7 +12,7 @@ import ast
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
@@ -71,18 +71,37 @@ class Tensors(Sequence[Any]):
         return tl.tensor(TensorHandle(number, self._dtype), self._dtype)
 
 
-def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Tensors:
+class Loops:
+    """How the loops of kernels iterate."""
+
+    def __init__(self) -> None:
+        """Iterate over all values."""
+        self.iterate: Callable[[Sequence[Any]], Iterable[Any]] = iter
+
+
+LOOPS = Loops()
+
+
+def counted_range(
+    arg1: Any, arg2: Any = None, step: Any = None, **hints: Any
+) -> Iterable[tl.tensor]:
     """Return a loop's tensors in the common type of its bounds; the interpreter yields ints."""
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     range_args = (*bounds, 1 if step is None else step)
     dtypes = (interpreter_semantic.to_tensor(arg).dtype for arg in range_args)
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, dtypes)
-    return Tensors(range(*range_args), dtype)
+    return LOOPS.iterate(Tensors(range(*range_args), dtype))
 
 
 def _patch_range(patch: Callable[..., None], lang: Any, scope: Any) -> None:
     patch(lang, scope)
+    static_range = lang.static_range
     scope.set_attr(lang, "range", counted_range)
+    scope.set_attr(
+        lang,
+        "static_range",
+        lambda *bounds, **options: LOOPS.iterate(static_range(*bounds, **options)),
+    )
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
@@ -202,7 +221,6 @@ def _make_names_global(rewrite: Callable[[Any], Any], self: Any) -> Any:
     fn = self.fn
     if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
         names = {**fn.__globals__, **names}
-        names.pop(COUNTED, None)  # Triton sets it; counting replaces it to sample loops
         copied = FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, fn.__closure__)
         self.fn = functools.update_wrapper(copied, fn)
     rewritten = rewrite(self)
