@@ -1,8 +1,8 @@
 """The pictures of docs/steps.md, drawn anew: `python -m tests.generators.first_steps`.
 
 A clone of the last commit, in which alice takes her first steps without a GPU. Each picture is what
-a command prints on a terminal of 80 columns, and `recording.svg` shows them one after another. What
-git and `study` say of their progress is left out. Look at each picture before it is committed.
+a command prints on a terminal of 80 columns, without what git and `study` say of their progress.
+Look at each picture before it is committed.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
-import re
 import struct
 import subprocess
 import sys
 import tempfile
 import termios
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from rich.console import Console
@@ -30,8 +29,6 @@ from tests.generators.pictures import Picture
 FOLDER = ROOT / "docs" / "steps"
 COLUMNS, LINES = 80, 45
 """The size of a picture at most; further lines are left out."""
-ROWS, SECONDS = 32, 6
-"""The lines of the recording, which scrolls, and the time that a step stays."""
 ADDRESS = "https://github.com/OWNER/triton-study"
 """The repository's address, as in docs/measure.ipynb; git takes the clone from this folder."""
 RIGHT, WRONG = "tl.store(y + lanes, -x2, mask=mask)", "tl.store(y + lanes, x2, mask=mask)"
@@ -89,24 +86,6 @@ def drawing(lines: Iterable[Text], name: str) -> str:
     return console.export_svg(title="", theme=THEME, unique_id=name)
 
 
-def recording(steps: Sequence[list[Text]]) -> str:
-    """Return an SVG that shows step after step on one terminal, and begins again."""
-    frames, lines = list[str](), list[Text]()
-    for number, step in enumerate(steps):
-        lines = [*lines, *step][-ROWS:]
-        frame = drawing([*lines, *[Text()] * (ROWS - len(lines))], f"step{number}")
-        frames.append(f'<g style="animation-delay: {number * SECONDS}s">{frame}</g>')
-    size = re.search(r'viewBox="[^"]*"', frames[0])
-    assert size
-    whole, share = len(frames) * SECONDS, 100 / len(frames)
-    style = (
-        f"@keyframes shown {{ 0% {{ visibility: visible }} {share:.4f}% {{ visibility: hidden }} }}"
-        f" g[style] {{ visibility: hidden; animation: shown {whole}s infinite step-end }}"
-    )
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size[0]}><style>{style}</style>'
-    return "\n".join([head, *frames, "</svg>\n"])
-
-
 def main() -> None:
     """Take the steps, and draw each."""
     steps: dict[str, list[Text]] = {}
@@ -137,7 +116,6 @@ def main() -> None:
         pictures.draw(clone / "site" / "index.html", PAGE, FOLDER)
     for name, lines in steps.items():
         (FOLDER / f"{name}.svg").write_text(drawing(lines, name))
-    (FOLDER / "recording.svg").write_text(recording(list(steps.values())))
 
 
 if __name__ == "__main__":
