@@ -30,7 +30,7 @@ from common.grading.execution import Execution, configurations_of
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT
 from common.grading.problem import OUTPUT, make_problem
-from common.grading.supervisor import Ends, Supervisor, Tries
+from common.grading.supervisor import Supervisor, Tries
 from common.grading.sweep import Graded, TooLarge, threads
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
@@ -72,7 +72,6 @@ class Compiler:
         self._supervisor: Supervisor | None = None
         self._counted: ForkServer | None = None
         self._interrupted = False
-        self._ends = Ends()
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
@@ -123,7 +122,7 @@ class Compiler:
         """Save the faults, and reload the solutions from now on: their files may have changed."""
         for cache in self._caches.values():
             cache.save()
-        self._caches, self._ends, self._interrupted = {}, Ends(), False
+        self._caches, self._interrupted = {}, False
         if self._supervisor:
             self._supervisor.close()
             self._supervisor.server.resume()
@@ -211,10 +210,10 @@ class Compiler:
             Unknown: The process ended, now or in each of the latest cases, or the fork server ended
                 too often.
         """
-        if refusal := self._ends.refusal(solution):
-            raise Unknown(str(refusal))
         with self._lock:
             supervisor = self._started()
+        if refusal := supervisor.ends.refusal(solution):
+            raise Unknown(str(refusal))
         tries, end = Tries(), None
         with supervisor.lent(solution) as worker:
             while True:
@@ -230,7 +229,7 @@ class Compiler:
                     end = failure
                     raise Unknown(f"{failure.verdict}: {failure}") from None
                 finally:
-                    self._ends.note(solution, end)
+                    supervisor.ends.note(solution, end)
 
 
 class Unknown(Exception):

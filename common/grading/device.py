@@ -82,11 +82,6 @@ class DeviceMemory:
         """Return whether the truth and the copies of the case's results must lie on the host."""
         return IDLE + needed(op, case) > self.budget
 
-    @staticmethod
-    def least(op: Op[Any], case: Case) -> int:
-        """Return the bytes that the case needs at least: with one solution, contexts included."""
-        return IDLE + needed(op, case, on_host=True)
-
 
 def _print(note: str) -> None:
     print(f"study: {note}", file=sys.stderr)
@@ -118,15 +113,24 @@ def tier_cases(
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
     selected = ops.valid(solution.op for solution in solutions)
+    memory, bfloat16 = DeviceMemory.of(device, budget), no_bfloat16(device) is None
+
+    def fits(op: Op[Any], case: Case) -> bool:
+        """Return whether the case fits in the memory; if not, note it."""
+        least = IDLE + needed(op, case, on_host=True)
+        if least > memory.budget:
+            reason = f"needs {least / GIB:.1f} GiB, {memory.budget / GIB:.1f} GiB free"
+            note(f"{op.name} {case.name} is left out: {reason}")
+        return least <= memory.budget
+
     for op in selected:
-        memory = DeviceMemory.of(device, budget)
         listed = ops.cases(op, tier, device, alone=len(selected) == 1)
         large = [op.large] if op.large and tier == "matrix" else []
-        supported = [case for case in (*listed, *large) if _supports(case, device)]
         cases = [
             case
-            for case in supported
-            if not (case.far_bytes or case in large) or _fits(memory, op, case, note)
+            for case in (*listed, *large)
+            if bfloat16 or case.dtype != "bfloat16"
+            if not (case.far_bytes or case in large) or fits(op, case)
         ]
         if not cases:  # only the ops of the seeds' plots have cases in the tier `plot`
             continue
@@ -136,30 +140,14 @@ def tier_cases(
         yield op, cases
 
 
-def _supports(case: Case, device: str) -> bool:
-    """Return whether the device supports the case's dtype."""
-    return case.dtype != "bfloat16" or _has_bfloat16(device)
-
-
-def _has_bfloat16(device: str) -> bool:
-    """Return whether the device supports bfloat16, as GPUs do since Ampere."""
-    return device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
-
-
 def no_bfloat16(device: str) -> str | None:
-    """Return a line about the bfloat16 cases that are left out on this GPU, None if none are."""
-    if _has_bfloat16(device):
+    """Return a line about the bfloat16 cases that are left out on this GPU, None if none are.
+
+    GPUs support bfloat16 since Ampere.
+    """
+    if device == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False):
         return None
     return f"{torch.cuda.get_device_name()} has no bfloat16: cases of that dtype are left out"
-
-
-def _fits(memory: DeviceMemory, op: Op[Any], case: Case, note: Callable[[str], None]) -> bool:
-    """Return whether the case fits in the memory; if not, note it."""
-    least = memory.least(op, case)
-    if least > memory.budget:
-        reason = f"needs {least / GIB:.1f} GiB, {memory.budget / GIB:.1f} GiB free"
-        note(f"{op.name} {case.name} is left out: {reason}")
-    return least <= memory.budget
 
 
 def repeats(tier: Tier, device: str) -> int:

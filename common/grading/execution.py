@@ -39,9 +39,7 @@ def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tens
 
 
 def reserve(
-    worker: Worker,
-    calls: Sequence[Mapping[str, torch.Tensor]],
-    results: Sequence[Mapping[str, torch.Tensor]],
+    worker: Worker, calls: Sequence[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]]
 ) -> tuple[Arena, list[CallSlots]]:
     """Reserve shared memory for the inputs and the results of several calls.
 
@@ -49,24 +47,22 @@ def reserve(
 
     Args:
         worker: The worker whose process maps the memory.
-        calls: The inputs of each call, by name.
-        results: A meta tensor for each result of each call, by name.
+        calls: The inputs of each call by name, and a meta tensor for each result by name.
     """
-    pairs = list(zip(calls, results, strict=True))
     slot_of = lay_out(
         ((index, part, name), tensor)
-        for index, pair in enumerate(pairs)
-        for part, tensors in enumerate(pair)
+        for index, call in enumerate(calls)
+        for part, tensors in enumerate(call)
         for name, tensor in tensors.items()
     )
     slots = [
         CallSlots(*({name: slot_of[index, part, name] for name in tensors}
-                    for part, tensors in enumerate(pair)))
-        for index, pair in enumerate(pairs)
+                    for part, tensors in enumerate(call)))
+        for index, call in enumerate(calls)
     ]  # fmt: skip
     arena = worker.arena(max(map(end_of, slot_of.values())))
-    for call in slots:
-        for slot in call.results.values():
+    for reserved in slots:
+        for slot in reserved.results.values():
             arena.bytes_of(slot).fill_(GARBAGE)
     return arena, slots
 
@@ -257,43 +253,35 @@ class Execution:
         self._outcomes: list[tuple[Direction, Outcome]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
-        attempts = [attempt for group in plan.sharing for attempt in group]
-        heads = [group[0] for group in plan.sharing for _ in group]
-        # if memory is scarce, each attempt overwrites the results of the previous attempt
-        arena, reserved = reserve(
-            worker,
-            [self._own_inputs(attempt, attempt in heads) for attempt in attempts],
-            [
-                result_slots(self._laid_out(attempt), problem.names)
-                if attempt in heads or not problem.scarce
-                else {}
-                for attempt in attempts
-            ],
-        )
+        heads = {attempt: group[0] for group in plan.sharing for attempt in group}
+        arena, reserved = reserve(worker, [self._own(*pair) for pair in heads.items()])
         self.memory = GuardedMemory(arena, reserved)
-        own = dict(zip(attempts, reserved, strict=True))
+        own = dict(zip(heads, reserved, strict=True))
         self.slots = {
             attempt: CallSlots(
                 own[head].inputs | own[attempt].inputs, own[attempt].results or own[head].results
             )
-            for attempt, head in zip(attempts, heads, strict=True)
+            for attempt, head in heads.items()
         }
 
-    def _laid_out(self, attempt: Attempt) -> Problem:
-        """Return a problem whose tensors have the attempt's shapes and dtypes.
+    def _own(
+        self, attempt: Attempt, head: Attempt
+    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """Return the inputs and the results with memory of the attempt's own.
 
-        Only another dtype needs other tensors, which are otherwise drawn once they are needed.
+        The other inputs lie in the memory of the first attempt of the group. So do the results if
+        GPU memory is scarce: each attempt overwrites the previous attempt's. Only another dtype
+        needs other tensors, which are otherwise drawn once they are needed.
         """
-        retyped = attempt.change and attempt.change.dtype
-        return self.problem_of(attempt) if retyped else self.problem
-
-    def _own_inputs(self, attempt: Attempt, head: bool) -> dict[str, torch.Tensor]:
-        """Return the inputs in memory of the attempt's own; the others lie in its group's."""
-        problem = self._laid_out(attempt)
-        if not head and problem is self.problem:
-            return {}
-        inputs = call_tensors(problem.arguments, problem.grad_output)
-        return {name: tensor for name, tensor in inputs.items() if name not in problem.unchanged}
+        retyped = bool(attempt.change and attempt.change.dtype)
+        problem = self.problem_of(attempt) if retyped else self.problem
+        inputs, results = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
+        if attempt is head or retyped:
+            inputs = call_tensors(problem.arguments, problem.grad_output)
+        if attempt is head or not problem.scarce:
+            results = result_slots(problem, self.problem.names)
+        own = {name: value for name, value in inputs.items() if name not in problem.unchanged}
+        return own, results
 
     def problem_of(self, attempt: Attempt) -> Problem:
         """Return the problem with the attempt's inputs."""

@@ -210,7 +210,7 @@ class Supervisor:
             deadline: Seconds for one reply of a worker.
             late: Called with a worker that is late; see `Worker`.
         """
-        self.server, self.memory = server, memory
+        self.server, self.memory, self.ends = server, memory, Ends()
         self._deadline, self._late = deadline, late
         self._named: dict[tuple[Solution, Role], Worker] = {}
         self._lent: dict[Worker, int] = {}
@@ -296,10 +296,10 @@ class Supervisor:
         return any(others) and not worker.is_isolated
 
     def close(self) -> None:
-        """End all workers; the next use starts others."""
+        """End all workers and forget their ends; the next use starts others."""
         for worker in self.workers:
             worker.close()
-        self._named, self._free = {}, []
+        self._named, self._free, self.ends = {}, [], Ends()
 
     def _made(self, solution: Solution) -> Worker:
         return Worker(self.server, solution, self._deadline, self.memory.limit, self._late)

@@ -22,7 +22,7 @@ from common.grading.device import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem, make_problem
-from common.grading.supervisor import KINDS, Ends, Role, Supervisor, empty_cache, memory_failure
+from common.grading.supervisor import KINDS, Role, Supervisor, empty_cache, memory_failure
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
@@ -79,11 +79,8 @@ class TooLarge:
     reason: str
 
 
-class _Recheck(NamedTuple):
-    """A case on which the second phase regrades a solution."""
-
-    case: Case
-    solution: Solution
+_Recheck = tuple[Case, Solution]
+"""A case on which the second phase regrades a solution."""
 
 
 class _GradeArguments(NamedTuple):
@@ -132,7 +129,6 @@ class Sweep:
         self._server = ForkServer(device, quiet) if server is None else server
         memory = memory or DeviceMemory.of(device)
         self.supervisor = Supervisor(self._server, memory, deadline, late)
-        self._ends = Ends()
         self._cores = min(cores(), at_once)
         # on a GPU the threads mostly wait for processes that compile
         self._pool = threads(self._cores * (2 if device == "cuda" else 1))
@@ -189,10 +185,10 @@ class Sweep:
         run, rechecks = _GradeArguments(op, draws, repeats, at_once), list[_Recheck]()
         for start in range(0, len(of_op), size):
             for result in self._first_phase(run, cases, of_op[start : start + size], skip):
-                if isinstance(result, _Recheck):
-                    rechecks.append(result)
-                else:
+                if isinstance(result, Graded):
                     yield result
+                else:
+                    rechecks.append(result)
         yield from self._second_phase(run, rechecks)
 
     # --- first phase ------------------------------------------------------------------------------
@@ -246,11 +242,11 @@ class Sweep:
         except ServerEnded as error:
             if self._server.interrupted:
                 raise
-            self._ends.note(solution, error)
+            self.supervisor.ends.note(solution, error)
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-        return _Recheck(case, solution)
+        return case, solution
 
     # --- second phase -----------------------------------------------------------------------------
 
@@ -259,8 +255,8 @@ class Sweep:
     ) -> Iterator[Graded | TooLarge]:
         """Yield the second result of each recheck; a case that does not fit is yielded once."""
         too_large: set[Case] = set()
-        for recheck in rechecks:
-            self._ends.note(recheck.solution, None)
+        for _, solution in rechecks:
+            self.supervisor.ends.note(solution, None)
         for case, solution in rechecks:
             if case not in too_large:
                 result = self._last_try(run, case, solution)
@@ -320,7 +316,7 @@ class Sweep:
             ServerEnded: The fork server ended, now or in the latest cases.
         """
         worker.case = problem.case.name
-        if refusal := self._ends.refusal(worker.solution):
+        if refusal := self.supervisor.ends.refusal(worker.solution):
             return _failed(worker, problem.summary, refusal)
         crashes = worker.crashes
         try:
@@ -340,7 +336,7 @@ class Sweep:
         if worker.crashes > crashes and failed:
             last = next((verdict for verdict in failed if verdict.verdict in ENDED), failed[0])
             end = Failure(last.verdict, last.reason, last.kind)
-        self._ends.note(worker.solution, end)
+        self.supervisor.ends.note(worker.solution, end)
         return Graded(worker, problem.summary, verdicts)
 
 

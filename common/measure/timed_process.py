@@ -98,7 +98,7 @@ def stage_calls(
     """
     drawn = draw(op, case, entropy(), device)
     tensors = call_tensors(*drawn)
-    arena, slots = reserve(worker, [tensors] * count, [results or {}, *[{}] * (count - 1)])
+    arena, slots = reserve(worker, [(tensors, results or {}), *[(tensors, {})] * (count - 1)])
     for call in slots:
         for name, tensor in tensors.items():
             arena.put(call.inputs[name], tensor)

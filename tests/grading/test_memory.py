@@ -14,7 +14,7 @@ import pytest
 
 from common import ops
 from common.grading import supervisor, sweep
-from common.grading.device import CONTEXT, GIB, IDLE, DeviceMemory, tier_cases
+from common.grading.device import CONTEXT, GIB, IDLE, DeviceMemory, needed, tier_cases
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -37,7 +37,7 @@ def test_the_truth_of_a_large_case_lies_on_the_host_of_a_small_gpu(gib, scarce):
 def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
     """8 GiB hold all but the widest layer, with two sets of three weights."""
     several = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")]
-    found = {case.name for op, case in several if DeviceMemory.least(op, case) > gib * GIB}
+    found = {case.name for op, case in several if IDLE + needed(op, case, on_host=True) > gib * GIB}
     assert found <= large
 
 
@@ -181,7 +181,7 @@ def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
 ):
     far, *others = [case for case in HALF.cases("smoke") if case.far_bytes]
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
-    monkeypatch.setattr("common.grading.device._supports", lambda *_: True)
+    monkeypatch.setattr("common.grading.device.no_bfloat16", lambda device: None)
     house = [Solution(Path("house/rotate_half.py"), "rotate_half")]
     ((_, cases),) = tier_cases(house, "smoke", "cuda")
     assert (far in cases) == held
