@@ -85,7 +85,8 @@ class Clock:
         else:
             self.callables["no_grad"] = TimedCallable(rotation, lambda: rotation.run, grad=False)
         self._flush = memory.twice_the_l2()
-        calls = max(int(LONGEST_WARM_UP / self._time_cold_call()), 1)
+        seconds = [_cold_call(rotation) for _ in range(COLD_CALLS)][-1]
+        calls = max(int(LONGEST_WARM_UP / seconds), 1)
         self.slow = calls == 1
         """Whether a call takes more than half of LONGEST_WARM_UP."""
         if rotation.slots:
@@ -98,18 +99,6 @@ class Clock:
                 _warm_up(timed_callable, min(WARM_UP_CALLS, calls))
         gc.collect()
         memory.synchronize()
-
-    def _time_cold_call(self) -> float:
-        """Make the first calls; return the seconds of the last one, until the GPU has finished."""
-        for _ in range(COLD_CALLS):
-            self.rotation.forget()
-            memory.synchronize()
-            start = time.perf_counter_ns()
-            self.rotation.run()
-            memory.synchronize()
-        nanoseconds = time.perf_counter_ns() - start
-        self.rotation.forget()
-        return nanoseconds / 1e9
 
     def ready(self, name: str) -> bool:
         """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.
@@ -226,6 +215,17 @@ class Probes:
 
 
 # --- one sample -----------------------------------------------------------------------------------
+
+
+def _cold_call(rotation: Rotation) -> float:
+    """Return the seconds of a call until the GPU has finished."""
+    memory.synchronize()
+    start = time.perf_counter_ns()
+    rotation.run()
+    memory.synchronize()
+    seconds = (time.perf_counter_ns() - start) / 1e9
+    rotation.forget()
+    return seconds
 
 
 def _warm_up(timed_callable: TimedCallable, calls: int) -> None:

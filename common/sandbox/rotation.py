@@ -71,10 +71,6 @@ class TimedCall:
     grad_output: torch.Tensor | None = None
     changing: Sequence[Changing] = ()
 
-    def with_gradients(self, output: torch.Tensor) -> Results:
-        """Return the output and its gradients."""
-        return output, *torch.autograd.grad(output, self.wanted, self.grad_output)
-
 
 class Rotation:
     """Calls on several inputs of one shape, made in turn."""
@@ -90,10 +86,9 @@ class Rotation:
 
         Args:
             calls: One call for each input.
-            backward: A run also computes the gradients.
+            backward: Whether a run also computes the gradients.
             check: Raises if an output is not acceptable.
-            slots: The memory for the kept results of one call, the output's first; empty to keep
-                no results.
+            slots: The memory for the results of one call, the output's first; empty to keep none.
         """
         self._calls, self._backward, self._check, self.slots = calls, backward, check, slots
         self.shifts = [0] * len(calls)
@@ -117,16 +112,22 @@ class Rotation:
 
     def run(self) -> None:
         """Make the next call, with its backward if backward is timed."""
-        index, call = self._take_turn()
-        output = call.forward()
-        results = call.with_gradients(output) if self._backward else (output,)
-        self._alive.append((index, results))
+        if self._backward:
+            self.begin()()
+        else:
+            index, call = self._take_turn()
+            self._alive.append((index, (call.forward(),)))
 
     def begin(self) -> Runnable:
         """Run forward of the next call and return its backward."""
         index, call = self._take_turn()
         output = call.forward()
-        return lambda: self._alive.append((index, call.with_gradients(output)))
+
+        def backward() -> None:
+            gradients = torch.autograd.grad(output, call.wanted, call.grad_output)
+            self._alive.append((index, (output, *gradients)))
+
+        return backward
 
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.

@@ -65,12 +65,16 @@ class Session:
         """The calls whose results are alive, by attempt."""
         self.clocks: dict[bool, Clock] = {}
         """The clock of forward under False, and of forward with backward under True."""
-        self.probes: Probes | None = None
         self.fds: list[int] = []
         """The file descriptors that came with the request."""
         self._version = 0
         self._bound: dict[str, torch.Tensor] = {}
         """The tensors of the latest call, by name."""
+
+    @functools.cached_property
+    def probes(self) -> Probes:
+        """The probes of eager's process, warmed up."""
+        return Probes()
 
     def load(self, request: wire.Load) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""

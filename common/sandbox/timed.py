@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from common import wire
 from common.sandbox import backend, clock
-from common.sandbox.clock import Clock, Limits, Probes
+from common.sandbox.clock import Clock, Limits
 from common.sandbox.rotation import Changing, Rotation, TimedCall
 from common.sandbox.session import Session
 from common.wire import Arguments, Reply
@@ -42,7 +42,11 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
             "copy": functools.partial(clock.copy, wanted.copy_bytes),
             "dense": functools.partial(clock.dense, wanted.products, getattr(torch, wanted.dtype)),
         }
-    check = functools.partial(_check_sample, session)
+
+    def check(output: torch.Tensor) -> None:
+        session.seal.check()  # a solution may restore a replaced function before the end
+        session.check_output(output)
+
     rotation = Rotation(calls, request.backward, check, results)
     made = Clock(rotation, request.backward, limits, "eager" if limits else "solution")
     session.clocks[request.backward] = made
@@ -62,26 +66,17 @@ def _timed_call(
     return TimedCall(*bound, changing)
 
 
-def _check_sample(session: Session, output: torch.Tensor) -> None:
-    """Check for tampering and check the output after one sample.
-
-    Every sample is checked, since a solution may restore a replaced function before the end.
-    """
-    session.seal.check()
-    session.check_output(output)
-
-
 def take_samples(session: Session, request: wire.TakeSamples) -> Reply:
     """Take samples of timed callables in the given order, with samples of the probe in between."""
     samples, probes, report = {}, [], Reply()
     if request.probes:  # the processor may have slept
-        probes = [_probes(session).take(request.clock, WAKING + request.probes)[WAKING:]]
+        probes = [session.probes.take(request.clock, WAKING + request.probes)[WAKING:]]
     for name in request.names:
         timing = session.clocks[request.backward]
         samples[name] = timing.take_samples(name, request.clock, request.rounds, request.burst)
         report = _report(timing.rotation)
         if request.probes:
-            probes.append(_probes(session).take(request.clock, request.probes))
+            probes.append(session.probes.take(request.clock, request.probes))
     return {"samples": samples, "probes": probes} | report
 
 
@@ -99,12 +94,6 @@ def run(session: Session, request: wire.RunCalls) -> Reply:
 
 def _report(rotation: Rotation) -> Reply:
     return {"kept": rotation.delivered(), "shifts": rotation.shifts}
-
-
-def _probes(session: Session) -> Probes:
-    if session.probes is None:
-        session.probes = Probes()
-    return session.probes
 
 
 def trace_calls(session: Session, request: wire.Trace) -> Reply:

@@ -2,71 +2,42 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
 from common.measure import cores
 from common.measure.cores import Elapsed, allowed, kept_on, look
-from tests.support.processes import busy_child, state
+from tests.support.processes import busy_child
 from tests.support.waiting import wait_until
 
 
-@pytest.fixture
-def process():
-    """Return a function that starts Python on some code."""
-    started = []
-
-    def start(code):
-        code = f"print(flush=True)\n{code}"
-        started.append(subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE))
-        started[-1].stdout.readline()  # it is at work
-        return started[-1].pid
-
-    yield start
-    for each in started:
-        each.kill()
-        each.communicate()
-
-
-def test_a_process_that_sleeps_takes_no_processor_time(process, monkeypatch):
-    pid = process("import time; time.sleep(600)")
-    assert wait_until(lambda: state(pid) == "S")
-    monkeypatch.setattr(cores, "time", SimpleNamespace(perf_counter=itertools.count().__next__))
-    start = look(pid)
-    time.sleep(0.1)
-    asleep = look(pid).since(start)
-    assert (asleep.wall, asleep.busy) == (1, pytest.approx(0, abs=0.01))
+def test_a_process_that_sleeps_or_has_ended_takes_no_processor_time():
+    with subprocess.Popen(["sleep", "600"]) as child:
+        start = look(child.pid)
+        time.sleep(0.1)
+        asleep = look(child.pid).since(start)
+        assert asleep.wall >= 0.1 and asleep.busy == pytest.approx(0, abs=0.02)
+        child.kill()
+    assert look(child.pid).busy == 0.0
+    with kept_on({0}, child.pid):
+        assert os.sched_getaffinity(0) == allowed(child.pid)
+    assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
 
 
 @pytest.mark.slow
-def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time(process):
+def test_a_process_that_shares_its_core_waits_for_the_rest_of_the_time():
     """A wait counts once it has ended."""
-    shared = [process("while True: pass") for _ in range(3)]
-    with kept_on({min(os.sched_getaffinity(0))}, *shared):
-        start = look(shared[0])
-
-        def both():
-            elapsed = look(shared[0]).since(start)
-            return elapsed if min(elapsed.busy, elapsed.waited) > 0.1 else None
-
-        found = wait_until(both)
-    assert found and found.busy < found.wall
-
-
-def test_a_process_that_has_ended_has_no_times_and_is_let_be(process):
-    pid = process("")
-    os.waitpid(pid, 0)
-    ended = look(pid)
-    assert (ended.busy, ended.since(ended).wall) == (0.0, 0.0)
-    with kept_on({0}, pid):
-        assert os.sched_getaffinity(0) == allowed(pid)
-    assert Elapsed(5.0, 3.0, 2.0).since(Elapsed(1.0, 2.0, 0.5)) == Elapsed(4.0, 1.0, 1.5)
+    endless = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(endless) as child, subprocess.Popen(endless) as other:
+        with kept_on({min(os.sched_getaffinity(0))}, child.pid, other.pid):
+            start = look(child.pid)
+            waited = wait_until(lambda: min(vars(look(child.pid).since(start)).values()) > 0.1)
+        child.kill(), other.kill()
+    assert waited
 
 
 def test_a_process_keeps_to_a_core_with_all_threads_and_is_free_again():
@@ -80,9 +51,6 @@ def test_a_process_keeps_to_a_core_with_all_threads_and_is_free_again():
         with kept_on({core}, child.pid):
             assert threads() == [{core}] * 2
         assert threads() == [own] * 2
-        with kept_on({core}, child.pid):  # and nothing happens where it has ended meanwhile
-            child.kill()
-            child.wait()
 
 
 @pytest.mark.parametrize("count", [1, 2, cores.LOOKED_AT, 16])

@@ -10,7 +10,7 @@ import torch
 from common import wire
 from common.arena import elements_of
 from common.sandbox import backend, clock, timed
-from common.sandbox.clock import COLD_CALLS, SPINS, Clock, TimedCallable
+from common.sandbox.clock import COLD_CALLS, SPINS, Clock, Probes, TimedCallable
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.spans import spans_of
 from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
@@ -237,7 +237,7 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
 
 def test_the_probe_is_sampled_before_and_after_each_callable():
     """How steady it is, `python -m tests.generators.clocks` measures."""
-    session = SimpleNamespace(probes=None, clocks={True: clock_of([], backward=True)})
+    session = SimpleNamespace(probes=Probes(), clocks={True: clock_of([], backward=True)})
     names = ["backward", "solution"]
     for probes in (3, 0):
         request = wire.TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
