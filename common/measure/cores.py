@@ -1,4 +1,4 @@
-"""A process's processor time, its time in wait for a core, and the cores that it may use."""
+"""The harness's clock of a process, and the cores that a process may use."""
 
 from __future__ import annotations
 
@@ -7,49 +7,33 @@ import os
 import random
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-
-from common.processes import processor_time
 
 LOOKED_AT = 4
 """The number of cores among which the quickest is chosen."""
 
 
-@dataclass(frozen=True)
-class Elapsed:
-    """The times of a process in seconds, since its start or between two calls of `look`."""
+def look(pid: int) -> float:
+    """Return the seconds of a clock that stops while a process's main thread waits for a core.
 
-    wall: float
-    """Wall time."""
-    busy: float
-    """Processor time, summed over all threads of the process."""
-    waited: float = 0.0
-    """Time in which the process or the harness was ready to run and had no core, because of other
-    work on the machine."""
-
-    def since(self, start: Elapsed) -> Elapsed:
-        """Return the times from an earlier `look` to this one."""
-        waited = self.waited - start.waited
-        return Elapsed(self.wall - start.wall, self.busy - start.busy, waited)
-
-
-def look(pid: int) -> Elapsed:
-    """Return a process's times so far, to be subtracted from a later result."""
-    waited = sum(map(_waited, (f"/proc/{pid}", "/proc/thread-self")))
-    return Elapsed(time.perf_counter(), processor_time(pid), waited)
-
-
-def _waited(process: str) -> float:
-    """Return the seconds that a process's main thread, or a thread, has waited for a core.
-
-    Linux's scheduler keeps them as the second number of `schedstat`, in nanoseconds. The result is
-    0 if the kernel has no such file or the process has ended.
+    Other work on the machine thus hardly lengthens what the clock measures. Linux's scheduler keeps
+    the waits as the second number of `schedstat`, in nanoseconds; there are none if the kernel has
+    no such file or the process has ended. A wait counts at its end: before a measurement, `settle`.
     """
-    try:
-        return int(Path(process, "schedstat").read_text().split()[1]) / 1e9
-    except (OSError, IndexError):
-        return 0.0
+    waited = 0.0
+    with contextlib.suppress(OSError, IndexError):
+        waited = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    return time.perf_counter() - waited
+
+
+def settle(pid: int) -> None:
+    """Wait until a process that has answered all requests sleeps, or for a second."""
+    end = time.monotonic() + 1.0
+    with contextlib.suppress(OSError):
+        while time.monotonic() < end:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
+                break
+            time.sleep(1e-4)
 
 
 def quickest(pid: int, probe: Callable[[], float]) -> int:

@@ -13,11 +13,10 @@ and 2.1 ms for 90 calls are consistent with a report of 20 us: 1.9 ms / 90 is 21
 The speed of a host may change: the shortest run of changes may come from a fast second, and the
 shortest run of calls from a slow one. The time of a call is therefore the difference of the
 shortest runs or the median difference of consecutive runs, whichever is less. If it is lost in the
-noise of the changes, as of large inputs on a slow host, the report is accepted. Runs in which the
-process or the harness waited for a core are used only if no runs were free of such waits, and then
-by the process's processor time. Before a host time counts as forged, eager, which is honest, is
-timed in place of the solution. Its runs also include freeing the results, which samples do not; the
-time of its runs beyond its samples is allowed.
+noise of the changes, as of large inputs on a slow host, the report is accepted. The time in which
+the process waits for a core is left out. Before a host time counts as forged, eager,
+which is honest, is timed in place of the solution. Its runs also include freeing the results, which
+samples do not; the time of its runs beyond its samples is allowed.
 """
 
 from __future__ import annotations
@@ -25,10 +24,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from common.draws import below
-from common.measure.cores import Elapsed
 from common.measure.timed_process import Sampler, Samples, TimedProcess
 from common.spec import ByClock
 
@@ -41,8 +38,6 @@ MORE = 30
 """Further runs if those after the rounds are too long: other work may have disturbed them all."""
 ENOUGH = 0.5
 """Total seconds of runs after which rounds have no further runs, because the calls are long."""
-QUIET = 0.02
-"""The maximum share of a quiet run in which the process and the harness waited for a core."""
 
 
 class Stopwatch:
@@ -51,8 +46,9 @@ class Stopwatch:
     def __init__(self, timed: TimedProcess, ranked_by: ByClock) -> None:
         """Prepare to check the time that ranks the case; measure nothing yet."""
         self._timed, self._by_gpu = timed, ranked_by == "gpu"
-        self._runs: dict[bool, list[Pair]] = {False: [], True: []}
-        """The pairs of runs by whether they wait for the GPU."""
+        self._runs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
+        """By whether runs wait for the GPU: the microseconds per call of a run that only changes
+        the inputs, and of the next run, which also makes the calls."""
         self._spent = 0.0
 
     def followed_by_run(self, take: Sampler) -> Sampler:
@@ -82,8 +78,9 @@ class Stopwatch:
             self._timed.run("solution", rounds, renew=True, call=call, wait=wait)
             for call in (False, True)
         )
-        self._spent += changes.wall + with_calls.wall
-        self._runs[wait].append(Pair(changes, with_calls, rounds * self._timed.inputs))
+        self._spent += changes + with_calls
+        each = 1e6 / (rounds * self._timed.inputs)
+        self._runs[wait].append((changes * each, with_calls * each))
 
     @property
     def call(self) -> float:
@@ -123,24 +120,10 @@ class Stopwatch:
         return max(self.call - reported, 0.0)
 
 
-class Pair(NamedTuple):
-    """A run that only changes the inputs, and the next one, which also makes the calls."""
-
-    changes: Elapsed
-    with_calls: Elapsed
-    calls: int
-
-
-def _shortest(runs: Sequence[Pair]) -> float:
+def _shortest(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the microseconds of a call; at most 0 if the calls are lost in the noise."""
-    both = [(changes, with_calls, 1e6 / calls) for changes, with_calls, calls in runs]
-    times = [
-        (first.wall * each, second.wall * each)
-        for first, second, each in both
-        if all(run.waited <= QUIET * run.wall for run in (first, second))
-    ] or [(first.busy * each, second.busy * each) for first, second, each in both]
-    if not times:
+    if not pairs:
         return 0.0
-    changes, with_calls = (min(column) for column in zip(*times, strict=True))
-    middle = statistics.median(second - first for first, second in times)
+    changes, with_calls = (min(column) for column in zip(*pairs, strict=True))
+    middle = statistics.median(second - first for first, second in pairs)
     return float(min(with_calls - changes, middle))

@@ -24,7 +24,7 @@ from common.grading.execution import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure.cores import Elapsed, look
+from common.measure.cores import look, settle
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
@@ -167,18 +167,19 @@ class TimedProcess:
 
     def run(
         self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True
-    ) -> Elapsed:
-        """Return the time of a long run by the harness's clocks; see `wire.RunCalls`."""
+    ) -> float:
+        """Return the seconds of a long run by the harness's clock; see `wire.RunCalls`."""
         self.ready(name)
         request = wire.RunCalls(
             name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
         )
+        settle(self.worker.pid)
         start = look(self.worker.pid)
         report = ask(self.worker, request)
-        elapsed = look(self.worker.pid).since(start)
+        seconds = look(self.worker.pid) - start
         if call and wait:
             self._check("long run", report)
-        return elapsed
+        return seconds
 
     def sustained(self, name: str, expected: float) -> float:
         """Return the microseconds per call of a long run without pauses between the calls.
@@ -189,7 +190,7 @@ class TimedProcess:
         microseconds = expected
         for seconds in (TRIAL, SUSTAINED):
             rounds = max(round(1e6 * seconds / microseconds / self.inputs), 1)
-            microseconds = 1e6 * self.run(name, rounds).wall / (rounds * self.inputs)
+            microseconds = 1e6 * self.run(name, rounds) / (rounds * self.inputs)
         return round(microseconds, 2)
 
     def _check(self, kind: str, report: Report) -> None:

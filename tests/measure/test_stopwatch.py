@@ -5,55 +5,42 @@ from __future__ import annotations
 import pytest
 
 from common.measure import stopwatch
-from common.measure.cores import Elapsed
 from common.measure.stopwatch import Stopwatch
 
 
 class Process:
     """A process whose calls take the host and the GPU so many seconds, and the changes `change`.
 
-    `hiccups` lengthen one run after the other, and `waits` are the waits for a core in each; a call
-    is `blocked` for so many seconds without the processor. All runs but the first changes take
-    `slowing` times as long.
+    `hiccups` lengthen one run after the other. All runs but the first take `slowing` times as long.
     """
 
-    def __init__(self, host, gpu=0.0, change=0.0, hiccups=(), waits=(), blocked=0.0, slowing=1.0):
-        self.host, self.gpu, self.change, self.blocked = host, gpu, change, blocked
-        self.hiccups, self.waits, self.slowing = iter(hiccups), iter(waits), slowing
-        self.runs, self.inputs = [], 2
+    def __init__(self, host, gpu=0.0, change=0.0, hiccups=(), slowing=1.0):
+        self.host, self.gpu, self.change = host, gpu, change
+        self.hiccups, self.slowing, self.runs, self.inputs = iter(hiccups), slowing, [], 2
 
     def run(self, name, rounds, renew, call=True, wait=True):
         assert renew, "else a call could return an earlier one's results"
         calls, slower = rounds * self.inputs, self.slowing if self.runs else 1.0
         self.runs.append((calls, wait))
         each = max(self.host, self.gpu) if wait else self.host
-        busy = calls * (each * call + self.change)
-        waited = next(self.waits, 0.0)
-        wall = busy + calls * self.blocked * call + next(self.hiccups, 0.0) + waited
-        return Elapsed(slower * wall, slower * busy, waited)
+        return slower * (calls * (each * call + self.change) + next(self.hiccups, 0.0))
 
 
 def forged(process, reported, ranked_by="host", overhead=0.0):
     return Stopwatch(process, ranked_by).forged(reported, lambda: overhead)
 
 
-BUSY = {"waits": [0.1] * 999}
 CONSISTENT = {
     "a host time": (Process(20e-6, gpu=90e-6), 20.0 / 1.29),
     "beside changes": (Process(20e-6, change=40e-6), 20.0 / 1.29),
-    "by the processor, on a busy machine": (Process(20e-6, **BUSY), 20.0 / 1.29),
-    "asleep, which only a quiet run shows": (Process(20e-6, blocked=80e-6, **BUSY), 20.0),
     "disturbed in most runs": (Process(20e-6, hiccups=[0.1] * 3 + [0.0, 0.1, 0.0]), 20.0),
     "a host that slows down": (Process(20e-6, change=200e-6, slowing=1.5), 30.0),
-    "the same, busy": (Process(20e-6, change=200e-6, slowing=1.5, **BUSY), 30.0),
     "calls that do not show beside the changes": (Process(-1e-6, change=1e-3), 72.0),
 }
 FORGED = {
     "a host time": (Process(20e-6), 20.0 / 1.32, 20),
     "beside changes": (Process(20e-6, change=40e-6), 20.0 / 1.32, 20),
     "far below": (Process(20e-6), 0.5, 20),
-    "by the processor, on a busy machine": (Process(20e-6, **BUSY), 20.0 / 1.32, 20),
-    "by the wall, in quiet runs": (Process(20e-6, blocked=80e-6), 20.0, 100),
     "a host that slows down": (Process(20e-6, change=200e-6, slowing=1.5), 20.0, 30),
 }
 
