@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,7 @@ class Results:
     """The GPU memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the run's start."""
-    _latest: dict[Tier, list[Record]] = field(
+    _shown: dict[Tier, tuple[list[Record], list[LeftOut]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -71,22 +70,7 @@ class Results:
         Left-out cases and cases that an op no longer has are not included. An op no longer has a
         case that neither the op's last finished run over all solutions nor a later run measured.
         """
-        if tier not in self._latest:
-            shown = self._current(tier) - {(line.op, line.case) for line in self.left_out(tier)}
-            rows: dict[tuple[str, ...], Record] = {}
-            size: dict[Case, int] = {}
-            for row in self.rows:
-                if row.tier == tier and (row.op, row.case) in shown:
-                    rows.pop(row.key, None)  # so that superseded rows do not affect the order
-                    rows[row.key] = row
-            for row in rows.values():
-                size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
-
-            def place(row: Record) -> tuple[str, int, str, bool]:
-                return row.op, size[row.op, row.case], row.case, row.direction == "backward"
-
-            self._latest[tier] = sorted(rows.values(), key=place)
-        return self._latest[tier]
+        return self._of_tier(tier)[0]
 
     def left_out(self, tier: Tier = "board") -> list[LeftOut]:
         """Return the last line of each case that does not fit the device, by op and case.
@@ -94,38 +78,53 @@ class Results:
         A row of a later run cancels the line. A run over some solutions cannot leave out a case
         that has a row: the case fits the device, and that run only found less free memory.
         """
-        if not self.left_out_lines:  # there may be a million rows
-            return []
-        order, current = self._order, self._current(tier)
-        rows = (row for row in self.rows if row.tier == tier)
+        return self._of_tier(tier)[1]
+
+    def _of_tier(self, tier: Tier) -> tuple[list[Record], list[LeftOut]]:
+        if tier in self._shown:
+            return self._shown[tier]
+        order = {run.run: number for number, run in enumerate(self.runs)}
+        rows = [row for row in self.rows if row.tier == tier]
+        lines = [line for line in self.left_out_lines if line.tier == tier]
+        both: list[Record | LeftOut] = [*rows, *lines]
+        whole = self.whole
+        last_whole: dict[str, int] = {}
+        for line in both:
+            if line.run in whole:
+                last_whole[line.op] = max(last_whole.get(line.op, 0), order[line.run])
+        current = {
+            (line.op, line.case)
+            for line in both
+            if order.get(line.run, 0) >= last_whole.get(line.op, 0)
+        }
         measured = {(row.op, row.case): order.get(row.run, 0) for row in rows}  # the last one's
-        last = {}
-        for line in self.left_out_lines:
+        left_out = {}
+        for line in lines:
             case = line.op, line.case
-            later = line.run in self.whole and order[line.run] >= measured.get(case, 0)
-            if line.tier == tier and case in current and (later or case not in measured):
-                last[case] = line
-        return [last[case] for case in sorted(last)]
+            later = line.run in whole and order[line.run] >= measured.get(case, 0)
+            if case in current and (later or case not in measured):
+                left_out[case] = line
+        shown = current - left_out.keys()
+        latest: dict[tuple[str, ...], Record] = {}
+        for row in rows:
+            if (row.op, row.case) in shown:
+                latest.pop(row.key, None)  # so that superseded rows do not affect the order
+                latest[row.key] = row
+        size: dict[Case, int] = {}
+        for row in latest.values():
+            size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
+
+        def place(row: Record) -> tuple[str, int, str, bool]:
+            return row.op, size[row.op, row.case], row.case, row.direction == "backward"
+
+        found = sorted(latest.values(), key=place), [left_out[case] for case in sorted(left_out)]
+        self._shown[tier] = found
+        return found
 
     @property
     def whole(self) -> set[str]:
         """The finished runs over all solutions."""
         return {run.run for run in self.runs if run.whole and run.run in self.finished}
-
-    @property
-    def _order(self) -> dict[str, int]:
-        return {run.run: number for number, run in enumerate(self.runs)}
-
-    def _current(self, tier: Tier) -> set[Case]:
-        """Return the cases that their op still has."""
-        order, whole = self._order, self.whole
-        lines: Iterable[LeftOut | Record] = chain(self.left_out_lines, self.rows)
-        tested = {(line.op, line.run, line.case) for line in lines if line.tier == tier}
-        last: dict[str, int] = {}
-        for op, run, _ in tested:
-            if run in whole:
-                last[op] = max(last.get(op, 0), order[run])
-        return {(op, case) for op, run, case in tested if order.get(run, 0) >= last.get(op, 0)}
 
     def of_op(self, op: str | None) -> Results:
         """Return the results of one op; of all ops for None."""
