@@ -13,7 +13,7 @@ from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose
 from common.grading.grade import OTHER_GRADIENTS, OTHER_SECOND_DERIVATIVES
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep, eager_of
-from common.records.lines import kinds
+from common.records.lines import headings
 from tests.support.workers import (
     AS_IT_IS,
     CASES,
@@ -85,7 +85,7 @@ def told(verdict):
     return {
         note
         for note in verdict.notes
-        if kinds([note])[0] in (OTHER_GRADIENTS, OTHER_SECOND_DERIVATIVES)
+        if headings([note])[0] in (OTHER_GRADIENTS, OTHER_SECOND_DERIVATIVES)
     }
 
 

@@ -11,7 +11,7 @@ import pytest
 from common import ops
 from common.grading.compiling import WRAPPED, Compiler
 from common.grading.sweep import Graded
-from common.records.lines import kinds
+from common.records.lines import headings
 from common.solutions import Solution
 from common.verdicts import Verdict
 
@@ -113,7 +113,7 @@ def test_an_offset_that_wraps_in_a_copy_is_noted_with_its_product(
 ):
     written = solution(tmp_path, row, at)
     for notes in notes_of(compiler, FAR, written).values():
-        assert kinds(notes) == [WRAPPED] and len(notes) == 1
+        assert headings(notes) == [WRAPPED] and len(notes) == 1
         assert notes[0].startswith(f"{WRAPPED}: at {HALF.large.name}: program (")
         assert re.search(words, notes[0]), notes
     assert {*notes_of(compiler, NEAR, written).values()} == {()}

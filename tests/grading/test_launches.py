@@ -7,7 +7,7 @@ import pytest
 from common.grading.compiling import Compiler
 from common.grading.grade import CAUGHT, NO_KERNEL
 from common.grading.sweep import Sweep
-from common.records.lines import kinds
+from common.records.lines import headings
 from common.sandbox.launch_log import LaunchLog
 from common.spec import DIRECTIONS
 from tests.support.rotating import CASES, EMPTY, OP, PLAIN, SOURCE, WAYS
@@ -24,7 +24,7 @@ def noted(fork_server, tmp_path):
             found = list(sweep.grade(OP, [CASES[name] for name in names], [solution]))
         every = [verdict for graded in found for verdict in graded.verdicts.values()]
         assert {verdict.verdict for verdict in every} == {"PASSED"}, every
-        return {(v.case, v.direction): {NO_KERNEL, CAUGHT} & {*kinds(v.notes)} for v in every}
+        return {(v.case, v.direction): {NO_KERNEL, CAUGHT} & {*headings(v.notes)} for v in every}
 
     return graded
 
