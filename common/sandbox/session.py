@@ -196,12 +196,7 @@ class Session:
                 _with_version(shells[name], version)
         return shells
 
-    def prepared(
-        self,
-        call: Arguments,
-        function: Callable[..., Any] | None,
-        prepare: Callable[..., Any] | None = None,
-    ) -> tuple[tuple[Any, Any, Any], dict[str, torch.Tensor]]:
+    def prepared(self, call: Arguments) -> tuple[tuple[Any, Any, Any], dict[str, torch.Tensor]]:
         """Return a call to time, and its tensors by name, with the upstream gradient as `upstream`.
 
         The call is a tuple: forward, the differentiable inputs and the upstream gradient. Forward
@@ -215,10 +210,11 @@ class Session:
         wanted = [inputs[name] for name in call.differentiable]
         grad_output = self.tensor(call.grad_output)
         tensors = {**inputs, **options, "upstream": grad_output}
-        if prepare:
-            return (prepare(**inputs, **options), wanted, grad_output), tensors
-        assert function is not None
-        forward = functools.partial(function, *inputs.values(), **options)
+        if self.prepare:
+            forward = self.prepare(**inputs, **options)
+        else:
+            assert self.function is not None
+            forward = functools.partial(self.function, *inputs.values(), **options)
         return (forward, wanted, grad_output), tensors
 
     def check_output(self, output: Any) -> None:

@@ -57,7 +57,7 @@ def _timed_call(
     session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
 ) -> TimedCall:
     """Return one call of the rotation, whose inputs change if they have an original."""
-    bound, tensors = session.prepared(call, session.function, session.prepare)
+    bound, tensors = session.prepared(call)
     changing = [
         Changing(tensors[name], session.elements(call.slots[name]), originals[name], unit)
         for name, unit in call.changing.items()
@@ -98,7 +98,7 @@ def _report(rotation: Rotation) -> Reply:
 
 def trace_calls(session: Session, request: wire.Trace) -> Reply:
     """Return as `trace` a Chrome trace of TRACED calls, as JSON text."""
-    bound, _ = session.prepared(request.call, session.function, session.prepare)
+    bound, _ = session.prepared(request.call)
     rotation = Rotation([TimedCall(*bound)], request.backward)
     rotation.run()
     rotation.forget()
