@@ -1,8 +1,8 @@
 """Every kernel of `wrong` gets its promised verdict, is told no wrong cause and harms nobody.
 
 All are graded on every smoke case, as `check` does, but on a large one only if no smaller one has
-caught them; cheats with wrong results on some. Kernels are compiled in some of the cases, but those
-that must not compile in all.
+caught them; cheats with wrong results, and kernels that must not compile, on some. Kernels are
+compiled in some of the cases.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ CHEATS = [
 ENDLESS = [solution for solution in WRONG if "TIMEOUT" in expected(solution).values()]
 UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
 SAMPLE_STEP = 5
-"""One smoke case in so many is asked of a cheat, and compiled where that decides nothing."""
+"""One smoke case in so many is asked of a cheat and of a kernel that does not compile, and
+compiled where that decides nothing."""
 LARGE = 100_000
 """Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
 SOON = 1.0
@@ -67,7 +68,7 @@ def answers(fork_server):
         with Sweep("cpu", deadline=corpus.DEADLINE, server=fork_server, grade=judge) as sweep:
             for op in map(ops.load, sorted({solution.op for solution in everyone})):
                 cases = sorted(corpus.smoke(op), key=functools.partial(is_large, op))
-                some = {**dict.fromkeys(CHEATS, sampled(op.name)),
+                some = {**dict.fromkeys((*CHEATS, *UNCOMPILED), sampled(op.name)),
                         **dict.fromkeys(BYSTANDERS, cases[:WITNESSED])}  # fmt: skip
 
                 def skip(solution, case, op=op, some=some, cases=cases):
