@@ -42,7 +42,7 @@ class Struct(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ForkRequest(Struct, tag="fork"):
-    """Fork a process that serves the socket sent with this message; answered with Forked.
+    """Fork a process that serves the socket sent with this message; answered with its id.
 
     `device` is `cpu` or `cuda`. If `target` is set, kernels are compiled for that GPU and not run,
     with `full` to the end and not only as far as a verdict needs; with `counted`, their work is
@@ -57,7 +57,7 @@ class ForkRequest(Struct, tag="fork"):
 
 
 class Reap(Struct, tag="reap"):
-    """End a process and the processes that earlier ones left behind; answered with Reaped."""
+    """End a process, and those that earlier ones left behind; answered with its exit status."""
 
     pid: int
 
@@ -65,16 +65,11 @@ class Reap(Struct, tag="reap"):
 Order = ForkRequest | Reap
 
 
-class Forked(Struct):
-    """The id of a new process."""
+class Done(Struct):
+    """The answer to an order."""
 
-    pid: int
-
-
-class Reaped(Struct):
-    """The exit status of a process, from `os.waitpid`."""
-
-    status: int
+    number: int
+    """The id of a new process, or the exit status of an ended process, from `os.waitpid`."""
 
 
 # --- to and from a solution's process -------------------------------------------------------------

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import msgspec
 
@@ -38,7 +38,6 @@ FIXED = {
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
 }
 NO_ANSWER = "the fork server ended; torch or triton may fail to import: --verbose shows why"
-Replied = TypeVar("Replied")
 
 
 class Process:
@@ -107,15 +106,15 @@ class Process:
         """Whether the process has ended."""
         return self._process.poll() is not None
 
-    def ask(self, order: wire.Order, answer: type[Replied], fds: Sequence[int] = ()) -> Replied:
-        """Return the answer to an order; the first call waits for the import of torch.
+    def ask(self, order: wire.Order, fds: Sequence[int] = ()) -> int:
+        """Return the number that answers an order; the first waits for the import of torch.
 
         Raises:
             ServerEnded: No answer came; the process was killed.
         """
         with self._lock, contextlib.suppress(OSError, msgspec.DecodeError):
             wire.send(self._control, order, fds)
-            return msgspec.json.decode(wire.receive(self._control)[0], type=answer)
+            return msgspec.json.decode(wire.receive(self._control)[0], type=wire.Done).number
         self.kill()
         raise ServerEnded(NO_ANSWER)
 
@@ -177,7 +176,7 @@ class ForkServer:
             if self.interrupted:
                 raise ServerEnded("interrupted")
             fds = [worker_end.fileno(), *([] if stack is None else [stack])]
-            pid = self._process.ask(self._request, wire.Forked, fds).pid
+            pid = self._process.ask(self._request, fds)
             self._forked.add(pid)
             if self.interrupted:  # since the check above
                 os.kill(pid, signal.SIGKILL)
@@ -207,7 +206,7 @@ class ForkServer:
 
     def _reap(self, pid: int) -> int:
         self._forked.discard(pid)
-        return os.waitstatus_to_exitcode(self._process.ask(wire.Reap(pid), wire.Reaped).status)
+        return os.waitstatus_to_exitcode(self._process.ask(wire.Reap(pid)))
 
     def interrupt(self) -> None:
         """Kill every forked process, and fork no more until `resume`.

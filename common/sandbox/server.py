@@ -17,7 +17,7 @@ import traceback
 import msgspec
 
 from common.processes import import_torch, parents
-from common.wire import STACK, Forked, ForkRequest, Order, Reap, Reaped, receive, send
+from common.wire import STACK, Done, ForkRequest, Order, Reap, receive, send
 
 GENERATIONS = 100
 """The maximum length of a chain of stray processes, each started by its predecessor."""
@@ -55,9 +55,9 @@ def run(control: socket.socket) -> None:
                 workers.add(pid)
                 for fd in fds:
                     os.close(fd)
-                send(control, Forked(pid))
+                send(control, Done(pid))
             case Reap(pid):
-                send(control, Reaped(_reap(pid, workers)))
+                send(control, Done(_reap(pid, workers)))
     for pid in list(workers):
         _kill(pid)
     _end_strays(set())
