@@ -9,31 +9,46 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from common.processes import processor_time
+
 LOOKED_AT = 4
 """The number of cores among which the quickest is chosen."""
+LONGEST_WAIT = 1.0
+"""The seconds in which a process that has answered all requests goes to sleep."""
 
 
-def look(pid: int) -> float:
-    """Return the seconds of a clock that stops while a process's main thread waits for a core.
+def started(pid: int) -> Callable[[], float]:
+    """Start a clock of a process that waits for a request; return a function that reads it.
 
-    Other work on the machine thus hardly lengthens what the clock measures. Linux's scheduler keeps
-    the waits as the second number of `schedstat`, in nanoseconds; there are none if the kernel has
-    no such file or the process has ended. A wait counts at its end: before a measurement, `settle`.
+    The clock shows seconds of wall time, less those in which the process's main thread waited for a
+    core, so that other work on the machine hardly lengthens them. A process could starve its own
+    main thread while another thread works: the processor time of its threads counts at least.
+    """
+    end = time.monotonic() + LONGEST_WAIT
+    with contextlib.suppress(OSError):  # a wait counts at its end, so that none may be under way
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "S":
+            if time.monotonic() > end:
+                break
+            time.sleep(1e-4)
+    start = _look(pid)
+
+    def seconds() -> float:
+        wall, waited, busy = (now - before for now, before in zip(_look(pid), start, strict=True))
+        return max(wall - waited, min(wall, busy))
+
+    return seconds
+
+
+def _look(pid: int) -> tuple[float, float, float]:
+    """Return the wall time, a process's waits for a core and its processor time, in seconds.
+
+    Linux's scheduler keeps the waits as the second number of `schedstat`, in nanoseconds; there are
+    none if the kernel has no such file or the process has ended.
     """
     waited = 0.0
     with contextlib.suppress(OSError, IndexError):
         waited = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
-    return time.perf_counter() - waited
-
-
-def settle(pid: int) -> None:
-    """Wait until a process that has answered all requests sleeps, or for a second."""
-    end = time.monotonic() + 1.0
-    with contextlib.suppress(OSError):
-        while time.monotonic() < end:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S":
-                break
-            time.sleep(1e-4)
+    return time.perf_counter(), waited, processor_time(pid)
 
 
 def quickest(pid: int, probe: Callable[[], float]) -> int:

@@ -24,7 +24,7 @@ from common.grading.execution import call_of, reserve
 from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
-from common.measure.cores import look, settle
+from common.measure.cores import started
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
 from common.verdicts import Failure
@@ -173,13 +173,12 @@ class TimedProcess:
         request = wire.RunCalls(
             name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
         )
-        settle(self.worker.pid)
-        start = look(self.worker.pid)
+        seconds = started(self.worker.pid)
         report = ask(self.worker, request)
-        seconds = look(self.worker.pid) - start
+        elapsed = seconds()
         if call and wait:
             self._check("long run", report)
-        return seconds
+        return elapsed
 
     def sustained(self, name: str, expected: float) -> float:
         """Return the microseconds per call of a long run without pauses between the calls.

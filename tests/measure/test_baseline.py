@@ -167,7 +167,12 @@ def test_what_fails_to_begin_is_begun_anew(begin, monkeypatch):
 def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, monkeypatch):
     made = of(QUICK)
     made.worker.done.clear()
-    monkeypatch.setattr(timed_process, "look", lambda pid: made.worker.clock)
+
+    def started(pid):
+        start = made.worker.clock
+        return lambda: made.worker.clock - start
+
+    monkeypatch.setattr(timed_process, "started", started)
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 5.0}) == {"eager": 60.0, "dense": 5.0}
     seconds = [{"eager": 60e-6, "dense": 5e-6}[name] * calls for name, calls in made.worker.done]
