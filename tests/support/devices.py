@@ -7,11 +7,13 @@ the path without a GPU is tested on every machine.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 
 import execnet
 import pytest
@@ -147,20 +149,31 @@ def together(request: pytest.FixtureRequest) -> Callable[[Solution], tuple[Solut
     return lambda solution: tuple(members[scope_of[solution]])
 
 
+@pytest.fixture(scope="session")
+def gpu(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractContextManager[None]]:
+    """Return a context in which this process shares the GPU with others, or has it `alone`.
+
+    The processes of a run share the folder of their temporary folders. Where a process times, the
+    work of others would be seen.
+    """
+    path = tmp_path_factory.getbasetemp().parent / "gpu"
+
+    @contextlib.contextmanager
+    def used(alone: bool = False) -> Iterator[None]:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            yield
+
+    return used
+
+
 @pytest.fixture(scope="module", autouse=True)
 def turn(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, gpu: Callable[..., AbstractContextManager[None]]
 ) -> Iterator[None]:
-    """Let the files marked `alone` have the GPU to themselves: they time, and others are not seen.
-
-    The processes of a run share the folder of their temporary folders.
-    """
-    if request.config.option.device == "cpu" or not on_gpu(request.path.name, request.config):
-        yield
-        return
-    alone = request.node.get_closest_marker("alone")
-    with (tmp_path_factory.getbasetemp().parent / "gpu").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    """Let the modules that use the GPU share it; those marked `alone` take it by themselves."""
+    on_cpu = request.config.option.device == "cpu" or not on_gpu(request.path.name, request.config)
+    with contextlib.nullcontext() if on_cpu or request.node.get_closest_marker("alone") else gpu():
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 
 import pytest
 import torch
@@ -29,10 +30,19 @@ def of_process(together, measure, several):
     return found
 
 
+def alone(gpu, names):
+    """Return a function that times solutions on one case each while no other test uses the GPU."""
+
+    def timed(several):
+        with gpu(alone=True):
+            return corpus.timed("cuda", several, names)
+
+    return timed
+
+
 @pytest.fixture(scope="module")
-def timed(together):
-    several = [*corpus.TIMED, *BESIDE_CHEATS]
-    return of_process(together, functools.partial(corpus.timed, "cuda"), several)
+def timed(together, gpu):
+    return of_process(together, alone(gpu, corpus.SMALL), [*corpus.TIMED, *BESIDE_CHEATS])
 
 
 @pytest.mark.parametrize("solution", corpus.TIMED, ids=lambda solution: solution.name)
@@ -46,11 +56,10 @@ def test_an_honest_one_is_timed(solution, timed):
 
 
 @pytest.fixture(scope="module")
-def timed_large(together):
+def timed_large(together, gpu):
     if not peak_of(torch.cuda.get_device_name()):
         pytest.skip("nothing is known of what this GPU can do at most")
-    measure = functools.partial(corpus.timed, "cuda", names=corpus.LARGE)
-    return of_process(together, measure, [*TIMED, *LARGE])
+    return of_process(together, alone(gpu, corpus.LARGE), [*TIMED, *LARGE])
 
 
 @pytest.mark.parametrize("solution", TIMED, ids=lambda solution: solution.name)
@@ -63,31 +72,36 @@ def test_an_honest_one_is_timed_at_its_largest(solution, timed_large):
     assert timed_large(solution) == "PASSED"
 
 
-def timed_where_right(several):
+def timed_where_right(gpu, several, device="cuda"):
     """Return what each solution gets by direction when it is timed on the first case it passes.
 
-    A direction that is not supported is left out, as bench leaves it out.
+    A direction that is not supported is left out, as bench leaves it out. While one process times,
+    which needs the GPU alone, the others wait with solutions that have been graded.
     """
-    found = {solution: {} for solution in several}
+    found, passed = defaultdict(dict), {}
     for op in map(ops.load, sorted({solution.op for solution in several})):
-        with Sweep("cuda", overlap=False) as sweep:
-            concurrent = corpus.baseline_of(sweep, op)
-            for graded in sweep.grade(op, op.cases("smoke"), several, lambda one, _: found[one]):
-                if found[graded.solution]:
-                    continue
-                for direction, verdict in graded.verdicts.items():
-                    if verdict.verdict == "PASSED":
-                        times = timing.time_case(
-                            graded, concurrent, direction, sweep.supervisor, corpus.SHORT
-                        )
-                        words = map(times.get, ("verdict", "reason", "unmeasured"))
-                        found[graded.solution][direction] = " ".join(filter(None, words))
+        with Sweep(device, overlap=True) as sweep:
+            with gpu():
+                concurrent = corpus.baseline_of(sweep, op)
+                cases = sorted(op.cases("smoke"), key=lambda case: case.far_bytes)
+                for graded in sweep.grade(op, cases, several, lambda one, _: one in passed):
+                    if any(each.verdict == "PASSED" for each in graded.verdicts.values()):
+                        passed.setdefault(graded.solution, graded)
+            with gpu(alone=True):
+                for graded in passed.values():
+                    for direction, verdict in graded.verdicts.items():
+                        if graded.problem.op is op and verdict.verdict == "PASSED":
+                            times = timing.time_case(
+                                graded, concurrent, direction, sweep.supervisor, corpus.SHORT
+                            )
+                            words = map(times.get, ("verdict", "reason", "unmeasured"))
+                            found[graded.solution][direction] = " ".join(filter(None, words))
     return found
 
 
 @pytest.fixture(scope="module")
-def honest(together):
-    return of_process(together, timed_where_right, HONEST)
+def honest(together, gpu):
+    return of_process(together, functools.partial(timed_where_right, gpu), HONEST)
 
 
 @pytest.mark.parametrize("solution", HONEST, ids=lambda solution: solution.name)
