@@ -8,7 +8,6 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
@@ -22,15 +21,12 @@ UNKNOWN = "-:--:--"
 class Progress:
     """A context manager that shows the done steps, all steps and the time left."""
 
-    def __init__(
-        self, unit: str, total: int | None = None, now: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, unit: str, total: int | None = None) -> None:
         """Start the clock; output to the bar's console is printed above the bar.
 
         Args:
             unit: The name of the steps, such as `rows`, or of a work without steps.
             total: The number of steps, None if it is unknown; a work of no step is not shown.
-            now: A clock in seconds.
         """
         from rich import progress
         from rich.console import Console
@@ -54,7 +50,6 @@ class Progress:
             console=console,
             disable=not console.is_terminal or _is_piped(),
             redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
-            get_time=now,
         )
         self._bars.add_task(unit, total=total, visible=total != 0, left=UNKNOWN)
         (self._task,) = self._bars.tasks

@@ -6,6 +6,7 @@ import os
 import stat
 import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +15,12 @@ from common.commands.progress import Progress
 from tests.support.waiting import wait_until
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The clock of the bars, which the tests set."""
+    clock = SimpleNamespace(now=100.0)
+    monkeypatch.setattr("rich.console.monotonic", lambda: clock.now)
+    return clock
 
 
 def on_a_terminal(monkeypatch, width="80"):
@@ -27,9 +29,8 @@ def on_a_terminal(monkeypatch, width="80"):
     monkeypatch.setenv("COLUMNS", width)
 
 
-def test_a_line_says_what_is_done_and_how_long_the_rest_takes():
-    clock = Clock()
-    steps = Progress("rows", 362, now=clock)
+def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
+    steps = Progress("rows", 362)
     clock.now += 7
     assert steps.line() == "study: 0 of 362 rows, 7 s (starting)"
     for _ in range(42):
@@ -42,10 +43,9 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes():
     assert steps.line() == "study: 42 of 42 rows, 1 min 10 s (counting house/rope)"
 
 
-def test_a_line_counts_verdicts_and_busy_devices():
+def test_a_line_counts_verdicts_and_busy_devices(clock):
     """What an earlier run did says nothing of the time left."""
-    clock = Clock()
-    steps = Progress("rows", 0, now=clock)
+    steps = Progress("rows", 0)
     steps.total(10)
     for kept in (True, True, True, True, False):
         steps.done("a", kept=kept)
@@ -58,10 +58,9 @@ def test_a_line_counts_verdicts_and_busy_devices():
     assert steps.line() == f"study: 8 of 10 rows, 4 s, about 2 s left, {state} (b)"
 
 
-def test_a_few_steps_tell_no_time_left():
+def test_a_few_steps_tell_no_time_left(clock):
     """The first case of a run is done by all solutions at once."""
-    clock = Clock()
-    steps = Progress("rows", 752, now=clock)
+    steps = Progress("rows", 752)
     clock.now += 47
     for count, left in ((12, ""), (82, ", about 5 min left")):
         for _ in range(count):
@@ -69,10 +68,10 @@ def test_a_few_steps_tell_no_time_left():
         assert f"47 s{left} (a)" in steps.line()
 
 
-def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, capsys):
+def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, capsys, clock):
     monkeypatch.setattr(progress, "PERIOD", 0.01)
-    lines, before, clock = [], threading.active_count(), Clock()
-    with Progress("cases", 3, now=clock) as steps:
+    lines, before = [], threading.active_count()
+    with Progress("cases", 3) as steps:
         steps.done("a")
         clock.now += 7
         line = "study: 1 of 3 cases, 7 s, about 14 s left (a)"
@@ -85,7 +84,7 @@ def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, caps
 @pytest.mark.parametrize("width", ["60", "80", "160"])
 def test_a_terminal_has_a_bar_with_room_for_its_numbers(monkeypatch, capsys, width):
     on_a_terminal(monkeypatch, width)
-    with Progress("cases", 12600, now=Clock()) as steps:
+    with Progress("cases", 12600) as steps:
         steps.done(f"{'h' * 39}/rope_base thd-64x16384x32x128-bfloat16-interleaved-{'t' * 99}")
         print("a line for a file")
         steps.say("a failure [of] a")
@@ -107,6 +106,6 @@ def test_no_bar_is_drawn_over_the_lines_of_a_pager(monkeypatch, capsys, kind, hi
 @pytest.mark.parametrize(("total", "last"), [(1, "cases"), (2, "house/rope")])
 def test_a_full_bar_goes_by_what_it_counted(monkeypatch, capsys, total, last):
     on_a_terminal(monkeypatch)
-    with Progress("cases", total, now=Clock()) as steps:
+    with Progress("cases", total) as steps:
         steps.done("house/rope")
     assert capsys.readouterr().err.rpartition("\x1b[2K")[2].startswith(f"{last} ")
