@@ -61,7 +61,7 @@ class DiskCache:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             paths.replace(self._path, text.encode())
         except OSError as error:
-            _complain(error.strerror or str(error))
+            complain(error.strerror or str(error))
 
     def _current(self) -> str:
         return f"{foundation()} {self._rests_on()}"
@@ -78,7 +78,7 @@ def foundation() -> str:
 
 
 @functools.cache
-def _complain(reason: str) -> None:
+def complain(reason: str) -> None:
     """Print once why results are not kept."""
     print(f"study: {CACHE}: {reason}: results are not kept for the next run", file=sys.stderr)
 

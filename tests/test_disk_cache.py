@@ -11,7 +11,6 @@ from triton.compiler import compiler as triton_compiler
 
 from common import disk_cache, ops, solutions
 from common.errors import Kind
-from common.grading import compiling
 from common.grading.compiling import Unknown
 from common.grading.worker import Worker
 from common.paths import ROOT
@@ -52,7 +51,7 @@ def test_what_is_known_is_not_asked_again(compiler, monkeypatch, tmp_path):
     solution = WRONG["a_type_of_each_branch"]
     with compiler() as ours:
         faults = ours.faults(OP, CASE, solution)
-    monkeypatch.setattr(compiling, "_ask", lambda *_: pytest.fail("asked again"))
+    monkeypatch.setattr(Worker, "ask", lambda *_: pytest.fail("asked again"))
     with compiler() as ours:
         assert ours.faults(OP, CASE, solution) == faults
 
@@ -99,7 +98,7 @@ def test_nothing_is_known_of_a_full_disk_and_of_a_process_that_ended(
 def test_a_cache_that_cannot_be_written_costs_no_command(compiler, tmp_path, capsys):
     solution = WRONG["a_type_of_each_branch"]
     (tmp_path / "verdicts").write_text("a file where the folder should be")
-    disk_cache._complain.cache_clear()
+    disk_cache.complain.cache_clear()
     with compiler() as ours:
         assert ours.faults(OP, CASE, solution)
     (line,) = capsys.readouterr().err.splitlines()

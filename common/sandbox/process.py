@@ -102,7 +102,7 @@ def serve(connection: socket.socket, requests: Mapping[type[wire.Request], Answe
     seal = Seal(sealed_parts())
     session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
     decode = msgspec.json.Decoder(Union[tuple(requests)]).decode  # noqa: UP007
-    _hide()
+    hide_modules()
     while True:
         line, session.fds = wire.receive(connection)
         if not line:
@@ -140,7 +140,7 @@ def _context_is_lost() -> bool:
     return False
 
 
-def _hide() -> None:
+def hide_modules() -> None:
     """Hide the harness's modules: a solution that imports a module of these gets an unused copy."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "common"]:
         del sys.modules[name]

@@ -35,7 +35,7 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
     results = () if session.prepare else tuple(map(session.tensor, request.results))
     slots = request.calls[0].slots.items() if results else ()
     originals = {name: session.elements(slot).repeat(2) for name, slot in slots}
-    calls = [_timed_call(session, call, originals) for call in request.calls]
+    calls = [timed_call(session, call, originals) for call in request.calls]
     limits: Limits = {}
     if wanted := request.limits:
         limits = {
@@ -53,7 +53,7 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
     return {"peak_memory": rotation.peak_memory(), "slow": made.slow}
 
 
-def _timed_call(
+def timed_call(
     session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
 ) -> TimedCall:
     """Return one call of the rotation, whose inputs change if they have an original."""

@@ -112,7 +112,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session.tensor = lambda slot: None
     session.prepare = prepare
     given = wire.Arguments({}, [], {}, [], {}, wire.TensorSlot(0, 4, "float32", (1,), (1,)))
-    call = timed._timed_call(session, given, {})
+    call = timed.timed_call(session, given, {})
     assert done == ["prepared"]
     call.forward(), call.forward()
     assert done == ["prepared", "called", "called"]

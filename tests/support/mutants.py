@@ -68,7 +68,7 @@ def mutated(session: Session, request: wire.Load) -> Reply:
         setattr(*MUTATIONS[Path(request.path).parent.name])
     sys.modules.update(SHOWN)  # the process hides them from a solution
     session.seal.__init__(seal.sealed_parts())  # type: ignore[misc]
-    process._hide()
+    process.hide_modules()
     return session.load(request)
 
 
