@@ -138,6 +138,7 @@ def test_a_file_that_does_not_parse_is_one_line(alice, text, says):
 # --- saves ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_save_ends_a_round_even_where_a_kernel_hangs(alice, tmp_path, monkeypatch):
     """What hangs would be waited for until its deadline, which does not come here."""
     monkeypatch.setitem(worker.DEADLINE, "cpu", 100 * LONGEST)
