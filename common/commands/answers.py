@@ -10,8 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from common import source
+from common.commands.failing_condition import CHANCE, failing_condition
 from common.errors import Kind
-from common.grading.failing_condition import CHANCE, failing_condition
 from common.ops._draw import facts_of
 from common.printable import printable
 from common.records.lines import headings

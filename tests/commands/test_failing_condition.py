@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from common import ops
-from common.grading.failing_condition import failing_condition
+from common.commands.failing_condition import failing_condition
 from common.ops._draw import facts_of
 from common.ops._shaped import shaped
 
