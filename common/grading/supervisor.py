@@ -74,7 +74,6 @@ RETRIES = {
 }
 """What is tried again. A graded case is tried again after all others, a timed case at once."""
 
-
 KINDS = {
     Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
     Kind.KILLED: Cause.KILLED,
@@ -108,9 +107,9 @@ class Tries:
             Failure: CRASHED, if a process was killed although no other process ran.
             Exception: The error itself, if it has no cause in RETRIES or has recurred too often.
         """
-        error.__traceback__ = error.__context__ = None  # their frames hold a case's results
         if not (cause := cause_of(error)):
             raise error
+        error.__traceback__ = error.__context__ = None  # their frames hold a case's results
         self._failed[cause] += 1
         if self._failed[cause] <= RETRIES[cause].times:
             return RETRIES[cause].remedy

@@ -206,13 +206,22 @@ class Sweep:
             while sum(not (self._overlap and job.done()) for job in pending) >= most:
                 yield from self._results(pending)
             if due := [solution for solution in solutions if not skip(solution, case)]:
-                # a thread that waits for the problem follows the thread that makes it
-                problem = self._pool.submit(self._problem, run, case)
-                for solution in due:
-                    job = self._pool.submit(self._first_try, run, case, problem, solution)
-                    pending.append(job)
+                pending += self._jobs(run, case, due)
         while pending:
             yield from self._results(pending)
+
+    def _jobs(
+        self, run: _GradeArguments, case: Case, solutions: Sequence[Solution]
+    ) -> list[Future[Graded | _Recheck]]:
+        """Submit the making of the problem, and each solution's first try, which waits for it.
+
+        Nothing else refers to the problem, whose memory is free once all have tried.
+        """
+        problem = self._pool.submit(self._problem, run, case)
+        return [
+            self._pool.submit(self._first_try, run, case, problem, solution)
+            for solution in solutions
+        ]
 
     def _results(self, pending: deque[Future[Graded | _Recheck]]) -> Iterator[Graded | _Recheck]:
         """Wait for a job, and yield the results of the oldest jobs that are done.

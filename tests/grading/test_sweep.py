@@ -45,12 +45,20 @@ def swept(monkeypatch, tmp_path, fork_server):
     return start
 
 
+class Heavy:
+    """A problem whose tensors take memory."""
+
+    def __init__(self, case):
+        self.case, self.summary = case, made(case)
+
+
 def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swept):
-    active, graded_so_far, lock = [0], [0], threading.Lock()
+    active, graded_so_far, lock, heavy = [0], [0], threading.Lock(), weakref.WeakSet()
 
     def grade(problem, worker, repeats):
         with lock:
             active[0] += 1
+            heavy.add(problem)
         time.sleep(0.05 + 0.1 * (problem.case is CASES[0]))
         with lock:
             active[0] -= 1
@@ -58,7 +66,8 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swe
         return {}
 
     seen, done, cases = [], [], []
-    for graded in swept(grade, sweep.AHEAD, overlap=False, device="cuda"):
+    for graded in swept(grade, sweep.AHEAD, Heavy, overlap=False, device="cuda"):
+        assert wait_until(lambda: gc.collect() >= 0 and not heavy), "timing needs the memory"
         seen.append(active[0])
         done.append(graded_so_far[0])
         cases.append(graded.case)
@@ -67,13 +76,6 @@ def test_a_few_cases_are_graded_and_then_timed_with_the_device_to_themselves(swe
     assert seen == [0] * len(CASES)
     batches = [min(start + sweep.AHEAD, len(CASES)) for start in range(0, len(CASES), sweep.AHEAD)]
     assert done == [batch for batch in batches for _ in range(sweep.AHEAD)][: len(CASES)]
-
-
-class Heavy:
-    """A problem whose tensors take memory."""
-
-    def __init__(self, case):
-        self.case, self.summary = case, made(case)
 
 
 def test_a_slow_case_keeps_no_lane_idle(swept):
