@@ -108,8 +108,7 @@ class Baseline:
     def begin(self, problem: Problem, direction: Direction) -> None:
         """Prepare to time eager and the limits on a case; reuse the preparation of an earlier row.
 
-        Raises:
-            BaselineFailed: Eager failed on the case.
+        Raises BaselineFailed if eager failed on the case.
         """
         self.slow_probes, self._direction = Counter(), direction
         self.worker.refresh()
@@ -133,9 +132,8 @@ class Baseline:
     def sampler(self, names: Sequence[str], clock: ByClock, burst: int = 1) -> Sampler:
         """Return a function that takes samples of some of `eager`, `copy` and `dense`.
 
-        It samples them in a random order, with the probe before and after each round. It repeats a
-        round with a slow probe once the probe is quick. It raises Disturbed if the probe stays
-        slow, and BaselineFailed if eager's process fails.
+        It samples them in a random order, with the probe before and after each. It repeats a round
+        with a slow probe once the probe is quick, and raises Disturbed if the probe stays slow.
         """
         process, look = self._processes[self._direction], LOOK * (clock in self.calibrated)
 

@@ -158,10 +158,9 @@ class TimedProcess:
         return ask(self.worker, request)
 
     def ready(self, name: str) -> bool:
-        """Prepare a timed callable; return whether it can be timed: a capture of `graph` may fail.
+        """Prepare a timed callable, with all earlier work done; return whether it can be timed.
 
-        The process has finished all earlier work, and every request is answered: an extra reply was
-        written by the solution.
+        A capture of `graph` may fail.
         """
         return ask(self.worker, wire.RunCalls(name=name, backward=self._backward)).ready
 
@@ -183,8 +182,8 @@ class TimedProcess:
     def sustained(self, name: str, expected: float) -> float:
         """Return the microseconds per call of a long run without pauses between the calls.
 
-        A short trial run comes first and determines the number of calls: `expected`, in
-        microseconds, may not include the time in which the GPU waits for the host.
+        A trial run determines the number of calls, since the `expected` microseconds may not
+        include the time in which the GPU waits for the host.
         """
         microseconds = expected
         for seconds in (TRIAL, SUSTAINED):
@@ -197,9 +196,6 @@ class TimedProcess:
 
         Every round of a kind is kept with equal probability. The inputs of eager and of a peer's
         prepared call never change, and their results are not kept.
-
-        Raises:
-            Failure: MUTATED_INPUT, if an input changed; TAMPERED, if the report names no call.
         """
         staged, kept = self.staged, report.kept
         if kept is None and (self.worker.solution.peer or not staged.results):
@@ -229,7 +225,7 @@ def wrong_replay(problem: Problem, timed: TimedProcess) -> str | None:
     Raises:
         Failure: A timed call is wrong, or the solution wrote an extra reply.
     """
-    timed.ready("solution")
+    timed.ready("solution")  # an extra reply would show here
     timed.worker.release()  # the oracle needs the memory
     wrong, replays = functools.partial(_wrong, problem, timed.staged), timed.kept.pop("graph", [])
     for reason in filter(None, map(wrong, itertools.chain(*timed.kept.values()))):

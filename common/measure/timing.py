@@ -165,9 +165,7 @@ class Timing:
     def run(self) -> Reply:
         """Time the case; if the probe is slow, end the solution's process and probe again.
 
-        Raises:
-            Suspected: The probe is quick without the process.
-            Disturbed: The probe is still slow.
+        Raises Suspected if the probe is then quick, otherwise Disturbed.
         """
         try:
             return self.measure()
@@ -211,11 +209,7 @@ class Timing:
         return TimedProcess(worker, staged, self.direction)
 
     def _times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
-        """Return the samples by clock, and check the ranking clock's by the stopwatch.
-
-        Raises:
-            Failure: An input changed, or a time is too short for the device or for the stopwatch.
-        """
+        """Return the samples by clock, and check the ranking clock's by the stopwatch."""
         case, direction = self.problem.case, self.direction
         plan, times = PLANS[case.ranked_by], dict[ByClock, Samples]()
         work = self.problem.op.timed_work(case, direction)
@@ -296,8 +290,7 @@ def sample_in_rounds(
     """Return samples of every timed callable, until the medians are known or a limit is reached.
 
     Every round samples every callable, in a random order, so that slow drifts of the machine affect
-    all of them. The number of samples in a round doubles after a quick round, since a round takes a
-    few milliseconds even if its samples are few.
+    all of them. Rounds grow while they are quick, since a round takes milliseconds in any case.
 
     Args:
         samplers: Each takes samples of one callable or of several.

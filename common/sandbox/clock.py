@@ -7,9 +7,8 @@ Host time is measured until the call returns, autograd included; the GPU is idle
 host time ranks the case, a sample is the mean of a burst of calls, as in a training loop, and the
 results of the burst stay alive until its end.
 
-A round is a few samples of one timed callable. The harness requests rounds until every median is
-precise enough; see `measure/timing.py`. The solution runs in one process; eager and the limits
-run in another. All samples are in microseconds.
+The harness requests rounds of a few samples until every median is precise enough; see
+`measure/timing.py`. All samples are in microseconds.
 """
 
 from __future__ import annotations
@@ -72,10 +71,9 @@ class Clock:
         """Warm up: make a few calls, first with all results alive, then as in samples.
 
         Args:
-            rotation: The calls, on several inputs of one shape that change before each sample.
+            rotation: The calls, on inputs that change before each sample.
             backward: Time forward with backward instead of only forward.
-            limits: Further timed callables, which take no inputs. The memory of a limit is
-                allocated only during its rounds.
+            limits: Further timed callables, whose memory is allocated only during their rounds.
             name: The name of the calls among the timed callables.
         """
         self.rotation, self._limits = rotation, limits

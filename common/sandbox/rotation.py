@@ -1,12 +1,10 @@
 """The calls that are timed, on inputs that change, and the results that the harness checks.
 
-Before each sample every input is copied anew from an original that the harness drew, with its
-elements rotated by a distance that nobody can foresee: `abcdefg` becomes `cdefgab`. A result kept
-from an earlier call is then wrong. The copy runs on the timed stream, so that work on another
-stream reads the old values.
-
-Once the calls of a sample have returned, one call is drawn at random, and its results go back to
-the harness, which knows the expected results. The same slots hold the results of any call.
+Before each sample every input is copied anew from an original, with its elements rotated by a
+distance that nobody can foresee: `abcdefg` becomes `cdefgab`. A result kept from an earlier call is
+then wrong. The copy runs on the timed stream, so that work on another stream reads the old values.
+Once the calls of a sample have returned, one is drawn at random, and the harness compares its
+results with the expected ones.
 """
 
 from __future__ import annotations
@@ -132,8 +130,8 @@ class Rotation:
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.
 
-        A call that waits for the GPU is detected before the capture, since a failed capture leaves
-        torch's default random generator unusable in this process. The limits use their own.
+        A call that waits for the GPU is detected before, since a failed capture leaves torch's
+        default random generator unusable in this process. The limits use their own.
         """
         forwards = [call.forward for call in self._calls[:GRAPHS]]
         try:
@@ -188,11 +186,7 @@ class Rotation:
 
         The n-th sample's results replace the kept ones with probability 1/n, so that each sample
         of a round has the same chance. They are copied now, since the next replay of a graph
-        overwrites the graph's results. With `in_passing`, nothing else is checked.
-
-        Raises:
-            Refused: The output is not acceptable, results of several calls lie in the same memory,
-                or the class of a kept result could compute its values later.
+        overwrites them. With `in_passing`, only the class of kept results is checked.
         """
         index, results = self._alive[below(len(self._alive))]
         if not in_passing:
@@ -233,8 +227,7 @@ class Rotation:
     def run_at_once(self, max_calls: int) -> None:
         """Make at most `max_calls` calls, or two if it is less, whose results are alive at once.
 
-        The first call shows the size of the results. The results of the other calls take at most
-        half of the memory that is then free; there may be no second call.
+        The first call shows their size; the others take at most half of the memory then free.
         """
         calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
         if first := memory.taken(self.run):
