@@ -21,7 +21,7 @@ from triton.runtime.jit import JITFunction
 from common.processes import VISIBLE
 from common.sandbox import configurations, target
 from common.sandbox.interpreter import bounds, patches
-from common.sandbox.launch_log import LOG
+from common.sandbox.launches import LOG
 from common.wire import STAND_IN, ForkRequest
 
 ON_GPU = True

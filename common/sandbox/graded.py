@@ -17,7 +17,7 @@ from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import Refused, judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.conflicts import Conflicts
-from common.sandbox.launch_log import LOG
+from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class
 from common.wire import GUARDS, LAUNCHED, OUTPUT, POISONS, SECOND_RUN, Reply, TensorSlot

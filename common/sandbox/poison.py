@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.dlpack import from_dlpack
 
 from common.arena import BAND
-from common.sandbox.graphs import UncompiledMode
+from common.sandbox.launches import UncompiledMode
 
 _RESIZE = torch.ops.aten.resize_
 _ALLOCATIONS = frozenset(

@@ -23,7 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, graded, launches, timed
+from common.sandbox import backend, graded, shape_only, timed
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
@@ -50,7 +50,7 @@ REQUESTS = MappingProxyType(
         graded.forward,
         graded.backward,
         graded.deliver,
-        launches.at_full_shape,
+        shape_only.at_full_shape,
         timed.begin_timing,
         timed.take_samples,
         timed.run,

@@ -15,12 +15,16 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.flop_counter import flop_registry
+from triton import knobs
 
+from common import wire
 from common.ops._draw import draw
 from common.sandbox import contract
-from common.sandbox.graphs import UncompiledMode
+from common.sandbox.failures import judge
+from common.sandbox.launches import LOG, UncompiledMode
 from common.sandbox.session import Session
 from common.spec import Case, Direction, Op
+from common.wire import Reply
 
 aten = torch.ops.aten
 SMALL = 1 << 20
@@ -198,3 +202,33 @@ def _small(op: Op[Any], case: Case, seed: int) -> int:
         arguments, _ = draw(op, case, seed, "cpu")
     others = (value for name, value in arguments.items() if name not in op.differentiable)
     return max([SMALL, *(other.numel() for other in others if isinstance(other, torch.Tensor))])
+
+
+def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
+    """Compile the kernels of one of the board's cases at its full shape, for the process's target.
+
+    Returns:
+        In `kernels`, each kernel's hash, name, files by extension and the direction that launched
+        it first. In `stopped`, the verdict, the reason and the direction if the call raised an
+        exception; in `caught`, the verdict and the reason of a launch's exception that it caught.
+    """
+    assert session.op is not None and session.function is not None
+    kernels: dict[str, Reply] = {}
+
+    def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
+        files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
+        kernels[metadata["hash"]] = {
+            "hash": metadata["hash"], "name": src.name, "files": files, "direction": begun[-1],
+        }  # fmt: skip
+
+    knobs.compilation.listener = compiled
+    begun: list[Direction] = ["forward"]
+    reply: Reply = {}
+    LOG.clear()
+    try:
+        for direction in directions(session, board_case(session, request.case), seed=0):
+            begun.append(direction)
+    except Exception as error:
+        reply = judge(error) | {"direction": begun[-1]}
+    caught = judge(LOG.error) if LOG.error else {}
+    return {"kernels": list(kernels.values()), "stopped": reply, "caught": caught}

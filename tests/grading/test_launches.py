@@ -8,7 +8,7 @@ from common.grading.compiling import Compiler
 from common.grading.grade import CAUGHT, NO_KERNEL
 from common.grading.sweep import Sweep
 from common.records.lines import headings
-from common.sandbox.launch_log import LaunchLog
+from common.sandbox.launches import LaunchLog
 from common.spec import DIRECTIONS
 from tests.support.rotating import CASES, EMPTY, OP, PLAIN, SOURCE, WAYS
 from tests.support.workers import written

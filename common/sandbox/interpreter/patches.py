@@ -26,12 +26,12 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle, interpr
 from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH, Kind
-from common.sandbox import configurations, graphs, target
+from common.sandbox import configurations, target
 from common.sandbox.interpreter import language, speed
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.operations import wrap
 from common.sandbox.interpreter.spans import Method
-from common.sandbox.launch_log import LOG
+from common.sandbox.launches import LOG, leave_out
 
 
 def install() -> None:
@@ -220,7 +220,7 @@ def _leave_launches_out_of_graphs() -> None:
     """Break torch.compile's graph at each launch, so that the kernel runs as plain Python."""
     for launcher in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
         run = _reject_fake_tensors(LOG.watched(launcher.run))
-        launcher.run = graphs.leave_out(run, IN_A_GRAPH)
+        launcher.run = leave_out(run, IN_A_GRAPH)
 
 
 def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
