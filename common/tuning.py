@@ -290,7 +290,7 @@ class _Search:
 def _recover(worker: Worker, *verdicts: str | None) -> None:
     """Restart the process if a kernel failed, because the CUDA context may be broken."""
     if not {None, *FINE, *BEFORE_LAUNCH}.issuperset(verdicts):
-        worker.renew()
+        worker.end_process()
 
 
 def _lines(trials: Sequence[Trial], winner: Trial | None) -> Iterator[str]:

@@ -99,7 +99,7 @@ class Grader:
     def resume(self) -> None:
         """Go on after `interrupt`, with the solutions' files as they are now."""
         self.server.resume()
-        self.compiler.renew()
+        self.compiler.resume()
 
     def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
         """Return each solution's name with the case's name.

@@ -83,7 +83,7 @@ class Compiler:
     def __exit__(self, *_: object) -> None:
         """Save the faults of this run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
-        self.renew()
+        self.resume()
         for server in (self._supervisor and self._supervisor.server, self._counted):
             if server:
                 server.close()
@@ -118,7 +118,7 @@ class Compiler:
         if self._supervisor:
             self._supervisor.server.interrupt()
 
-    def renew(self) -> None:
+    def resume(self) -> None:
         """Save the faults, and reload the solutions from now on: their files may have changed."""
         for cache in self._caches.values():
             cache.save()

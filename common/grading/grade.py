@@ -428,7 +428,7 @@ class PlanRun:
             if attempt is not self.plan.first or self._earlier:
                 if worker.recurred >= MOST_RECURRED:
                     return False
-                worker.renew()
+                worker.end_process()
                 worker.cases.append(self.problem.case.name)
                 passes = self._is_right(direction, attempt)
             worker.recurred += not passes

@@ -168,16 +168,16 @@ class Worker:
     def refresh(self) -> None:
         """Discard the process if its fork server has ended; the next request starts another."""
         if self.alive and not self._server.runs(self._pids[0]):
-            self.renew()
+            self.end_process()
 
-    def renew(self) -> None:
+    def end_process(self) -> None:
         """End the process; the next request starts another."""
         with contextlib.suppress(ServerEnded):
             self._stop()
 
     def close(self) -> None:
         """End the process and free the shared memory."""
-        self.renew()
+        self.end_process()
         self.release()
         if self._stack is not None:
             os.close(self._stack)
@@ -218,7 +218,7 @@ class Worker:
 
     def _refuse(self, reply: Reply) -> None:
         """End the process, and answer every request with this reply from now on."""
-        self.renew()
+        self.end_process()
         self._refusal = reply
 
     def _share(self) -> Reply:
@@ -266,7 +266,7 @@ class Worker:
         if "reason" in reply:  # a solution may have chosen the text
             reply["reason"] = printable(str(reply["reason"]))
         if answer.ended:  # the process can answer no further request
-            self.renew()
+            self.end_process()
             self.crashes += 1
         elif reply.get("verdict") == "TAMPERED":  # later replies are not trusted
             self._refuse(reply)

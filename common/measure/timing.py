@@ -137,7 +137,7 @@ def time_case(
                     case Remedy.ALONE:
                         until_the_end.enter_context(supervisor.alone(worker))
                     case Remedy.RESTART_EAGER:
-                        baseline.worker.renew()
+                        baseline.worker.end_process()
                     case Remedy.COUNT_SLOW_PROBES:
                         baseline.patient = False
         except (Failure, BaselineFailed, RuntimeError) as error:
@@ -171,7 +171,7 @@ class Timing:
             return self.measure()
         except Disturbed as error:
             disturbed = error.with_traceback(None)  # whose frames hold a case's results
-        self.worker.renew()
+        self.worker.end_process()
         time.sleep(RECOVERY)
         if self.baseline.slow_probe(disturbed.clock):
             raise disturbed

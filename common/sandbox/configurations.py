@@ -88,7 +88,7 @@ def _run(run: Callable[..., Any], tuner: Any, *args: Any, **kwargs: Any) -> Any:
     """Launch a kernel in the first configuration that fits, in the order of preference."""
     if len(tuner.configs) == 1:
         return run(tuner, *args, **kwargs)
-    _renew(tuner)
+    _forget(tuner)
     while True:
         tuner.pruned = []  # stays empty if the tuner knows the key
         try:
@@ -105,7 +105,7 @@ def _run(run: Callable[..., Any], tuner: Any, *args: Any, **kwargs: Any) -> Any:
         return result
 
 
-def _renew(tuner: Any) -> None:
+def _forget(tuner: Any) -> None:
     """Let a tuner forget the selections of another case, or those before the case's first call."""
     draw, known = CONFIGURATIONS.draw, vars(tuner).get("draw", UNDRAWN)
     if (draw.seed, draw.position) != (known.seed, known.position) or (

@@ -351,7 +351,7 @@ def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
         ours.interrupt()
         with pytest.raises(Unknown, match="interrupted"):
             ours.faults(OP, CASE, house)
-        ours.renew()
+        ours.resume()
         assert ours.faults(OP, CASE, house) == {}
 
 

@@ -235,7 +235,7 @@ def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatc
     assert ask(started)[1] == RIGHT
     started.release()
     assert not lent
-    started.renew()
+    started.end_process()
     assert len(lent) == 1
 
 
@@ -253,7 +253,7 @@ def test_each_start_end_and_new_memory_is_counted(worker):
     started = worker(HALF.format("pass"), "rotate_half")
     assert ask(started)[1] == RIGHT
     seen = [started.changes]
-    for change in (started.release, started.renew, lambda: ask(started)):
+    for change in (started.release, started.end_process, lambda: ask(started)):
         change()
         seen.append(started.changes)
     assert seen == sorted(set(seen)), "each changes it"

@@ -110,7 +110,7 @@ def test_causes_are_counted_each_by_itself(timed):
     reply, done, _ = timed(forged, ended, killed, forged, ended, FITS)
     assert reply == FITS
     assert done["other"] == ["close"], "nothing else is alive from the kill on"
-    assert done["eager"] == ["renew", "close", "renew"]
+    assert done["eager"] == ["end_process", "close", "end_process"]
     assert done["solution"] == ["alone", "close", "alone", "release"]
 
 
@@ -118,7 +118,7 @@ def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
     met = Disturbed("gpu", 139.0)
     reply, done, attempts = timed(met, met, FITS, probes=[10.0, 139.0])
     assert reply == FITS
-    assert done["solution"].count("renew") == 2
+    assert done["solution"].count("end_process") == 2
     assert attempts[-1] == (False, False), "slow probes are counted"
 
 
@@ -136,7 +136,7 @@ def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, faul
 def test_eagers_death_under_the_probe_is_a_failure_of_eager(timed):
     dead, met = {"verdict": "CRASHED", "reason": "it ended"}, Disturbed("gpu", 139.0)
     reply, done, _ = timed(met, FITS, probes=[dead])
-    assert (reply, done["eager"]) == (FITS, ["renew"])
+    assert (reply, done["eager"]) == (FITS, ["end_process"])
     reply, *_ = timed(met, met, met, probes=[dead] * 3)
     assert reply == {"unmeasured": "not timed: eager's process failed: it ended"}
 
