@@ -58,16 +58,16 @@ def times(monkeypatch):
 
 @pytest.mark.parametrize("ranked_by", ["gpu", "host"])
 @pytest.mark.parametrize(
-    ("direction", "gpu", "host"),
+    ("direction", "on_gpu", "on_host"),
     [("forward", {"copy", "graph"}, {"no_grad"}), ("backward", {"copy", "backward"}, set())],
 )
-def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by, direction, gpu, host):
+def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by, direction, on_gpu, on_host):
     timed = Timed()
     found = times(timed, ranked_by, direction)
     clocks = [asked[1] for asked in timed.asked if asked[0] == "solution"]
     assert clocks[-1] == ranked_by != clocks[0]
-    assert set(found["gpu"]) == {"solution", "eager"} | gpu
-    assert set(found["host"]) == {"solution", "eager"} | host
+    assert set(found["gpu"]) == {"solution", "eager"} | on_gpu
+    assert set(found["host"]) == {"solution", "eager"} | on_host
 
 
 @pytest.mark.parametrize("direction", ["forward", "backward"])

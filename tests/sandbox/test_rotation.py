@@ -129,7 +129,7 @@ def test_results_that_overlap_are_seen_and_neighbours_are_none():
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def allocator(monkeypatch):
     """Fake the allocator of a GPU of `total` bytes, 100 of which are in use; `take` takes some."""
     state = SimpleNamespace(total=1000, now=100, peak=0, fraction=1.0, reserve=0)
 
@@ -155,13 +155,13 @@ def gpu(monkeypatch):
     return state
 
 
-def rotation_on(gpu, scratch, held, slots=()):
+def rotation_on(allocator, scratch, held, slots=()):
     """A call that takes `scratch` bytes for a while, and holds `held` with its result of 16."""
 
     def forward():
-        gpu.take(scratch)
-        gpu.take(-scratch)
-        gpu.take(16 + held)
+        allocator.take(scratch)
+        allocator.take(-scratch)
+        allocator.take(16 + held)
         return torch.zeros(4)
 
     return Rotation([TimedCall(forward)], slots=slots)
@@ -170,19 +170,21 @@ def rotation_on(gpu, scratch, held, slots=()):
 @pytest.mark.parametrize(
     ("scratch", "held", "peak"), [(0, 0, 0), (50, 0, 34), (0, 7, 7), (10, 7, 7), (30, 7, 14)]
 )
-def test_the_peak_is_what_a_call_takes_beyond_its_results(monkeypatch, gpu, scratch, held, peak):
-    ours = rotation_on(gpu, scratch, held)
-    gpu.take(500), gpu.take(-500)
+def test_the_peak_is_what_a_call_takes_beyond_its_results(
+    monkeypatch, allocator, scratch, held, peak
+):
+    ours = rotation_on(allocator, scratch, held)
+    allocator.take(500), allocator.take(-500)
     assert ours.peak_memory() == peak
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert ours.peak_memory() is None, "a CPU has none"
 
 
-def test_a_gradient_that_is_the_upstream_one_takes_nothing(gpu):
+def test_a_gradient_that_is_the_upstream_one_takes_nothing(allocator):
     x, grad_output = torch.zeros(4, requires_grad=True), torch.zeros(4)
 
     def forward():
-        gpu.take(56)
+        allocator.take(56)
         return x.clone()
 
     ours = Rotation([TimedCall(forward, [x], grad_output, [changing(grad_output)])], True)
@@ -193,12 +195,12 @@ def test_a_gradient_that_is_the_upstream_one_takes_nothing(gpu):
     ("total", "scratch", "calls"),
     [(10_000, 0, range(5, 18)), (230, 0, [4]), (180, 0, [2]), (180, 40, [1]), (133, 0, [1])],
 )
-def test_as_many_results_live_at_once_as_half_of_the_memory_holds(gpu, total, scratch, calls):
-    gpu.total = total
+def test_as_many_results_live_at_once_as_half_of_the_memory_holds(allocator, total, scratch, calls):
+    allocator.total = total
     for _ in range(20):
-        gpu.now = 100
-        rotation_on(gpu, scratch, 0, slots=(torch.zeros(4),)).run_at_once(17)
-        assert (gpu.now - 100) // 16 in calls
+        allocator.now = 100
+        rotation_on(allocator, scratch, 0, slots=(torch.zeros(4),)).run_at_once(17)
+        assert (allocator.now - 100) // 16 in calls
 
 
 @pytest.mark.parametrize(
@@ -206,6 +208,6 @@ def test_as_many_results_live_at_once_as_half_of_the_memory_holds(gpu, total, sc
     [({}, 900), ({"fraction": 0.25}, 150), ({"fraction": 0.05}, 0),
      ({"fraction": 0.05, "reserve": 40}, 40)],
 )  # fmt: skip
-def test_the_room_ends_at_the_share_that_a_process_may_take(gpu, fields, room):
-    vars(gpu).update(fields)
+def test_the_room_ends_at_the_share_that_a_process_may_take(allocator, fields, room):
+    vars(allocator).update(fields)
     assert memory.available() == room
