@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
+from typing import Literal
 
 from common.board import modelled
 from common.board.ranking import About, Entry, Track, op_order, rank
@@ -47,9 +48,13 @@ class Device:
         """The main track of each op."""
         return [tracks[0] for tracks in self.ops.values() if tracks]
 
-    def left_out(self, op: str) -> list[str]:
-        """Return a line for each case of the op that does not fit the device."""
-        return lines_of(line for line in self.results.left_out() if line.op == op)
+    def left_out(self, op: str = "", tier: Literal["board", "plot"] = "board") -> list[str]:
+        """Return a line for each case of the op, or of all ops, that does not fit the device."""
+        return [
+            f"Left out on this device: {line.case} ({line.reason})."
+            for line in self.results.left_out(tier)
+            if op in ("", line.op)
+        ]
 
     @property
     def timed(self) -> bool:
@@ -86,11 +91,6 @@ def entries(devices: Iterable[Device], only: str = "") -> Iterator[tuple[Device,
             for entry in track.entries:
                 if not only or is_among(entry.solution, only):
                     yield device, track, entry
-
-
-def lines_of(left_out: Iterable[LeftOut]) -> list[str]:
-    """Return a line of text for each case that does not fit the device."""
-    return [f"Left out on this device: {line.case} ({line.reason})." for line in left_out]
 
 
 def ranked(results: Results, about: Mapping[str, About]) -> Device:

@@ -11,7 +11,7 @@ from typing import Literal
 from common import interfaces, paths
 from common.board import table
 from common.board.columns import SPEED, beside, ranking, summary
-from common.board.devices import Device, lines_of
+from common.board.devices import Device
 from common.board.plots import overview, sweeps
 from common.board.table import UNRANKED, Table, named, size
 from common.errors import UserError
@@ -70,8 +70,8 @@ def leaderboard(devices: Sequence[Device]) -> str:
 def drawn(of: Table) -> list[str]:
     """Return a table as paragraphs: title, rows and footnotes."""
     rules = tuple("---" if name in table.TEXT else "---:" for name in of.header)
-    lines = [of.header, rules, *of.rows]
-    return [f"**{of.title}**", "\n".join(map(_line, lines)), *map(escaped, of.footnotes)]
+    lines = [f"| {' | '.join(map(escaped, cells))} |" for cells in (of.header, rules, *of.rows)]
+    return [f"**{of.title}**", "\n".join(lines), *map(escaped, of.footnotes)]
 
 
 def escaped(text: str) -> str:
@@ -151,11 +151,7 @@ def _joined(ranked: Table, speeds: Table) -> Table:
 def _plots(device: Device) -> list[str]:
     folder, drawn = PLOTS.relative_to(ROOT), sweeps.of_device(device)
     pictures = [f"![{p.sweep.title}]({folder}/{device.slug}/{p.sweep.name}.svg)" for p in drawn]
-    return [*pictures, *map(escaped, lines_of(device.results.left_out("plot")))]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(map(escaped, cells)) + " |"
+    return [*pictures, *map(escaped, device.left_out(tier="plot"))]
 
 
 # --- the README: the first device, and a line for each other device -------------------------------

@@ -10,7 +10,7 @@ is third.
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 
 from common import interfaces, stats
-from common.records.lines import Influences, Record, Summary, headings
+from common.records.lines import Influences, Record, Summary
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -101,11 +101,6 @@ class Entry:
         return {cell: influences for cell, influences in by_cell.items() if influences}
 
     @property
-    def modelled(self) -> bool:
-        """Return whether the entry has modelled times on a board with measured times."""
-        return any(row.modelled for row in self.cells.values())
-
-    @property
     def covered(self) -> int:
         """Return the number of cells that the solution passed."""
         return len(self.cells) - sum(cell in self.cells for cell in self.missing)
@@ -157,18 +152,6 @@ class Entry:
             return "measured by an earlier version of the clock"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
-
-    @property
-    def notes(self) -> Counter[str]:
-        """Return the number of cells with each kind of note."""
-        return Counter(kind for row in self.cells.values() for kind in headings(row.notes))
-
-    @property
-    def unsupported(self) -> str:
-        """Return the distinct reasons of the missing cells that the solution does not support."""
-        rows = [self.cells[cell] for cell in self.missing if cell in self.cells]
-        reasons = [row.reason for row in rows if row.verdict == "UNSUPPORTED"]
-        return "; ".join(dict.fromkeys(reasons))
 
 
 @dataclass(frozen=True)
@@ -289,11 +272,13 @@ def unranked(tracks: Iterable[Track]) -> Iterator[str]:
     lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
     for track in tracks:
         for entry in track.entries:
-            if entry.unsupported:
+            rows = [entry.cells[cell] for cell in entry.missing if cell in entry.cells]
+            reasons = dict.fromkeys(row.reason for row in rows if row.verdict == "UNSUPPORTED")
+            if reasons:
                 share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
-                lacking[entry.solution, entry.unsupported].append(f"{track.name} ({share})")
-    for (solution, reasons), names in lacking.items():
-        yield f"{solution} has no place in {', '.join(names)}: {reasons}"
+                lacking[entry.solution, "; ".join(reasons)].append(f"{track.name} ({share})")
+    for (solution, why), names in lacking.items():
+        yield f"{solution} has no place in {', '.join(names)}: {why}"
 
 
 def _eager_apart(rows: Iterable[Record]) -> set[Key]:

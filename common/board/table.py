@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track
-from common.records.lines import Counted, Influences, Record
+from common.records.lines import Counted, Influences, Record, headings
 
 DIRECTION = {"forward": "forward", "backward": "forward + backward"}
 TEXT = (
@@ -52,7 +53,8 @@ def named(of: Entry | Record | Counted) -> str:
 
     The name of an entry with modelled times on a board with measured times says so.
     """
-    name = of.solution + " modelled" * (isinstance(of, Entry) and of.modelled)
+    modelled = isinstance(of, Entry) and any(row.modelled for row in of.cells.values())
+    name = of.solution + " modelled" * modelled
     return f"({name})" if of.peer else name
 
 
@@ -117,7 +119,8 @@ def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
         yield f"{share} {verb} not ranked: {measured}"
     noted: dict[str, list[str]] = {}
     for entry in entries:
-        for kind, count in entry.notes.items():
+        own = (heading for row in entry.cells.values() for heading in headings(row.notes))
+        for kind, count in Counter(own).items():
             share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
             noted.setdefault(kind, []).append(share)
     for kind, shares in noted.items():
