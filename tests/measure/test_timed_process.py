@@ -172,7 +172,6 @@ def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
 @pytest.mark.parametrize("probes", [[], [[1.0]], [[1.0, NAN]], [[1.0, 1.0]] * 2])
 def test_a_probe_has_the_samples_that_were_asked_for(probes):
     request = wire.TakeSamples("gpu", probes=2)
-    right = ask(Worker(take_samples={"probes": [[3.0, 4.0]]}), request)
-    assert right.probes == [[3.0, 4.0]]
+    assert ask(Worker(take_samples={"probes": [[3.0, 4.0]]}), request).probes == [[3.0, 4.0]]
     with pytest.raises(Failure):
         ask(Worker(take_samples={"probes": probes}), request)

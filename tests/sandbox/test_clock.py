@@ -206,17 +206,6 @@ def test_a_sample_of_gpu_time_is_the_run_alone_behind_all_that_is_queued(
     assert made.spin == spins[-1]
 
 
-def test_host_time_without_gradients_builds_no_graph(passes):
-    x, seen = torch.ones(3, requires_grad=True), []
-
-    def run():
-        seen.append((2 * x).requires_grad)
-        passes(4e-6)
-
-    assert [clock._host_time(run, 3, grad) for grad in (True, False)] == [4.0, 4.0]
-    assert seen == [True] * 3 + [False] * 3
-
-
 # --- the requests ---------------------------------------------------------------------------------
 
 
