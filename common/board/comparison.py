@@ -6,8 +6,7 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 from common.board.devices import Device
 from common.board.ranking import Track, median, op_order, rank
@@ -16,17 +15,10 @@ from common.records.lines import Record, Run
 
 EDITED = "*"
 HEADER = ("solution", "earlier", "later", "ratio", "furthest ratio", "of its cases")
-Rows = Mapping[tuple[str, ...], Record]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Both runs of one op."""
-
-    runs: str
-    """A line with the runs, and what changed between them other than solutions."""
-    tables: Sequence[Table]
-    """A table of ratios for each track."""
+Comparison = tuple[str, list[Table]]
+"""A line on two runs and what changed between them, and a table of ratios for each track."""
 
 
 def compare(device: Device) -> dict[str, Comparison]:
@@ -45,25 +37,26 @@ def compare(device: Device) -> dict[str, Comparison]:
         by_run = measured[op]
         later, *before = [run for run in results.runs if run.run in by_run][::-1]
         new = by_run[later.run]
-        if earlier := next((run for run in before if by_run[run.run].keys() & new.keys()), None):
-            found[op] = _compared(earlier, later, by_run[earlier.run], new)
+        for earlier in before:
+            old = by_run[earlier.run]
+            if shared := [(old[key], row) for key, row in new.items() if key in old]:
+                tracks = (rank(rows) for rows in zip(*shared, strict=True))
+                words = f"{op}: run {earlier.run}, then {later.run}"
+                if changed := list(_changes(earlier, later, shared)):
+                    words += f"; between them changed {', '.join(changed)}"
+                found[op] = words, list(map(_table, *tracks))
+                break
     return found
 
 
-def _compared(earlier: Run, later: Run, old: Rows, new: Rows) -> Comparison:
-    shared = [(old[key], row) for key, row in new.items() if key in old]
-    before, after = (rank(rows) for rows in zip(*shared, strict=True))
-    changed = [
-        words
-        for field, words in (("harness", "the harness"), ("clock", "the version of the clock"))
-        if any(getattr(was, field) != getattr(row, field) for was, row in shared)
-    ]
+def _changes(earlier: Run, later: Run, rows: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+    """Yield what changed between the runs other than solutions."""
+    for field, words in (("harness", "the harness"), ("clock", "the version of the clock")):
+        if any(getattr(was, field) != getattr(row, field) for was, row in rows):
+            yield words
     for name, was in earlier.versions.items():
         if (now := later.versions.get(name, was)) != was:
-            changed.append(f"{name} from {was} to {now}")
-    runs = f"{shared[0][0].op}: run {earlier.run}, then {later.run}"
-    runs += f"; between them changed {', '.join(changed)}" * bool(changed)
-    return Comparison(runs, list(map(_table, before, after)))
+            yield f"{name} from {was} to {now}"
 
 
 def _table(before: Track, after: Track) -> Table:
@@ -78,7 +71,12 @@ def _table(before: Track, after: Track) -> Table:
         pairs = [(old.cells[cell], row) for cell, row in entry.cells.items()]
         notes += [f"{row.solution} {row.case} {row.direction}: {was.verdict}, then {row.verdict}"
                   for was, row in pairs if was.verdict != row.verdict]  # fmt: skip
-        timed = [(_speed(row) / _speed(was), row) for was, row in pairs if was.gpu and row.gpu]
+        # of eager's time over the solution's, in the later run and in the earlier run
+        timed = [
+            (median(row, "eager") / median(row) / (median(was, "eager") / median(was)), row)
+            for was, row in pairs
+            if was.gpu and row.gpu
+        ]
         if timed:
             furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
             scores = entry.score and old.score and entry.score.value / old.score.value
@@ -91,8 +89,3 @@ def _table(before: Track, after: Track) -> Table:
     if any(name.endswith(EDITED) for name, *_ in lines):
         notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
     return Table(after.title, HEADER, tuple(lines), tuple(notes), tuple(owners))
-
-
-def _speed(row: Record) -> float:
-    """Return eager's median over the solution's median: 2.0 is twice as fast."""
-    return median(row, "eager") / median(row)

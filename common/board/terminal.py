@@ -115,9 +115,9 @@ def show_comparisons(
     The last line names the ops that only one finished run has measured.
     """
     console.print(Text(f"\n{device.name}", style="bold"))
-    for comparison in comparisons.values():
-        console.print(Text(comparison.runs, style="dim"))
-        show_tables(comparison.tables, console, only)
+    for runs, tables in comparisons.values():
+        console.print(Text(runs, style="dim"))
+        show_tables(tables, console, only)
     if once := {row.op for row in device.results.latest()} - comparisons.keys():
         names = ", ".join(sorted(once, key=op_order))
         console.print(f"not in two finished runs: {names}", style="dim")

@@ -28,7 +28,7 @@ def results(*rows, runs=(FIRST, SECOND), finished=None):
 
 def shown(*rows):
     """The one track's table."""
-    (table,) = compare(results(*rows))["rope"].tables
+    (table,) = compare(results(*rows))["rope"][1]
     return table
 
 
@@ -56,7 +56,7 @@ OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ran
 )  # fmt: skip
 def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finished, expected):
     found = compare(results(*rows, runs=RUNS, finished=finished))
-    assert {op: comparison.runs for op, comparison in found.items()} == expected
+    assert {op: runs for op, (runs, _) in found.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finish
 def test_what_else_changed_is_said(fields, run, changed):
     rows = [timed("r1"), timed("r2", **fields)]
     found = compare(results(*rows, runs=(FIRST, run)))
-    assert found["rope"].runs == f"rope: run r1, then r2{changed}"
+    assert found["rope"][0] == f"rope: run r1, then r2{changed}"
 
 
 # --- the ratios -----------------------------------------------------------------------------------
