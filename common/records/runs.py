@@ -226,8 +226,6 @@ def read_all(folder: Path | None = None) -> list[Results]:
 
 Samples = Mapping[ByClock, Mapping[str, Sequence[float]]]
 """A row's raw samples in microseconds, by clock and timed callable; empty without timing."""
-DIGITS = 2
-"""Samples are rounded to 1/100 µs, the clock's own resolution."""
 
 
 def new_file(folder: Path, run: str) -> Path:
@@ -301,9 +299,9 @@ class RunWriter(jsonl.Writer):
 
 
 def _line(row: Record, samples: Samples) -> dict[str, Any]:
-    """Return the line of a row's samples, in chronological order."""
+    """Return the line of a row's samples, to the clock's own resolution, in chronological order."""
     rounded = {
-        clock: {name: [round(us, DIGITS) for us in of_name] for name, of_name in times.items()}
+        clock: {name: [round(us, 2) for us in of_name] for name, of_name in times.items()}
         for clock, times in samples.items()
     }
     names = ("solution", "case", "direction")

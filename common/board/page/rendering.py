@@ -163,14 +163,12 @@ def _kernel_lines(text: str) -> Iterator[int]:
     """Yield the line numbers of functions with `triton.jit`, their decorators included."""
     with contextlib.suppress(*UNREADABLE):
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and any(map(_is_jit, node.decorator_list)):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            names = [ast.unparse(each).partition("(")[0] for each in node.decorator_list]
+            if any(name.rpartition(".")[2] == "jit" for name in names):
                 first = min(decorator.lineno for decorator in node.decorator_list)
                 yield from range(first, (node.end_lineno or first) + 1)
-
-
-def _is_jit(decorator: ast.expr) -> bool:
-    name = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(name).rpartition(".")[2] == "jit"
 
 
 # --- the file -------------------------------------------------------------------------------------
