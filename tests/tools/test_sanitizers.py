@@ -115,6 +115,7 @@ def test_the_command_runs_the_tools_over_a_sample(monkeypatch, given, tools):
     calls = []
     monkeypatch.setattr(options, "device", lambda options: "cuda")
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1 << 40, 1 << 40))
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **how: True)
     monkeypatch.setattr(sanitize, "sanitize", lambda *args: calls.append(args) or not given)
     with pytest.raises(SystemExit) as ended:
         cli.main(["sanitize", "--only", "house", "--op", "rope", *given])
