@@ -39,17 +39,6 @@ def test_queries_and_keys_turn_as_each_alone(options, heads):
     close(*(torch.autograd.grad(outs, leaf, upstream) for outs in (ours, theirs)))
 
 
-def test_one_of_both_may_need_no_gradient_and_other_strides():
-    q, k = torch.randn(3, 1, 2, 8, requires_grad=True), torch.randn(3, 1, 8, 2).transpose(2, 3)
-    turned, keys = rope_qk(q, k, FREQS)
-    close(keys, reference(k, FREQS))
-    (grad,), (wanted,) = (
-        torch.autograd.grad(out.sum(), q) for out in (turned, reference(q, FREQS))
-    )
-    close(grad, wanted)
-    assert rope_qk(q.detach(), k, FREQS)[1].grad_fn is None
-
-
 @every_option
 def test_in_place_turns_a_slice_and_leaves_the_rest(options):
     start, results = torch.randn_like(qkv(options)), []
