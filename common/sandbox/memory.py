@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+SCARCE = 1 / 8
+"""The share of the GPU's memory below which free memory is little."""
 YOUNG = 1
 """The oldest generation that is garbage-collected: the reference cycles of results are young."""
 
@@ -64,6 +66,15 @@ def give_back() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
+
+
+def finish() -> None:
+    """Wait for the GPU; if little of its memory is free, also `give_back`."""
+    synchronize()
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        if free < SCARCE * total:
+            give_back()
 
 
 def twice_the_l2() -> torch.Tensor:

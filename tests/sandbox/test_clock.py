@@ -66,6 +66,7 @@ def test_forward_is_timed_with_its_replay_and_without_gradients(regions, monkeyp
     graph = SimpleNamespace(replay=lambda: log.append("replay"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (1, 1))
     monkeypatch.setattr(Rotation, "capture", lambda _: True)
     ours.rotation._graphs = [(graph, torch.ones(3))] * 2
     assert ours.ready("graph")

@@ -184,6 +184,14 @@ def test_as_many_results_live_at_once_as_half_of_the_memory_holds(allocator, tot
         assert (allocator.now - 100) // 16 in calls
 
 
+@pytest.mark.parametrize(("now", "emptied"), [(800, 0), (900, 1)])
+def test_cached_memory_is_given_back_where_little_is_free(monkeypatch, allocator, now, emptied):
+    done, allocator.now = [], now
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append(1))
+    memory.finish()
+    assert len(done) == emptied
+
+
 @pytest.mark.parametrize(
     ("fields", "room"),
     [({}, 900), ({"fraction": 0.25}, 150), ({"fraction": 0.05}, 0),
