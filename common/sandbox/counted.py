@@ -7,6 +7,7 @@ computed. Of each kernel launch, a sample of programs runs and stands for all it
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import zlib
 from collections.abc import Callable, Iterator
@@ -25,7 +26,15 @@ from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
-from common.sandbox.traffic import Program, Traffic, WritesIntegers, drawn, total
+from common.sandbox.traffic import (
+    Program,
+    Traffic,
+    WritesIntegers,
+    drawn,
+    nearest,
+    total,
+    unsettled,
+)
 from common.spec import Direction
 from common.wire import Reply
 
@@ -129,9 +138,11 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 # --- launches -------------------------------------------------------------------------------------
 
-PROGRAMS, MORE_PROGRAMS, ALIKE = 16, 48, 1.5
-"""The number of programs that stand for a launch, more if one has this many times the work of
-another; the first and the last may have less, such as the remainder of a tensor."""
+PROGRAMS, MORE_PROGRAMS = 16, 48
+"""The number of programs that stand for a launch, and the most if programs differ."""
+ALIKE = 1.15
+"""The ratio of the most to the least work up to which programs, the first and the last aside, are
+alike; if the work only rises or only falls with the number, bisection locates its steps."""
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
 
@@ -178,24 +189,26 @@ class Launches:
 
     def _sample(self, launch: WatchedLaunch, sizes: Grid) -> list[tuple[float, Program]]:
         """Run a sample of the programs, or all of them if they store integers."""
-        programs = math.prod(sizes)
+        programs, run = math.prod(sizes), functools.partial(self._program, launch, sizes)
         try:
-            sample = self._drawn(launch, sizes, PROGRAMS)
-            works = [program.work for _, program in sample]
-            alike = len(sample) == programs or max(works) <= ALIKE * min(works[1:-1])
-            return sample if alike else self._drawn(launch, sizes, MORE_PROGRAMS)
+            sample = {at: run(at) for at, _ in drawn(programs, PROGRAMS)}
+            if len(sample) == programs:
+                return [(1.0, program) for program in sample.values()]
+            works = [program.work for program in sample.values()]
+            monotone = works in (sorted(works), sorted(works, reverse=True))
+            if not monotone and max(works[1:-1]) > ALIKE * min(works[1:-1]):
+                return [(weight, run(at)) for at, weight in drawn(programs, MORE_PROGRAMS)]
+            while (at := unsettled(sample, programs)) is not None and len(sample) < MORE_PROGRAMS:
+                sample[at] = run(at)
+            return [(weight, sample[at]) for at, weight in nearest(sorted(sample), programs)]
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
         self._traffic.whole = True
         try:
-            return [(1.0, self._program(launch, sizes, index)) for index in range(programs)]
+            return [(1.0, run(index)) for index in range(programs)]
         finally:
             self._traffic.whole = False
-
-    def _drawn(self, launch: WatchedLaunch, sizes: Grid, count: int) -> list[tuple[float, Program]]:
-        picked = drawn(math.prod(sizes), count)
-        return [(weight, self._program(launch, sizes, index)) for index, weight in picked]
 
     def _program(self, launch: WatchedLaunch, sizes: Grid, index: int) -> Program:
         """Run the program at an index of the launch order, in which x changes fastest."""

@@ -1,9 +1,10 @@
 """Count the memory traffic and the matrix products of a launch by a sample of its programs.
 
 Of many programs, the first, the last and one drawn from each of several equal ranges between them
-run. Of a long loop, the first iteration, the last and one drawn from each half between them run.
-The weight of a program or of an iteration is the number that it stands for: of 1,000 iterations,
-0, 333, 666 and 999 have the weights 1, 499, 499 and 1.
+run; then more run to locate where neighbours begin to differ. Of a long loop, the first iteration,
+the last and one drawn from each half between them run. The weight of a program or of an iteration
+is the number that it stands for: of 1,000 iterations, 0, 333, 666 and 999 have the weights 1, 499,
+499 and 1.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from common.wire import Reply
 
 SECTOR = 32
 """The smallest transfer between a GPU's caches and its memory, in bytes."""
+OPEN = 0.01
+"""The share of a launch's work that may be uncertain between two neighbours of the sample."""
 ITERATIONS = 4
 """The number of iterations that stand for a longer loop."""
 WHOLE_LOOP = 64
@@ -54,6 +57,16 @@ def drawn(total: int, count: int) -> list[tuple[int, float]]:
     return [(0, 1.0), *middle, (total - 1, 1.0)]
 
 
+def nearest(order: Sequence[int], total: int) -> list[tuple[int, float]]:
+    """Return programs, at least three, each with the number of programs nearest to it.
+
+    The first and the last have weight 1, since the last often has the remainder of a tensor.
+    """
+    inner = [(a + b + 1) / 2 for a, b in itertools.pairwise(order[1:-1])]
+    edges = itertools.pairwise([0.0, 1.0, *inner, total - 1.0, float(total)])
+    return [(index, end - first) for index, (first, end) in zip(order, edges, strict=True)]
+
+
 class WritesIntegers(Exception):
     """A kernel stores integers, which may decide later sizes: all its programs have to run."""
 
@@ -76,6 +89,23 @@ class Program:
     def work(self) -> float:
         """The bytes and the FLOPs as one number, in bytes."""
         return sum(self.nbytes.values()) + sum(self.flops.values()) / INTENSITY
+
+
+def unsettled(sample: Mapping[int, Program], total: int) -> int | None:
+    """Return the program halfway between the two neighbours that leave the most work uncertain.
+
+    For example, of 1,000 programs 0 takes 5 and 999 takes 1: the 998 between may take 998 or 4,990,
+    so 499 runs next. Return None if no two neighbours leave more than OPEN of the launch's work
+    uncertain.
+    """
+    order = sorted(sample)
+    work = sum(weight * sample[index].work for index, weight in nearest(order, total))
+    uncertain, middle = max(
+        ((after - before - 1) * abs(sample[after].work - sample[before].work),
+         (before + after) // 2)
+        for before, after in itertools.pairwise(order)
+    )  # fmt: skip
+    return middle if uncertain > OPEN * work else None
 
 
 class Traffic:
