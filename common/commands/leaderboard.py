@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from common import paths, solutions
@@ -80,15 +80,21 @@ def run(options: argparse.Namespace) -> int:
 def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
     """Draw the boards of all records, and print those to show."""
     from common.board import terminal
+    from common.board.plots import sweeps
 
     # a record without times is not committed
     timed = [device for device in devices if device.results.timed]
-    with _plots_in_background(timed):
+    by_device = [sweeps.due(device, paths.PLOTS / device.slug) for device in timed]
+    plots = [draw for due in by_device for draw in due.values()]
+    with processes(max(min(cores() - 1, len(plots)), 1)) as pool:
+        drawn = [pool.submit(draw) for draw in plots]
         rewritten = _write(timed) if timed else []
         page = _draw_page(devices)
         console = terminal.console()
         for device in shown:
             terminal.show(device, console, only)
+        for plot in drawn:
+            plot.result()
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")
@@ -151,23 +157,6 @@ def _serve(devices: Sequence[Device]) -> None:
         print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
         with suppress(KeyboardInterrupt):  # Ctrl-C ends the server
             server.serve_forever()
-
-
-@contextmanager
-def _plots_in_background(timed: Sequence[Device]) -> Iterator[None]:
-    """Draw plots whose records have changed in processes during the block, on all cores but one."""
-    from common.board.plots import sweeps
-
-    by_device = (sweeps.due(device, paths.PLOTS / device.slug) for device in timed)
-    plots = [draw for due in by_device for draw in due.values()]
-    if not plots:
-        yield
-        return
-    with processes(min(max(cores() - 1, 1), len(plots))) as pool:
-        waiting = [pool.submit(plot) for plot in plots]
-        yield
-        for job in waiting:
-            job.result()
 
 
 def _write(timed: Sequence[Device]) -> list[str]:
