@@ -1,13 +1,12 @@
-"""Places in sources as reasons name them, such as `line 31 of rope.py: tl.arange(0, d)`."""
+"""Places in sources, which reasons name: `line 31 of rope.py: tl.arange(0, d)`."""
 
 from __future__ import annotations
 
 import ast
 import itertools
 import linecache
-import re
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -16,24 +15,43 @@ from common.printable import printable
 
 CUT = "…"
 """Stands for what a line of source lacks on a narrow terminal."""
-_PLACE = re.compile(r"line (\d+) of ([^/\s:]+\.py)")
-"""The form of a place in a reason; `place` writes it, `places` reads it."""
 
 
-def of_frame(frame: FrameType) -> str:
+class Place(NamedTuple):
+    """A place in a solution's file; its text is `line 31 of rope.py: tl.arange(0, d)`."""
+
+    file: str
+    """The name of the file, without its folder."""
+    line: int
+    code: str = ""
+    """The expression at the place, or its whole line; "" if the file cannot be read."""
+
+    def __str__(self) -> str:
+        """Return the place in words."""
+        return f"line {self.line} of {self.file}" + f": {self.code}" * bool(self.code)
+
+
+class Reason(NamedTuple):
+    """The words of a reason, and the places that they name."""
+
+    text: str
+    places: tuple[Place, ...] = ()
+
+
+def of_frame(frame: FrameType) -> Place:
     """Return the location of the expression that a frame is executing."""
     positions = frame.f_code.co_positions()
     _, end, column, end_column = next(itertools.islice(positions, frame.f_lasti // 2, None))
     return place(frame.f_code.co_filename, frame.f_lineno, end, column, end_column)
 
 
-def of_entry(entry: traceback.FrameSummary) -> str:
+def of_entry(entry: traceback.FrameSummary) -> Place:
     """Return the location of a traceback's entry."""
     line = entry.lineno or 0
     return place(entry.filename, line, entry.end_lineno, entry.colno, entry.end_colno)
 
 
-def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> str:
+def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> Place:
     """Return the location of a kernel's syntax node.
 
     Args:
@@ -47,17 +65,18 @@ def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> str:
     return place(path, above + node.lineno, above + (node.end_lineno or 0), start, end)
 
 
-def place(path: str, line: int, end: int | None, column: int | None, end_column: int | None) -> str:
+def place(
+    path: str, line: int, end: int | None, column: int | None, end_column: int | None
+) -> Place:
     """Return the location with the source between two columns, which count bytes.
 
     If the columns do not delimit Python code, return the whole line: in a nested kernel the columns
     are wrong, because Triton has removed the indentation.
     """
-    where = f"line {line} of {Path(path).name}"
     text = linecache.getline(path, line).rstrip()
     cut = text.encode()[column : end_column if end == line else None].decode(errors="replace")
-    shown = (cut if column is not None and is_code(cut) else text).strip()
-    return f"{where}: {shown}" if shown else where
+    code = (cut if column is not None and is_code(cut) else text).strip()
+    return Place(Path(path).name, line, code)
 
 
 def is_code(text: str) -> bool:
@@ -71,57 +90,36 @@ def is_code(text: str) -> bool:
 # --- excerpts -------------------------------------------------------------------------------------
 
 
-class Place(NamedTuple):
-    """A place that a reason names."""
+def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> Iterator[str]:
+    """Yield the lines of source at the places, in the folder's files.
 
-    file: str
-    line: int
-    rest: str
-    """The reason's text after the line: the expression, then further words."""
-
-
-def places(reason: str) -> Iterator[Place]:
-    """Yield the places that a reason names."""
-    for match in _PLACE.finditer(reason):
-        yield Place(match[2], int(match[1]), reason[match.end() :].removeprefix(": "))
-
-
-def excerpt(reason: str, folder: Path, room: int | None = None) -> Iterator[str]:
-    """Yield the lines of source to which a reason refers, in the folder's files.
-
-    For `ValueError: ..., line 31 of rope.py: tl.arange(0, d)`, yield
+    For `line 31 of rope.py: tl.arange(0, d)`, yield
 
         rope.py:31
         31 |     col = tl.arange(0, d)
            |           ^^^^^^^^^^^^^^^
 
+    The expression is not marked if the line has changed since.
+
     Args:
-        reason: The reason.
+        places: The places.
         folder: The folder.
         room: The most columns of a line; None for any number.
     """
-    for file, number, rest in places(reason):
-        path = folder / file
+    for file, number, code in places:
+        path = folder / Path(file).name
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if 0 < number <= len(lines):
             line = printable(lines[number - 1])
-            expression, left = _start(rest, line), len(f"{number} | ")
+            code = printable(code)
+            expression = code if is_code(code) and code in line else ""
+            left = len(f"{number} | ")
             width = len(line) if room is None else room - left
             line, carets = _cut(line, expression, max(width, len(CUT) + 1))
             yield f"{file}:{number}"
             yield f"{number} | {line}"
             if carets:
                 yield f"{'| ':>{left}}{carets}"
-
-
-def _start(text: str, line: str) -> str:
-    """Return the longest start of the text that the line contains; "" if it is no code.
-
-    It is none if the line has changed since the reason was written.
-    """
-    lengths = range(len(text), 0, -1)
-    longest = next((text[:n].strip() for n in lengths if text[:n].strip() in line), "")
-    return longest if is_code(longest) else ""
 
 
 def _cut(line: str, expression: str, room: int) -> tuple[str, str]:

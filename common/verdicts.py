@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from common.errors import Kind
+from common.source import Place
 from common.spec import Direction
 
 if TYPE_CHECKING:
@@ -46,22 +48,27 @@ ISOLATED_TOO = "also with no other process running"
 class Failure(Exception):
     """A verdict that ends the current request, with its reason and its kind."""
 
-    def __init__(self, verdict: str, reason: str, kind: Kind = Kind.NONE) -> None:
-        """Take the verdict, a key of VERDICTS, and a one-line reason."""
+    def __init__(
+        self, verdict: str, reason: str, kind: Kind = Kind.NONE, places: tuple[Place, ...] = ()
+    ) -> None:
+        """Take the verdict, a key of VERDICTS, a one-line reason, and the places that it names."""
         super().__init__(reason)
-        self.verdict, self.reason, self.kind = verdict, reason, kind
+        self.verdict, self.reason, self.kind, self.places = verdict, reason, kind, places
 
     @classmethod
     def from_reply(cls, reply: Mapping[str, Any]) -> Self:
         """Return the failure that a reply describes; see `reply`."""
-        kind = Kind(reply.get("kind", ""))
-        return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind)
+        kind, places = Kind(reply.get("kind", "")), tuple[Place, ...]()
+        with contextlib.suppress(msgspec.ValidationError):  # a solution may have invented them
+            places = msgspec.convert(reply.get("places", ()), tuple[Place, ...])
+        return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind, places)
 
     @property
     def reply(self) -> dict[str, Any]:
         """The failure as JSON data, for the reply of a process."""
         reply = {"verdict": self.verdict, "reason": self.reason}
-        return {**reply, "kind": self.kind} if self.kind else reply
+        optional = {"kind": self.kind, "places": self.places}
+        return reply | {name: value for name, value in optional.items() if value}
 
 
 WRONG, SOME, RIGHT = "█▒·"
@@ -124,6 +131,8 @@ class Verdict:
     notes: tuple[str, ...] = ()
     """Lines that do not affect the verdict, such as an unsupported further mode."""
     kind: Kind = field(default=Kind.NONE, repr=False)
+    places: tuple[Place, ...] = field(default=(), repr=False, compare=False)
+    """The places in the solution's folder that the reason names."""
     configurations: Mapping[str, Autotuned] = field(default_factory=dict, compare=False)
     """The configurations in which autotuned kernels ran without a GPU, by kernel."""
     after: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
@@ -141,7 +150,7 @@ class Verdict:
     @property
     def json(self) -> dict[str, Any]:
         """The verdict as JSON data, without the fields that only the harness and terminal use."""
-        internal = {"kind", "after", "group", "picture", "plan", "results"}
+        internal = {"kind", "places", "after", "group", "picture", "plan", "results"}
         data = {name: value for name, value in vars(self).items() if name not in internal}
         return data | {"configurations": msgspec.to_builtins(self.configurations)}
 

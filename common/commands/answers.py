@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from common import source
 from common.commands.failing_condition import CHANCE, failing_condition
 from common.errors import Kind
 from common.ops._draw import facts_of
@@ -104,8 +103,8 @@ class Group:
         distinct: dict[object, Verdict] = {}
         for answer in self.by_size:
             verdict = self._verdict(answer)
-            place = next(source.places(verdict.reason), None)
-            distinct.setdefault(place[:2] if place else verdict.group or verdict.reason, verdict)
+            line = verdict.places and verdict.places[0][:2]
+            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
         return list(distinct.values())[:SHOWN]
 
     @cached_property

@@ -109,7 +109,7 @@ class TierReport(Answers):
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
         say(line, MARGIN)
         room = columns() - len(MARGIN) if columns() else None
-        excerpt = tuple(source.excerpt(failure.reason, folder, room))
+        excerpt = tuple(source.excerpt(failure.places, folder, room))
         new = self._verbose or (failure.solution, *excerpt) not in self._excerpts
         self._excerpts.add((failure.solution, *excerpt))
         tuned = [f"launched: {failure.tuned}"] if failure.tuned else []

@@ -16,6 +16,7 @@ from common.grading.call_plan import Attempt
 from common.grading.mismatch import describe, picture
 from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import Wrong, check_values, first_index
+from common.source import Place
 from common.spec import Axis
 from common.verdicts import Picture
 from common.wire import POISONS, SECOND_RUN
@@ -37,6 +38,8 @@ class Finding(NamedTuple):
     """The call that fails, if one call fails by itself."""
     group: str = ""
     """The reason without its number of elements, if it ends with one."""
+    places: tuple[Place, ...] = ()
+    """The places that the reason names."""
 
 
 def compare(

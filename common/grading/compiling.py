@@ -26,7 +26,7 @@ from common.draws import Draws
 from common.errors import Kind, ServerEnded
 from common.grading.call_plan import Attempt, Mode, Plan
 from common.grading.device import DeviceMemory
-from common.grading.execution import Execution, configurations_of
+from common.grading.execution import Execution, configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.grade import CAUGHT
 from common.grading.problem import OUTPUT, make_problem
@@ -36,6 +36,7 @@ from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
+from common.source import Reason
 from common.spec import Case, Direction, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Failure, Verdict, in_words
 from common.wire import FIRST_RUN, Reply
@@ -51,8 +52,8 @@ LARGE_DEADLINE = 10.0
 AHEAD = 100
 """The most graded cases that wait for the compilation of their kernels."""
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
-Fault = dict[str, str]
-"""The `verdict` and the `reason`; empty for no fault."""
+Fault = dict[str, Any]
+"""The `verdict`, the `reason` and its `places`, see `Failure.reply`; empty for no fault."""
 Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
@@ -180,11 +181,12 @@ class Compiler:
             pass
         finally:
             worker.close()
-        wraps = reply.get("wraps", {})
+        wraps = converted(reply.get("wraps"), dict[Direction, Reason]) or {}
         first = next(filter(wraps.get, large.directions), None)
         if not first:
             return {}
-        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {wraps[first]}"}
+        reason, places = wraps[first]
+        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {reason}", "places": places}
         return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
 
     def _cache(self, solution: Solution) -> DiskCache:
@@ -306,7 +308,8 @@ def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyT
     if Kind(reply.get("kind", "")) is not Kind.LAUNCH and reply.get("verdict") != "COMPILE_ERROR":
         return {}
     tuned = in_words(configurations)
-    return {"verdict": reply["verdict"], "reason": reply["reason"] + f" ({tuned})" * bool(tuned)}
+    reason = reply["reason"] + f" ({tuned})" * bool(tuned)
+    return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", ())}
 
 
 def judged(verdict: Verdict, fault: Fault | None, note: str) -> Verdict:
@@ -318,7 +321,8 @@ def judged(verdict: Verdict, fault: Fault | None, note: str) -> Verdict:
     says_more = fault and fault["verdict"] == WRAPS and not passed  # the far case itself
     if fault and not (earlier or verdict.kind is Kind.LAUNCH or says_more):
         identity = verdict.solution, verdict.op, verdict.case, verdict.direction
-        return Verdict(*identity, fault["verdict"], fault["reason"])
+        failure = Failure.from_reply(fault)
+        return Verdict(*identity, failure.verdict, failure.reason, places=failure.places)
     if note and passed:
         return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
     return verdict

@@ -15,6 +15,7 @@ from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
 from common.grading.problem import OUTPUT, Change, Problem, call_tensors
 from common.grading.worker import NO_REPLY, Worker
+from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure
 from common.wire import GARBAGE, GUARDS, Double, Reply, Result, TensorSlot
@@ -215,10 +216,10 @@ class Outcome:
 
         Only a comparison can pass: a reply with the verdict `PASSED` is malformed.
         """
-        launches = _converted(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
+        launches = converted(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
         configurations = configurations_of(reply)
         described = {OUTPUT: reply} if direction == "forward" else reply
-        results = _converted(described, Described)
+        results = converted(described, Described)
         if results is None or results.keys() != set(names):
             return cls(None, failure_of(reply), launches, configurations)
         return cls(results, None, launches, configurations)
@@ -226,10 +227,10 @@ class Outcome:
 
 def configurations_of(reply: Reply) -> dict[str, Autotuned]:
     """Remove the configurations of autotuned kernels from a reply; return none if malformed."""
-    return _converted(reply.pop("configurations", {}), dict[str, Autotuned]) or {}
+    return converted(reply.pop("configurations", {}), dict[str, Autotuned]) or {}
 
 
-def _converted(reported: Any, form: Any) -> Any:
+def converted(reported: Any, form: Any) -> Any:
     """Return a reported value as the type `form`, None if it does not have this form."""
     try:
         return msgspec.convert(reported, form)
@@ -393,8 +394,8 @@ class Execution:
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return failure_of(reply) if reply.get("verdict") else self._present(name, attempt)
 
-    def conflict(self, attempt: Attempt, direction: Direction) -> str:
-        """Repeat the call, and return two conflicting programs, "" for none."""
+    def conflict(self, attempt: Attempt, direction: Direction) -> Reason:
+        """Repeat the call, and return two conflicting programs in words; "" for none."""
         self.stage_inputs(attempt)
         slots = self.slots[attempt].results
         request = wire.Forward(
@@ -408,4 +409,4 @@ class Execution:
         if direction == "backward" and not reply.get("verdict"):
             gradients = {name: slots[name] for name in self.names("backward", attempt)}
             reply = self.worker.ask(wire.Backward(attempt=attempt.name, results=gradients))
-        return "" if "verdict" in reply else str(reply.get("conflict", ""))
+        return converted(reply.get("conflict"), Reason) or Reason("")

@@ -30,6 +30,7 @@ from common.grading.mismatch import listed
 from common.grading.problem import OUTPUT, Problem, call_tensors
 from common.grading.worker import Worker
 from common.printable import printable
+from common.source import Reason
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict
 from common.wire import Result
@@ -391,7 +392,8 @@ class PlanRun:
         passed = finding.verdict == "PASSED"
         keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
         results = self._first_results(direction) if keep_results else {}
-        reason = finding.reason + self._programs(direction, finding)
+        programs = self._programs(direction, finding)
+        reason = finding.reason + programs.text
         after = None
         if finding.attempt and self._passes_alone(direction, finding, finding.attempt):
             reason += f", {ALONE}"
@@ -404,6 +406,7 @@ class PlanRun:
             verdict=finding.verdict,
             reason=reason,
             kind=finding.kind,
+            places=finding.places + programs.places,
             error=max(errors, default=None) if passed else None,
             notes=(*self.notes[direction], *self._launch_notes(direction)) if passed else (),
             configurations=self.execution.configurations(direction),
@@ -474,7 +477,7 @@ class PlanRun:
             for result in results
         )
 
-    def _programs(self, direction: Direction, finding: Finding) -> str:
+    def _programs(self, direction: Direction, finding: Finding) -> Reason:
         """Return the two conflicting programs if results differ, as the end of the reason.
 
         On a GPU, return the command that names the programs of the failure.
@@ -483,11 +486,11 @@ class PlanRun:
         programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
         solution = self.worker.solution
         if programs and self.problem.device == "cuda" and not solution.peer:
-            return f" (nox -s check -- {solution.handle} --device cpu names {programs})"
+            return Reason(f" (nox -s check -- {solution.handle} --device cpu names {programs})")
         if finding.verdict != "NONDETERMINISTIC":
-            return ""
+            return Reason("")
         conflict = self.execution.conflict(self.plan.latest, direction)
-        return f": {conflict}" if conflict else ""
+        return conflict._replace(text=f": {conflict.text}") if conflict.text else conflict
 
 
 def _right(names: Sequence[str]) -> str:
@@ -499,4 +502,4 @@ def _right(names: Sequence[str]) -> str:
 
 
 def _finding(failure: Failure) -> Finding:
-    return Finding(failure.verdict, failure.reason, kind=failure.kind)
+    return Finding(failure.verdict, failure.reason, kind=failure.kind, places=failure.places)

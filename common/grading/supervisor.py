@@ -176,7 +176,7 @@ class Ends:
         if isinstance(end := ends[-1], ServerEnded):
             raise end
         reason = f"not run again after {self.LIMIT} such ends: {end.reason}"
-        return Failure(end.verdict, reason, end.kind)
+        return Failure(end.verdict, reason, end.kind, end.places)
 
 
 # --- the workers ----------------------------------------------------------------------------------

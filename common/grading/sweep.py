@@ -344,7 +344,7 @@ class Sweep:
         end = None
         if worker.crashes > crashes and failed:
             last = next((verdict for verdict in failed if verdict.verdict in ENDED), failed[0])
-            end = Failure(last.verdict, last.reason, last.kind)
+            end = Failure(last.verdict, last.reason, last.kind, last.places)
         self.supervisor.ends.note(worker.solution, end)
         return Graded(worker, problem.summary, verdicts)
 
@@ -366,7 +366,10 @@ def _failed(worker: Worker, problem: Problem, failure: Failure) -> Graded:
     """Return a failure without a call as the verdict of every direction."""
     names = worker.solution.name, problem.op.name, problem.case.name
     verdicts = {
-        direction: Verdict(*names, direction, failure.verdict, failure.reason, kind=failure.kind)
+        direction: Verdict(
+            *names, direction, failure.verdict, failure.reason,
+            kind=failure.kind, places=failure.places,
+        )
         for direction in problem.case.directions
-    }
+    }  # fmt: skip
     return Graded(worker, problem, verdicts)

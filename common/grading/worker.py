@@ -27,6 +27,7 @@ from common.grading.fork_server import ForkServer
 from common.printable import printable
 from common.processes import processor_time
 from common.solutions import Solution
+from common.source import Place
 from common.verdicts import Failure
 from common.wire import Reply, Request
 
@@ -184,8 +185,8 @@ class Worker:
             self._stack = None
 
     @property
-    def place(self) -> str:
-        """The line of the solution's files that the process runs now; "" if it tells none."""
+    def place(self) -> Place | None:
+        """The line of the solution's files that the process runs now; None if it tells none."""
         assert self._stack is not None
         start = size = os.fstat(self._stack).st_size
         end = time.monotonic() + STACK_TIME
@@ -200,8 +201,8 @@ class Worker:
         folder = str(self.solution.path.parent).encode("ascii", "backslashreplace").decode()
         for path, line in re.findall(r'^  File "(.+)", line (\d+) in', stack, re.MULTILINE):
             if path.startswith(folder + os.sep):  # the innermost frame is first
-                return f"line {line} of {Path(path).name}"
-        return ""
+                return Place(Path(path).name, int(line))
+        return None
 
     def _start(self) -> None:
         if self._stack is None:
@@ -256,8 +257,9 @@ class Worker:
         try:
             answer = answer_of(self._connection, self.pid, request, self.deadline, fds, late)
         except TimeoutError as error:
-            where = f": it was at {place}" if (place := self.place) else ""
-            raise self._died("TIMEOUT", f"{error}{where}") from None
+            if place := self.place:
+                raise self._died("TIMEOUT", f"{error}: it was at {place}", (place,)) from None
+            raise self._died("TIMEOUT", str(error)) from None
         except (OSError, EOFError):
             raise self._died("CRASHED") from None
         except ValueError as error:
@@ -272,7 +274,7 @@ class Worker:
             self._refuse(reply)
         return reply
 
-    def _died(self, verdict: str, reason: str = "") -> Exception:
+    def _died(self, verdict: str, reason: str = "", places: tuple[Place, ...] = ()) -> Exception:
         """End a process that gave no answer; return the exception with the cause."""
         try:
             code = self._stop()
@@ -285,7 +287,7 @@ class Worker:
         self.crashes += 1
         ending = signal.Signals(-code).name if code < 0 else f"exit({code})"
         kind = Kind.KILLED if code == -signal.SIGKILL and not reason else Kind.NONE
-        return Died(verdict, reason or f"the process ended by {ending}", kind)
+        return Died(verdict, reason or f"the process ended by {ending}", kind, places)
 
     def _stop(self) -> int:
         """End the process; return its exit code, or the negated number of a signal."""

@@ -19,6 +19,7 @@ from common.measure.timing import CLOCK, time_case
 from common.records.lines import SCHEMA, Record, Summary
 from common.records.runs import Samples
 from common.solutions import Solution
+from common.source import Place
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 from common.verdicts import Failure, Verdict
 from common.wire import Reply
@@ -36,12 +37,16 @@ class Measured:
     row: Record
     samples: Samples
     graded: Graded
+    places: tuple[Place, ...] = ()
+    """The places that the row's reason names."""
 
     @property
     def verdict(self) -> Verdict:
         """Return the verdict of the row: the timing's if it failed, otherwise the grader's."""
-        verdict = self.graded.verdicts[self.row.direction]
-        return dataclasses.replace(verdict, verdict=self.row.verdict, reason=self.row.reason)
+        verdict, row = self.graded.verdicts[self.row.direction], self.row
+        return dataclasses.replace(
+            verdict, verdict=row.verdict, reason=row.reason, places=self.places
+        )
 
 
 class Measurement:
@@ -129,12 +134,13 @@ class Measurement:
 
     def _row(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Measured:
         grade, times = graded.verdicts[direction], Reply()
-        verdict, reason = grade.verdict, grade.reason
+        verdict, reason, places = grade.verdict, grade.reason, grade.places
         if graded.problem.device == "cuda" and verdict == "PASSED":
             times = self._times(graded, direction, op_baseline)
             reason = times.get("unmeasured", "")
             if times.get("verdict"):
                 verdict, reason = times["verdict"], f"while timed: {times['reason']}"
+                places = Failure.from_reply(times).places
         row = record_of(
             graded.problem.op,
             graded.case,
@@ -149,7 +155,7 @@ class Measurement:
             notes=grade.notes,
         )
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
-        return Measured(row, samples, graded)
+        return Measured(row, samples, graded, places)
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
         """Time a solution, unless its process ended in each of its latest timings."""

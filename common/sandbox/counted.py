@@ -20,7 +20,7 @@ from triton.runtime.interpreter import InterpreterBuilder
 from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.bounds import WATCH, WatchedLaunch
+from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
 from common.sandbox.interpreter.language import LOOPS
 from common.sandbox.interpreter.operations import wrapped
 from common.sandbox.session import Session
@@ -35,6 +35,7 @@ from common.sandbox.traffic import (
     total,
     unsettled,
 )
+from common.source import Reason
 from common.spec import Direction
 from common.wire import Reply
 
@@ -159,7 +160,7 @@ class Launches:
         """
         self._add, self._traffic = add, Traffic(integers)
         self.direction: Direction = "forward"
-        self.wraps: dict[str, str] = {}
+        self.wraps: dict[str, Reason] = {}
         """The first access of a direction that is out of bounds because its offset wrapped."""
 
     @contextlib.contextmanager
@@ -183,8 +184,8 @@ class Launches:
                     self._add(named | work)
             except Exception as error:
                 fault = _root(error)
-                if getattr(fault, "wrapped", False):
-                    self.wraps.setdefault(self.direction, str(fault))
+                if isinstance(fault, OutOfBounds) and fault.wrapped:
+                    self.wraps.setdefault(self.direction, fault.reason)
                 raise fault from (None if fault is not error else error.__cause__)
 
     def _sample(self, launch: WatchedLaunch, sizes: Grid) -> list[tuple[float, Program]]:

@@ -18,6 +18,7 @@ from triton.runtime.jit import JITCallable, get_jit_fn_file_line
 from common import source
 from common.errors import IN_A_GRAPH, NO_ROOM, Kind, kind_of, out_of_memory
 from common.sandbox import backend
+from common.source import Place, Reason
 from common.verdicts import Failure
 from common.wire import Reply
 
@@ -52,19 +53,21 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH, Kind.NO_GPU)
         if isinstance(cause, CompilationError):
-            reason = ", ".join(filter(None, (_front_end_words(causes), _place(causes))))
-            return Failure("COMPILE_ERROR", _compile_reason(reason))
+            place = _place(causes)
+            reason = ", ".join(filter(None, (_front_end_words(causes), place and str(place))))
+            return _does_not_compile(Reason(reason, tuple(filter(None, (place,)))))
         if isinstance(cause, OutOfResources | PTXASError):
-            return Failure("COMPILE_ERROR", _compile_reason(describe(cause)))
+            return _does_not_compile(describe(cause))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
             where = f"{cause.strerror}: {cause.filename or 'make room there'}"
             reason = _line(f"a compiled kernel cannot be written to disk: {where}")
             return Failure("RUNTIME_ERROR", reason, Kind.DISK)
         if _in_the_compiler(cause):
-            return Failure("COMPILE_ERROR", _compile_reason(describe(cause)))
+            return _does_not_compile(describe(cause))
         if (kind := kind_of(cause)) is Kind.OUT_OF_MEMORY:
             return Failure("RUNTIME_ERROR", out_of_memory(cause), kind)
-    return Failure("RUNTIME_ERROR", describe(causes[-1]), kind_of(causes[-1]))
+    text, places = describe(causes[-1])
+    return Failure("RUNTIME_ERROR", text, kind_of(causes[-1]), places)
 
 
 def _operator_of_a_gpu(error: BaseException) -> str:
@@ -80,9 +83,10 @@ def _operator_of_a_gpu(error: BaseException) -> str:
     return ""
 
 
-def _compile_reason(reason: str) -> str:
+def _does_not_compile(reason: Reason) -> Failure:
     target = f" for {backend.TARGET}" if backend.TARGET else ""
-    return f"a kernel does not compile{target}: {reason}"
+    words = f"a kernel does not compile{target}: {reason.text}"
+    return Failure("COMPILE_ERROR", words, places=reason.places)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -91,15 +95,17 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def describe(error: BaseException) -> str:
-    """Return the exception as one line: `ValueError: bad width, line 12 of rope.py: check(d)`.
+def describe(error: BaseException) -> Reason:
+    """Return the exception in one line: `ValueError: bad width, line 12 of rope.py: check(d)`.
 
     If the line of source asks for a GPU, and none is here, the reason says so.
     """
     place, in_torch = _place([error]), traceback.extract_tb(error.__traceback__)[-1:]
-    asks = "cuda" in place.lower() or any(f.filename == torch.cuda.__file__ for f in in_torch)
+    code = place.code if place else ""
+    asks = "cuda" in code.lower() or any(f.filename == torch.cuda.__file__ for f in in_torch)
     remark = NO_GPU if asks and not backend.ON_GPU else ""
-    return ", ".join(filter(None, (_words(error), remark, place)))
+    text = ", ".join(filter(None, (_words(error), remark, place and str(place))))
+    return Reason(text, (place,) if place else ())
 
 
 def _words(error: BaseException) -> str:
@@ -125,13 +131,13 @@ def _front_end_words(causes: Sequence[BaseException]) -> str:
     return _line(error.error_message or "") or next(map(_words, rest), type(error).__name__)
 
 
-def _place(causes: Sequence[BaseException]) -> str:
+def _place(causes: Sequence[BaseException]) -> Place | None:
     """Return the innermost line of the folder that Triton read or, if it read none, that ran."""
     if read := [node for node in _read_nodes(causes) if node[0].startswith(sys.path[0])]:
         return source.of_node(*read[-1])
     entries = [entry for cause in causes for entry in traceback.extract_tb(cause.__traceback__)]
     ran = [entry for entry in entries if _in_solution(entry)]
-    return source.of_entry(ran[-1]) if ran else ""
+    return source.of_entry(ran[-1]) if ran else None
 
 
 def _read_nodes(causes: Sequence[BaseException]) -> Iterator[tuple[str, int, Node]]:

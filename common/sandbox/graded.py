@@ -116,12 +116,12 @@ def checks(session: Session, call: Call) -> Iterator[None]:
         caught = judge(LOG.error) if LOG.error else {}
         call.report = {LAUNCHED: {"count": LOG.count, "caught": caught}}
         if call.conflicts:
-            call.report["conflict"] = observer.text
+            call.report["conflict"] = observer.conflict
     finally:
         LOG.clear()
         session.seal.check()
         if log and (fault := log.fault()):
-            raise Refused("OUT_OF_BOUNDS", fault) from None
+            raise Refused("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
 
 def _deliver(session: Session, call: Call, name: str, result: TensorSlot) -> Reply:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import itertools
 
 import pytest
 from triton.compiler.errors import CompilationError
 
 from common import source
 from common.sandbox.failures import judge
-from common.source import CUT, excerpt
+from common.source import CUT, Place, excerpt
 from tests.support.workers import ask, workers
 
 KERNEL = """import torch
@@ -45,6 +46,7 @@ def test_an_exception_of_a_kernel_names_its_expression(fork_server, tmp_path):
     assert reply["verdict"] == "RUNTIME_ERROR"
     assert reply["reason"].startswith("ValueError: arange's arguments must be")
     assert reply["reason"].endswith(", line 8 of rotate_half.py: tl.arange(0, d)")
+    assert reply["places"] == [["rotate_half.py", 8, "tl.arange(0, d)"]]
 
 
 @pytest.mark.parametrize("text", ["no power of 2", None])
@@ -67,41 +69,40 @@ def test_a_front_end_error_is_told_without_the_source_that_its_text_quotes(text)
     ],
 )
 def test_a_place_is_an_expression_or_the_whole_line(columns, shown, folder):
-    assert source.place(str(folder / "rope.py"), 8, *columns) == f"line 8 of rope.py: {shown}"
-    assert source.place("/no/such/file.py", 8, *columns) == "line 8 of file.py"
+    place = source.place(str(folder / "rope.py"), 8, *columns)
+    assert str(place) == f"line 8 of rope.py: {shown}"
+    assert str(source.place("/no/such/file.py", 8, *columns)) == "line 8 of file.py"
 
 
 # --- excerpts -------------------------------------------------------------------------------------
 
-REASON = "ValueError: no power of 2, line 8 of rope.py: tl.arange(0, d)"
 CARETS = ["rope.py:8", "8 |     col = tl.arange(0, d)", "  |           ^^^^^^^^^^^^^^^"]
 STORE = ["rope.py:9", "9 |     tl.store(y + col, tl.load(x + col))",
          "  |     ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^"]  # fmt: skip
 LOAD = [*STORE[:2], "  |                       ^^^^^^^^^^^^^^^^"]
-CONFLICT = ("program (0,) writes y + 3, line 9 of rope.py: tl.store(y + col, tl.load(x + col)), "
-            "which program (1,) reads, line 9 of rope.py: tl.load(x + col)")  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("reason", "lines"),
+    ("places", "lines"),
     [
-        (REASON, CARETS),
-        (CONFLICT, [*STORE, *LOAD]),  # words follow the first expression
-        ("output at [0]: expected 1, got 2", []),
-        ("bad, line 8 of another.py: x", []),
-        ("bad, line 99 of rope.py", []),
-        ("bad, line 6 of rope.py: %", ["rope.py:6", "6 | @triton.jit"]),  # it has changed meanwhile
+        ([("rope.py", 8, "tl.arange(0, d)")], CARETS),
+        ([("rope.py", 9, "tl.store(y + col, tl.load(x + col))"),
+          ("rope.py", 9, "tl.load(x + col)")], [*STORE, *LOAD]),
+        ([], []),
+        ([("another.py", 8, "x")], []),
+        ([("rope.py", 99)], []),
+        ([("rope.py", 6, "changed()")], ["rope.py:6", "6 | @triton.jit"]),
     ],
-)
-def test_an_excerpt_has_carets_under_each_expression(reason, lines, folder):
-    assert list(excerpt(reason, folder)) == lines
+)  # fmt: skip
+def test_an_excerpt_has_carets_under_each_expression(places, lines, folder):
+    assert list(excerpt(itertools.starmap(Place, places), folder)) == lines
 
 
 @pytest.mark.parametrize("room", [36, 56, 76, 196])
 def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, room):
     call = "tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)"
     (folder / "rope.py").write_text(f"        x_tile, w_tile = {call}, tl.load(w, there)\n")
-    name, code, carets = excerpt(f"read outside of x, line 1 of rope.py: {call}", folder, room)
+    name, code, carets = excerpt([Place("rope.py", 1, call)], folder, room)
     assert name == "rope.py:1"
     assert max(len(code), len(carets)) <= room
     pointed = code[carets.index("^") : len(carets)].removesuffix(CUT)

@@ -14,6 +14,7 @@ from common.commands.answers import SHOWN, coverage
 from common.commands.progress import Progress
 from common.commands.report import TierReport
 from common.errors import Kind
+from common.source import Place
 from common.verdicts import ENDED, Picture, Verdict
 
 ROPE = ops.load("rope")
@@ -84,10 +85,9 @@ def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, m
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "rope.py").write_text("first()\nsecond()\n")
     report = TierReport("smoke", verbose)
-    for line, verdict in (("1 of rope.py: first()", "OUT_OF_BOUNDS"),
-                          ("1 of rope.py: first()", "RUNTIME_ERROR"),
-                          ("2 of rope.py: second()", "CRASHED")):  # fmt: skip
-        answers(report, reason=f"{{}} reads x, line {line}", verdict=verdict)
+    first, second = Place("rope.py", 1, "first()"), Place("rope.py", 2, "second()")
+    for place, verdict in (first, "OUT_OF_BOUNDS"), (first, "RUNTIME_ERROR"), (second, "CRASHED"):
+        answers(report, verdict=verdict, places=(place,))
     report.end()
     out = capsys.readouterr().out
     shown = Counter(re.findall(r"^    (rope\.py:\d)$", out, re.MULTILINE))
@@ -101,7 +101,7 @@ def test_the_smallest_cases_differ_in_place_or_in_more_than_a_count():
         said = "in part" if number > 40 else "every element"
         names = "a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT"
         report.add(ROPE, case, [Verdict(*names, f"{said} ({number} of {number})", group=said)])
-    answers(report, reason="{} reads x, line 8 of rope.py: load(x)", name="b/rope")
+    answers(report, places=(Place("rope.py", 8, "load(x)"),), name="b/rope")
     counted, placed = report.groups()
     assert {verdict.group for verdict in counted.smallest} == {"every element", "in part"}
     assert len(placed.smallest) == 1

@@ -60,7 +60,7 @@ def test_a_late_process_is_told_once_with_its_line_and_may_still_answer(worker, 
     late = worker(HALF.format(line), "rotate_half", late=lambda one: places.append(one.place))
     assert ask(late)[1] == RIGHT
     (place,) = places
-    assert place == "line 6 of rotate_half.py"
+    assert str(place) == "line 6 of rotate_half.py"
     quick = worker(HALF.format("pass"), "rotate_half", late=lambda one: places.append("late"))
     assert ask(quick)[1] == RIGHT and len(places) == 1
 

@@ -34,7 +34,7 @@ MAY = {
     "wire": "",
     "stats": "",
     "arena": "wire",
-    "verdicts": "errors spec",
+    "verdicts": "errors source spec",
     "interfaces": "errors paths",
     "solutions": "digest errors interfaces paths printable",
     "ops": f"{SHARED}",

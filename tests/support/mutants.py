@@ -17,6 +17,7 @@ from common import arena, wire
 from common.sandbox import graded, poison, process, rotation, seal, server
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
+from common.source import Reason
 from common.wire import Reply
 
 
@@ -28,7 +29,7 @@ def nothing_below(*_: object) -> tuple[()]:
     return ()
 
 
-def _by_the_list(log: bounds.AccessLog) -> str | None:
+def _by_the_list(log: bounds.AccessLog) -> Reason | None:
     return log.faults[0] if log.faults else None
 
 

@@ -27,7 +27,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from common.sandbox import target
 from common.sandbox.interpreter import spans, together
 from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
-from common.sandbox.interpreter.explanation import Ended, Explanation
+from common.sandbox.interpreter.explanation import Ended, Explanation, Wrap
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.operations import Accesses, RunMode, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
@@ -41,6 +41,7 @@ from common.sandbox.interpreter.spans import (
     spans_of,
     width_of,
 )
+from common.source import Reason
 
 SHOWN = 6
 """The number of integer arguments in a report: kernels take sizes first and strides after them. If
@@ -48,10 +49,15 @@ an offset wrapped, the report shows the arguments in the wrapped expression inst
 
 
 class OutOfBounds(Exception):
-    """A lane's address lies outside the memory that the launch may touch."""
+    """A lane's address lies outside the memory that the launch may touch.
 
-    wrapped = False
-    """Whether the address would be inside if a product or sum of its offset had not wrapped."""
+    `wrapped` is whether it would be inside if a product or sum of its offset had not wrapped.
+    """
+
+    def __init__(self, reason: Reason, wrapped: bool) -> None:
+        """Take the access in words, and whether its offset wrapped."""
+        super().__init__(reason.text)
+        self.reason, self.wrapped = reason, wrapped
 
 
 class WatchedLaunch(NamedTuple):
@@ -89,8 +95,8 @@ class WatchedLaunch(NamedTuple):
         return int(addresses[outside].flat[0]) if outside.any() else None
 
     def describe(
-        self, access: Access, address: int, width: int, spans: Sequence[Span], wrapped: str
-    ) -> str:
+        self, access: Access, address: int, width: int, spans: Sequence[Span], wrap: Wrap | None
+    ) -> Reason:
         """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
 
         Args:
@@ -98,18 +104,22 @@ class WatchedLaunch(NamedTuple):
             address: The out-of-bounds address.
             width: The bytes of an element.
             spans: The memory that the access may touch; the text names the nearest span.
-            wrapped: The product or sum in the address's offset that wrapped, "" for none.
+            wrap: The product or sum in the address's offset that wrapped, if any.
         """
-        product = wrapped.partition(".py: ")[2]
-        names = [name for name in self.integers if re.search(rf"\b{name}\b", product)]
-        shown = names if wrapped else [*self.integers][:SHOWN]
+        shown = [*self.integers][:SHOWN]
+        if wrap:
+            words = {*re.findall(r"\w+", wrap.place.code)}
+            shown = [name for name in self.integers if name in words]
         integers = [f"{name}={self.integers[name]}" for name in shown]
         program = ", ".join((f"program {access.program}", *integers))
         place = "memory in a launch without tensors"
         if spans:
             place = " of ".join(element(address, width, spans))
-        reason = f", since its offset wrapped: {wrapped}" if wrapped else ""
-        return f"{program}: {access.verb} {place}, {access.line}{reason}"
+        text = f"{program}: {access.verb} {place}, {access.place}"
+        if not wrap:
+            return Reason(text, (access.place,))
+        why = f"since its offset wrapped: {wrap.words}, {wrap.place}"
+        return Reason(f"{text}, {why}", (access.place, wrap.place))
 
 
 class AccessLog:
@@ -117,20 +127,21 @@ class AccessLog:
 
     def __init__(self) -> None:
         """Begin with no fault."""
-        self.faults: list[str] = []
+        self.faults: list[Reason] = []
         self.tally = itertools.count()
         """Counts the faults too, which reveals a solution that empties their list."""
 
-    def add(self, fault: str) -> None:
+    def add(self, fault: Reason) -> None:
         """Log one access."""
         self.faults.append(fault)
         next(self.tally)
 
-    def fault(self) -> str | None:
+    def fault(self) -> Reason | None:
         """Return the first fault, or None; call this once, at the end of the call."""
         if not next(self.tally):
             return None
-        return next(filter(None, self.faults), "an access, whose trace the solution removed")
+        removed = Reason("an access, whose trace the solution removed")
+        return next(iter(self.faults), removed)
 
 
 class Observer(Accesses, Protocol):
@@ -170,34 +181,32 @@ class Watch:
         if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
         reached = self.launch.reached_by(pointers)
-        origins, wrapped = self._explain(self.launch, address, pointers, mask)
+        origins, wrap = self._explain(self.launch, address, pointers, mask)
         reached = tuple(span for span in reached if span.name in origins) or reached
         access, width = Access.now(verb), width_of(pointers)
-        fault = self.launch.describe(access, address, width, reached, wrapped)
+        fault = self.launch.describe(access, address, width, reached, wrap)
         self.log.add(fault)
-        error = OutOfBounds(fault)
-        error.wrapped = bool(wrapped)
-        raise error
+        raise OutOfBounds(fault, wrap is not None)
 
     def _explain(
         self, launch: WatchedLaunch, address: int, pointers: TensorHandle, mask: np.ndarray | None
-    ) -> tuple[Collection[str], str]:
+    ) -> tuple[Collection[str], Wrap | None]:
         """Return the arguments that an out-of-bounds address comes from, and its offset's wrap.
 
-        The wrap is "" unless all lanes would be in bounds without it.
+        The wrap is None unless all lanes would be in bounds without it.
         """
         if spans.is_loaded(pointers):
-            return (), ""
+            return (), None
         again = Explanation(launch.program.keywords, launch.first_outside)
         with contextlib.suppress(Ended, Exception):  # memory may have changed
             run(launch, again)
         if again.address != address:
-            return (), ""
+            return (), None
         if wrap := again.wrap:
             unwrapped = TensorHandle(wrap.wide.data, pointers.dtype)
             if launch.first_outside(unwrapped, mask) is None:
-                return again.origins, wrap.words
-        return again.origins, ""
+                return again.origins, wrap
+        return again.origins, None
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -285,7 +294,7 @@ def run(launch: WatchedLaunch, mode: RunMode | None = None) -> None:
         raise interpreter.InterpreterError(repr(error)) from error
     finally:
         if WATCH.launch is not running:
-            WATCH.log.add("the kernel replaced what its launch may touch")
+            WATCH.log.add(Reason("the kernel replaced what its launch may touch"))
         WATCH.launch = launch
 
 

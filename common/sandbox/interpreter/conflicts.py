@@ -19,6 +19,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from common import source
 from common.sandbox.interpreter.spans import Span, element, selected, width_of
+from common.source import Place, Reason
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"
 """The verb for each type of access."""
@@ -29,14 +30,14 @@ class Access(NamedTuple):
 
     program: tuple[int, ...]
     verb: str
-    line: str
+    place: Place
 
     @classmethod
     def now(cls, verb: str) -> Access:
         """Return the access that the running program is about to make."""
         builder = interpreter.interpreter_builder
         rank = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
-        return cls(builder.grid_idx[:rank], verb, kernel_line())
+        return cls(builder.grid_idx[:rank], verb, kernel_place())
 
 
 class Conflicts:
@@ -47,7 +48,7 @@ class Conflicts:
 
     def __init__(self) -> None:
         """Begin with no launch."""
-        self._plain = self._atomic = ""
+        self._plain = self._atomic = Reason("")
         self.begin_launch(())
 
     def begin_launch(self, spans: Sequence[Span]) -> None:
@@ -58,9 +59,9 @@ class Conflicts:
         self._changed: dict[int, Access] = {}
 
     @property
-    def text(self) -> str:
-        """The conflict as `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
-        return self._plain or self._atomic
+    def conflict(self) -> Reason:
+        """The conflict: `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
+        return self._plain if self._plain.text else self._atomic
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -85,29 +86,31 @@ class Conflicts:
 
     def _compare(self, earlier: Access | None, access: Access, address: int, width: int) -> None:
         """Record two programs' accesses to an element if this is the first conflict of its kind."""
-        if self._plain or earlier is None or earlier.program == access.program:
+        if self._plain.text or earlier is None or earlier.program == access.program:
             return
-        text = _describe(earlier, access, element(address, width, self._spans)[0])
+        conflict = _describe(earlier, access, element(address, width, self._spans)[0])
         if earlier.verb == access.verb == ATOMIC:
-            self._atomic = self._atomic or text
+            self._atomic = self._atomic if self._atomic.text else conflict
         else:
-            self._plain = text
+            self._plain = conflict
 
 
-def _describe(first: Access, second: Access, place: str) -> str:
-    if (first.verb, first.line) == (second.verb, second.line):
-        verb = first.verb.removesuffix("s")
-        return f"programs {first.program} and {second.program} both {verb} {place}, {first.line}"
-    then = f"which program {second.program} {second.verb}, {second.line}"
-    return f"program {first.program} {first.verb} {place}, {first.line}, {then}"
+def _describe(first: Access, second: Access, element: str) -> Reason:
+    if (first.verb, first.place) == (second.verb, second.place):
+        both = f"programs {first.program} and {second.program} both"
+        text = f"{both} {first.verb.removesuffix('s')} {element}, {first.place}"
+        return Reason(text, (first.place,))
+    then = f"which program {second.program} {second.verb}, {second.place}"
+    text = f"program {first.program} {first.verb} {element}, {first.place}, {then}"
+    return Reason(text, (first.place, second.place))
 
 
 _NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
 """The folders of Triton and this package, whose frames lie between a check and the kernel."""
 
 
-def kernel_line() -> str:
-    """Return the kernel's running line: `line 12 of rope.py: tl.store(...)`."""
+def kernel_place() -> Place:
+    """Return the kernel's running expression: `line 12 of rope.py: tl.store(...)`."""
     frame = sys._getframe(1)
     while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
         frame = frame.f_back

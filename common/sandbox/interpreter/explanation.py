@@ -16,8 +16,9 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.conflicts import ATOMIC, kernel_line
+from common.sandbox.interpreter.conflicts import ATOMIC, kernel_place
 from common.sandbox.interpreter.operations import Operation, handles
+from common.source import Place
 
 SIGNS = {"create_add": "+", "create_sub": "-", "create_mul": "*"}
 """The operations in which an integer may wrap, and their signs in a report."""
@@ -31,7 +32,9 @@ class Wrap(NamedTuple):
     """A product, sum, difference or conversion that overflowed its type."""
 
     words: str
-    """For example `70000 * 45000 does not fit int32, line 33 of rope.py: row * stride`."""
+    """For example `70000 * 45000 does not fit int32`."""
+    place: Place
+    """For example `line 33 of rope.py: row * stride`."""
     wide: TensorHandle
     """The values without the wrap: the offsets, or values computed from them, such as addresses."""
 
@@ -129,7 +132,7 @@ def _wrap(
     shape, place = wide.data.shape, tuple(wrapped[0])
     values = (str(np.broadcast_to(operand.data, shape)[place]) for operand in operands)
     expression = f" {SIGNS.get(name, '')} ".join(values)
-    return Wrap(f"{expression} does not fit {dtype}, {kernel_line()}", wide)
+    return Wrap(f"{expression} does not fit {dtype}", kernel_place(), wide)
 
 
 def _widened(operand: Any) -> Any:

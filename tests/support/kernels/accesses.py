@@ -252,7 +252,8 @@ def fault_of(launch, known=False, **options):
     bounds.WATCH.begin_call({"x": x} if known else {})
     with contextlib.suppress(triton.runtime.errors.InterpreterError):
         launch(x, out, **options)
-    return bounds.WATCH.log.fault() or ""
+    fault = bounds.WATCH.log.fault()
+    return fault.text if fault else ""
 
 
 RUNS = {

@@ -98,7 +98,7 @@ def found(launch):
     bounds.WATCH.begin_call({})
     bounds.WATCH.observer = conflicts = Conflicts()
     launch(torch.randn(2 * N), torch.zeros(2 * N))
-    return conflicts.text
+    return conflicts.conflict.text
 
 
 RUNS = {name: functools.partial(found, launch) for name, launch in LAUNCHES.items()}
