@@ -102,16 +102,16 @@ class Grader:
         self.compiler.resume()
 
     def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
-        """Return each solution's name with the case's name.
+        """Return each solution's name with the case's name; an invalid op is skipped with a line.
 
         Raises:
             UserError: No op of the solutions has a smoke case or a board's case of this name.
         """
         known = [
             each.name
-            for op in sorted({solution.op for solution in solutions})
+            for op in ops.valid(solution.op for solution in solutions)
             for tier in TIERS
-            for each in ops.load(op).tier(tier, self.device)
+            for each in op.tier(tier, self.device)
         ]
         if case not in known:
             raise UserError(f"no case {case} of {' or '.join(TIERS)}{did_you_mean(case, known)}")

@@ -18,6 +18,7 @@ from torch.autograd.function import _SingleLevelFunction
 from common.paths import PEERS
 from common.sandbox.failures import Refused, describe
 from common.solutions import source
+from common.source import Place
 from common.spec import Op
 from common.wire import Reply
 
@@ -55,10 +56,13 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     try:
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        where = f"line {error.lineno} of {Path(error.filename or path).name}"
-        raise Refused("COMPILE_ERROR", f"does not import: {error.msg}, {where}") from None
+        place = Place(Path(error.filename or path).name, error.lineno or 0)
+        reason = f"does not import: {error.msg}, {place}"
+        raise Refused("COMPILE_ERROR", reason, places=(place,)) from None
     except (Exception, SystemExit) as error:
-        raise Refused("COMPILE_ERROR", f"does not import: {describe(error)}") from error
+        text, places = describe(error)
+        reason = f"does not import: {text}"
+        raise Refused("COMPILE_ERROR", reason, places=places) from error
     function = getattr(module, op.name, None)
     if not callable(function):
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")

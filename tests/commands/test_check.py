@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
+from common import ops
 from common.commands import check, grader
 from common.commands import options as shared
 from common.solutions import Solution, imports_of_ours
@@ -36,6 +37,16 @@ def test_a_folder_that_imports_this_repository_is_not_graded(tmp_path, monkeypat
     assert check.run(options) == 1
     (line,) = capsys.readouterr().out.splitlines()
     assert "imports common" in line
+
+
+def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, capsys):
+    load = ops._loaded
+    monkeypatch.setattr(ops, "_loaded", lambda op: "rope is broken" if op == "rope" else load(op))
+    folder = [Solution(tmp_path / "a" / f"{op}.py", op) for op in ("rope", "rotate_half")]
+    case = next(ops.load("rotate_half").cases("smoke")).name
+    named = grader.Grader(SimpleNamespace(device="cpu"), None).named(case, folder)
+    assert ("a/rotate_half", case) in named
+    assert "rope is broken" in capsys.readouterr().err
 
 
 # --- the last lines -------------------------------------------------------------------------------

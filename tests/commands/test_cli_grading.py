@@ -29,6 +29,15 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("handle", ["김철수", "Иван"])
+def test_a_handle_of_any_script_is_checked(handle, study, by_hand):
+    by_hand(handle, WRONG)
+    ran = study("check", handle, "--case", "10x2x4x8-float32")
+    assert ran.code == 1, ran.err
+    assert ran.out.startswith(f"{handle}/rotate_half 10x2x4x8-float32 forward: INCORRECT")
+
+
+@pytest.mark.slow
 def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(graded_here, tmp_path):
     file = tmp_path / "verdicts.json"
     ran = graded_here("alice", WRONG, "--sample", 8, "--json", file)

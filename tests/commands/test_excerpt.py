@@ -49,6 +49,13 @@ def test_an_exception_of_a_kernel_names_its_expression(fork_server, tmp_path):
     assert reply["places"] == [["rotate_half.py", 8, "tl.arange(0, d)"]]
 
 
+def test_a_file_that_does_not_import_names_its_line(fork_server, tmp_path):
+    with workers(fork_server, tmp_path) as start:
+        reply, _ = ask(start("def rotate_half(x)\n", "rotate_half"))
+    assert reply["reason"].endswith(", line 1 of rotate_half.py")
+    assert reply["places"] == [["rotate_half.py", 1, ""]]
+
+
 @pytest.mark.parametrize("text", ["no power of 2", None])
 def test_a_front_end_error_is_told_without_the_source_that_its_text_quotes(text):
     (node,) = ast.parse("_kernel()").body

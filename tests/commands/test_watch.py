@@ -135,6 +135,22 @@ def test_a_file_that_does_not_parse_is_one_line(alice, text, says):
     assert re.fullmatch(rf"alice/helper\.py{says}", line) and not passes
 
 
+@pytest.mark.slow
+def test_a_file_that_is_away_is_awaited_and_a_helper_is_loaded_anew(alice, monkeypatch):
+    helped = "from helper import SIGN\n" + RIGHT.replace("-x2", "SIGN * x2")
+    path, imports = alice.save("rotate_half", helped), watch.imports_of_ours
+
+    def vanishes(folder):
+        path.unlink()
+        return path.read_text()
+
+    monkeypatch.setattr(watch, "imports_of_ours", vanishes)
+    assert alice.round(helper="SIGN = 1\n") == ([f"{path} is away: waiting for it"], False)
+    monkeypatch.setattr(watch, "imports_of_ours", imports)
+    assert not alice.round(rotate_half=helped)[1]
+    assert alice.round(helper="SIGN = -1\n")[1]
+
+
 # --- saves ----------------------------------------------------------------------------------------
 
 
