@@ -34,8 +34,8 @@ MOST_AT_ONCE = 16
 """The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
 """The cases that are graded at once before they are timed, mostly while torch.compile compiles."""
-LATE = 1000
-"""The most results that wait for an older one."""
+LATE = 100
+"""The most cases that wait for an older one to end."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
@@ -200,13 +200,13 @@ class Sweep:
         solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
-        most = run.at_once * len(solutions) * (1 + self._overlap)  # with overlap as many wait
-        pending = deque[Future[Graded | _Recheck]]()
+        most = run.at_once * (1 + self._overlap)  # with overlap as many wait
+        pending = deque[list[Future[Graded | _Recheck]]]()
         for case in cases:
-            while sum(not (self._overlap and job.done()) for job in pending) >= most:
+            while sum(not (self._overlap and _is_done(jobs)) for jobs in pending) >= most:
                 yield from self._results(pending)
             if due := [solution for solution in solutions if not skip(solution, case)]:
-                pending += self._jobs(run, case, due)
+                pending.append(self._jobs(run, case, due))
         while pending:
             yield from self._results(pending)
 
@@ -223,18 +223,20 @@ class Sweep:
             for solution in solutions
         ]
 
-    def _results(self, pending: deque[Future[Graded | _Recheck]]) -> Iterator[Graded | _Recheck]:
-        """Wait for a job, and yield the results of the oldest jobs that are done.
+    def _results(
+        self, pending: deque[list[Future[Graded | _Recheck]]]
+    ) -> Iterator[Graded | _Recheck]:
+        """Wait for a job, and yield the results of the oldest cases that are done.
 
         Without `overlap`, wait for all jobs, so that the device is idle.
         """
-        unfinished = [job for job in pending if not job.done()]
+        unfinished = [job for jobs in pending for job in jobs if not job.done()]
         if self._overlap and len(pending) < LATE:
             wait(unfinished, return_when=FIRST_COMPLETED)
         else:
             wait(unfinished)
-        while pending and pending[0].done():
-            yield pending.popleft().result()
+        while pending and _is_done(pending[0]):
+            yield from [job.result() for job in pending.popleft()]
 
     def _first_try(
         self, run: _GradeArguments, case: Case, problem: Future[Problem], solution: Solution
@@ -347,6 +349,10 @@ class Sweep:
             end = Failure(last.verdict, last.reason, last.kind, last.places)
         self.supervisor.ends.note(worker.solution, end)
         return Graded(worker, problem.summary, verdicts)
+
+
+def _is_done(jobs: Iterable[Future[Any]]) -> bool:
+    return all(job.done() for job in jobs)
 
 
 def threads(count: int) -> ThreadPoolExecutor:

@@ -57,7 +57,7 @@ def test_a_budget_is_less_than_what_is_free():
 
 
 @pytest.fixture
-def gpu(monkeypatch):
+def small(monkeypatch):
     """A supervisor of a GPU with 40 bytes, of which a worker holds two until it is released, and
     eight until it ends."""
     alive, held = set(), set()
@@ -85,28 +85,28 @@ def gpu(monkeypatch):
 
 
 @pytest.mark.parametrize(("needed", "ended"), [(10, ""), (16, ""), (17, "a"), (IDLE + 40, "abc")])
-def test_of_idle_processes_the_least_recently_used_end_first(gpu, needed, ended):
+def test_of_idle_processes_the_least_recently_used_end_first(small, needed, ended):
     """After the memory that they share, which costs less."""
     with ExitStack() as together:
-        workers = [together.enter_context(gpu.lent(solution)) for solution in SOLUTIONS]
+        workers = [together.enter_context(small.lent(solution)) for solution in SOLUTIONS]
     for solution in SOLUTIONS:
-        with gpu.lent(solution) as worker:
+        with small.lent(solution) as worker:
             assert worker in workers, "a free one is lent again"
-    gpu.make_room(IDLE + needed)
-    assert {each.solution.handle for each in workers if each not in gpu.alive} == set(ended)
+    small.make_room(IDLE + needed)
+    assert {each.solution.handle for each in workers if each not in small.alive} == set(ended)
 
 
-def test_a_case_waits_until_its_memory_fits_beside_those_under_way(gpu):
+def test_a_case_waits_until_its_memory_fits_beside_those_under_way(small):
     beside, begun = threading.Event(), threading.Event()
 
     def lend():
-        with gpu.lent(SOLUTIONS[1], 20):
+        with small.lent(SOLUTIONS[1], 20):
             beside.set()
-        with gpu.lent(SOLUTIONS[1], 1000):  # alone it may need more than there is
+        with small.lent(SOLUTIONS[1], 1000):  # alone it may need more than there is
             begun.set()
 
     thread = threading.Thread(target=lend)
-    with gpu.lent(SOLUTIONS[0], 20):
+    with small.lent(SOLUTIONS[0], 20):
         thread.start()
         assert beside.wait(LONGEST)
         assert not begun.wait(0.1)
