@@ -40,31 +40,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder; print its failures, or its places on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
-    if options.watch or options.hint:
-        return _run_on_folder(options)
-    solutions = shared.contributors(options)
-    if refused := list(imports_of_ours(solutions[0].path.parent)):
-        print("\n".join(refused))
-        return 1
-    with started(options) as grader:
-        return int(not _check(solutions, grader, options))
-
-
-def _run_on_folder(options: argparse.Namespace) -> int:
-    """Run `--watch` or `--hint`, for which a folder need not hold a solution yet.
-
-    Raises:
-        UserError: The folder does not exist or cannot be a handle, or `--hint` gets a case.
-        ModuleNotFoundError: watchfiles is missing.
-    """
     handle = options.only.partition("/")[0]
-    exists = (paths.CONTRIBUTORS / handle).is_dir()
+    exists = (paths.CONTRIBUTORS / handle).is_dir() and handle not in left_out()
     if options.hint and options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")
-    if handle in left_out() or not (exists or options.hint):
-        shared.contributors(options)  # raises the error with the reason
-    if not exists:
+    if options.hint and not (exists or handle in left_out()):
         raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
+    if not (exists and (options.watch or options.hint)):  # these await the folder's first solution
+        solutions = shared.contributors(options)
+        if refused := list(imports_of_ours(solutions[0].path.parent)):
+            print("\n".join(refused))
+            return 1
     if options.watch:
         require(["watchfiles"])
     with started(options) as grader:
@@ -72,9 +58,11 @@ def _run_on_folder(options: argparse.Namespace) -> int:
             from common.commands import hint
 
             return hint.run(grader, options)
-        from common.commands import watch
+        if options.watch:
+            from common.commands import watch
 
-        return watch.run(grader, options)
+            return watch.run(grader, options)
+        return int(not _check(solutions, grader, options))
 
 
 @contextlib.contextmanager
@@ -89,7 +77,8 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
         from common.grading.compiling import Compiler
 
         with Compiler(device, quiet=quiet) as compiler:
-            yield Grader(server, compiler, options.memory)
+            shown = options.verbose, options.picture, options.exitfirst
+            yield Grader(server, compiler, options.memory, *shown)
 
 
 def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> bool:
@@ -98,13 +87,10 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
     from common.board import terminal
     from common.board.ranking import rank
     from common.commands.grader import Asked
-    from common.commands.report import TierReport
     from common.measure import machine
     from common.records import runs
 
-    smoke, board = (
-        TierReport(tier, options.verbose, options.picture) for tier in ("smoke", "board")
-    )
+    smoke, board = grader.report("smoke"), grader.report("board")
     earlier = runs.read(paths.RESULTS / machine.results_folder(grader.device))
     names, handle = {solution.name for solution in solutions}, solutions[0].handle
     about = shared.about({row.solution for row in earlier.rows} | names)
@@ -117,7 +103,7 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
     else:
         cases = {key for key in failed if options.last_failed and key[0] in names}
     after = {key: failed[key] for key in cases & failed.keys()}
-    asked = Asked(solutions, cases, after=after, stop=options.exitfirst)
+    asked = Asked(solutions, cases, after=after)
     if before := asked.before:
         print(f"First come {len(before)} cases after which a case failed, in one process.")
     rows: list[Record] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from common.commands import options as shared
 from common.commands.answers import Names
 from common.commands.progress import Progress
 from common.commands.report import TierReport
-from common.errors import UserError, did_you_mean
+from common.errors import ServerEnded, UserError, did_you_mean
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
 from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
@@ -51,8 +51,6 @@ class Asked:
 
     They are graded with every kind of call: the next plan may not draw the call that failed.
     """
-    stop: bool = False
-    """Whether to stop at the first failure."""
 
     @property
     def before(self) -> set[Names]:
@@ -80,6 +78,12 @@ class Grader:
     compiler: Compiler
     memory: int | None = None
     """The limit of GPU memory in bytes; None for all that is free."""
+    verbose: bool = False
+    """Whether to print every failure at once."""
+    picture: bool = False
+    """Whether to draw the wrong elements of each printed failure."""
+    stop: bool = False
+    """Whether to stop at the first failure."""
 
     @property
     def device(self) -> str:
@@ -90,6 +94,10 @@ class Grader:
         """Return a sweep on the device within the limit of memory."""
         memory = DeviceMemory.of(self.device, self.memory)
         return Sweep(self.device, server=self.server, memory=memory, **options)
+
+    def report(self, tier: Tier, watched: bool = False) -> TierReport:
+        """Return a report without answers."""
+        return TierReport(tier, self.verbose, self.picture, watched)
 
     def interrupt(self) -> None:
         """End the requests under way; what waits for them raises ServerEnded until `resume`."""
@@ -159,21 +167,20 @@ class Grader:
                     yield result
                     steps.done(f"{result.solution.name} {result.case.name}")
 
-    def report_smoke(
-        self, asked: Asked, report: TierReport, hear: Callable[[Graded], None] = lambda graded: None
-    ) -> None:
+    def report_smoke(self, asked: Asked, report: TierReport) -> None:
         """Report the smoke cases as they are graded, then the causes of the failures.
 
-        Of failures without a cause, report the passing cases that differ in one property. `hear` is
-        called with each answer before it is reported.
+        Of failures without a cause, report the passing cases that differ in one property.
+
+        Raises:
+            ServerEnded: `interrupt` was called, so that the answers are outdated.
         """
         seen = []
         with contextlib.closing(self.smoke_cases(asked)) as cases:
-            for graded in cases:
-                hear(graded)
+            for graded in self._current(cases):
                 report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
                 seen.append(graded)
-                if asked.stop and report.failures:
+                if self.stop and report.failures:
                     break
         report.end()
         if report.failures:
@@ -181,7 +188,7 @@ class Grader:
                 diagnoses = list(causes(seen))
                 for cause in diagnoses:
                     say(str(cause))
-                for contrast in () if asked.stop else self.contrasts(seen, report, diagnoses):
+                for contrast in () if self.stop else self.contrasts(seen, report, diagnoses):
                     say(str(contrast))
 
     def contrasts(
@@ -194,13 +201,10 @@ class Grader:
         failing: dict[tuple[str, Case], Failing] = {}
         for group in report.unexplained(known):
             answer = group.by_size[0]
-            key = group.solution, answer.case
-            own = (
-                (*failing[key].directions, *group.directions)
-                if key in failing
-                else group.directions
-            )
-            failing[key] = Failing(solutions[group.solution], answer.op, answer.case, own)
+            key, case = (group.solution, answer.case), (answer.op, answer.case)
+            earlier = failing.get(key, Failing(solutions[group.solution], *case, ()))
+            both = *earlier.directions, *group.directions
+            failing[key] = earlier._replace(directions=both)
         if failing:
             with self.sweep(overlap=True) as sweep:
                 yield from contrasts(sweep, failing.values())
@@ -210,7 +214,8 @@ class Grader:
     def measure_board(self, asked: Asked, report: TierReport) -> list[Record]:
         """Report the board's cases and return their rows, timed for a shorter time than by `bench`.
 
-        Stop after the first failure if the selection says so.
+        Raises:
+            ServerEnded: `interrupt` was called, so that the rows are outdated.
         """
         due = list(tier_cases(asked.solutions, "board", self.device, budget=self.memory))
         rows: list[Record] = []
@@ -224,15 +229,28 @@ class Grader:
             measured = measurement.measure(
                 asked.solutions, due, lambda solution, case: not asked.has(solution, case)
             )
-            for directions in _fitting(measured, asked, steps, rows=2):
+            for directions in self._current(_fitting(measured, asked, steps, rows=2)):
                 problem = directions[0].graded.problem
                 report.add(problem.op, problem.case, [each.verdict for each in directions])
                 for each in directions:
                     rows.append(each.row)
                     steps.done(f"{each.row.solution} {each.row.case}")
-                if asked.stop and report.failures:
+                if self.stop and report.failures:
                     break
         return rows
+
+    def _current(self, results: Iterable[T]) -> Iterator[T]:
+        """Yield the results until `interrupt` is called.
+
+        Raises:
+            ServerEnded: It was called.
+        """
+        for result in results:
+            if self.server.interrupted:
+                break
+            yield result
+        if self.server.interrupted:
+            raise ServerEnded
 
 
 def _fitting(

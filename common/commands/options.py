@@ -91,33 +91,28 @@ def device_argument(text: str) -> str:
 # --- values of options ----------------------------------------------------------------------------
 
 
-def chosen(options: argparse.Namespace) -> list[Solution]:
+def chosen(
+    options: argparse.Namespace, find: Callable[[], list[Solution]] | None = None
+) -> list[Solution]:
     """Return the contributors' solutions and the installed peers that the options select.
 
-    Raises:
-        UserError: There is no such op, handle or file.
-    """
-    return _selected(solutions.everyone, options)
-
-
-def contributors(options: argparse.Namespace) -> list[Solution]:
-    """Return the contributors' solutions that the options select, without peers.
+    Selected files that are helpers are named on stderr.
 
     Raises:
         UserError: There is no such op, handle or file.
     """
-    return _selected(solutions.discover, options)
-
-
-def _selected(find: Callable[[], list[Solution]], options: argparse.Namespace) -> list[Solution]:
-    """Return the selected solutions, and print the selected files that are helpers to stderr."""
     for solution in solutions.discover(helpers=True):
         selected = solutions.is_among(solution.name, options.only or solution.name)
         if selected and options.op in (None, solution.op) and (importer := solution.importer):
             by = importer.relative_to(solution.path.parent)
             line = f"{solution.name}.py is a helper: it has no {solution.op}, and {by} imports it"
             print(f"study: {line}", file=sys.stderr)
-    return solutions.select(find(), options.op, options.only)
+    return solutions.select((find or solutions.everyone)(), options.op, options.only)
+
+
+def contributors(options: argparse.Namespace) -> list[Solution]:
+    """Return the contributors' solutions that the options select, without peers; see `chosen`."""
+    return chosen(options, solutions.discover)
 
 
 def one_of(positional: str | None, option: str | None, name: str) -> str:

@@ -29,16 +29,19 @@ AFTER_LAUNCHES = (
 class TierReport(Answers):
     """Report the answers of one tier: a group's first failure at once, a summary at the end."""
 
-    def __init__(self, tier: str, verbose: bool, picture: bool = False) -> None:
+    def __init__(
+        self, tier: str, verbose: bool, picture: bool = False, watched: bool = False
+    ) -> None:
         """Start with no answer.
 
         Args:
             tier: The name of the tier.
             verbose: Whether to print every failure at once.
             picture: Whether to print a picture of the wrong elements after each printed failure.
+            watched: Whether to print the first answer at once even if it is no failure.
         """
         super().__init__()
-        self.tier, self._verbose, self._picture = tier, verbose, picture
+        self.tier, self._verbose, self._picture, self._watched = tier, verbose, picture, watched
         self._kinds: set[tuple[str, tuple[Direction, ...], str]] = set()
         """The printed kinds of failures: solution, directions and verdict."""
         self._excerpts: set[tuple[str, ...]] = set()
@@ -53,6 +56,9 @@ class TierReport(Answers):
         """
         name = directions[0].solution
         answer = CaseVerdicts(op, case, {verdict.direction: verdict for verdict in directions})
+        if self._watched and not self.by_name and not answer.failures:
+            names = dict.fromkeys(verdict.verdict for verdict in directions)
+            print(f"{name} {case.name}: {' and '.join(names)}", flush=True)
         earlier = self.by_name.pop((name, case.name), None)
         for verdict in directions:
             for note in verdict.notes if self._verbose else ():

@@ -21,13 +21,10 @@ from common.board.ranking import limit, median
 from common.commands import options as shared
 from common.commands.answers import Names
 from common.commands.grader import Asked, Grader
-from common.commands.report import TierReport
 from common.errors import ServerEnded, UserError
-from common.grading.sweep import Graded
 from common.printable import say
 from common.records.lines import Record
 from common.solutions import Solution, imports_of_ours, is_hidden, python_files
-from common.verdicts import FINE
 
 SUFFIXES = (".py", ".json")
 """The suffixes of a solution's files: the solution, its helpers and its configurations."""
@@ -128,10 +125,10 @@ class FolderWatch:
 
     def _grade(self, solutions: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""
-        report, before, start = self._report("smoke"), self._failed, time.monotonic()
-        asked = self._asked(solutions)
+        report, before = self._grader.report("smoke", watched=True), self._failed
+        asked, start = self._asked(solutions), time.monotonic()
         try:
-            self._grader.report_smoke(asked, report, lambda graded: self._hear(graded, report))
+            self._grader.report_smoke(asked, report)
         finally:
             self._failed = report.update(before)
         self.passes = not report.failed
@@ -156,19 +153,16 @@ class FolderWatch:
 
         A failure that depends on earlier calls keeps its place behind them.
         """
-        stop = self._options.exitfirst
         if case := self._options.case:
-            return Asked(solutions, self._grader.named(case, solutions), stop=stop)
+            return Asked(solutions, self._grader.named(case, solutions))
         first = {key for key, after in self._failed.items() if not after}
         after = {key: names for key, names in self._failed.items() if names is not None}
-        return Asked(solutions, first=first, after=after, stop=stop)
+        return Asked(solutions, first=first, after=after)
 
     def _time(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""
-        report = self._report("board")
-        rows = self._grader.measure_board(asked, report)
-        self._check()
-        if not rows:
+        report = self._grader.report("board")
+        if not (rows := self._grader.measure_board(asked, report)):
             return
         report.end()
         self.passes = self.passes and not report.failed
@@ -176,22 +170,6 @@ class FolderWatch:
             print("Nothing is timed without a GPU.", flush=True)
         elif lines := self._times.lines(rows):
             print("\n".join(lines), flush=True)
-
-    def _hear(self, graded: Graded, report: TierReport) -> None:
-        """Print the round's first answer if it is a pass."""
-        self._check()
-        verdicts = dict.fromkeys(verdict.verdict for verdict in graded.verdicts.values())
-        if not report.by_name and FINE.issuperset(verdicts):
-            name = f"{graded.solution.name} {graded.case.name}"
-            print(f"{name}: {' and '.join(verdicts)}", flush=True)
-
-    def _check(self) -> None:
-        """Raise ServerEnded if a file was saved, so that the answers are outdated."""
-        if self._grader.server.interrupted:
-            raise ServerEnded
-
-    def _report(self, tier: str) -> TierReport:
-        return TierReport(tier, self._options.verbose, self._options.picture)
 
 
 class Times:
