@@ -69,6 +69,8 @@ class Path(msgspec.Struct, frozen=True):
 
     exercise: tuple[Exercise, ...]
     hint: tuple[Hint, ...]
+    measure: dict[str, str]
+    """By the name of a measure, the sentence that states it."""
 
 
 @functools.cache
@@ -203,14 +205,15 @@ class File:
         """Return by how much the counted work exceeds the exercise's limit."""
         if not exercise.measure:
             return None
-        words, measure = MEASURES[exercise.measure]
+        measure = MEASURES[exercise.measure]
         elements = {case.name: math.prod(op.output(case)) for case in op.cases("board")
                     if is_like(op, case, exercise.where)}  # fmt: skip
         worst = max((measure(counted, elements[counted.case]) for counted in self.counted
                      if counted.case in elements), default=math.inf)  # fmt: skip
         if worst <= exercise.most:
             return None
-        words = f"{self.solution.name}: {words.format(f'{worst:.4g}')}"
+        words = path().measure[exercise.measure].format(f"{worst:.4g}")
+        words = f"{self.solution.name}: {words}"
         return Lack(f"{words}, and at most {exercise.most:g} in this exercise")
 
     @cached_property
@@ -243,26 +246,13 @@ def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
     return facts.items() <= facts_of(op, case).items()
 
 
-MEASURES: dict[str, tuple[str, Callable[[Counted, int], float]]] = {
-    "operators": (
-        "a call runs {} of torch's operators",
-        lambda work, elements: len(work.steps) - len(modelled.launches(work)),
+MEASURES: dict[str, Callable[[Counted, int], float]] = {
+    "operators": lambda work, elements: len(work.steps) - len(modelled.launches(work)),
+    "programs": lambda work, elements: (
+        max((each.programs for each in modelled.launches(work)), default=0)
+        / max(elements / 1024, 1)
     ),
-    "programs": (
-        "a launch has {} programs for 1,024 elements",
-        lambda work, elements: (
-            max((each.programs for each in modelled.launches(work)), default=0)
-            / max(elements / 1024, 1)
-        ),
-    ),
-    "fetched": (
-        "programs fetch {} times the bytes that a launch reads",
-        lambda work, elements: modelled.fetched(work) / max(modelled.read(work), 1),
-    ),
-    "flops": (
-        "a call computes {} times the least FLOPs",
-        lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
-    ),
+    "fetched": lambda work, elements: modelled.fetched(work) / max(modelled.read(work), 1),
+    "flops": lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
 }
-"""By name, the sentence that states a measure, and the function from a case's counted work and
-number of output elements to the measure."""
+"""By name, the function from a case's counted work and number of output elements to a measure."""

@@ -42,6 +42,7 @@ def test_exercises_ask_for_cases_that_there_are():
         )
         assert bool(exercise.measure) >= bool(exercise.where)
         assert exercise.measure in ("", *hint.MEASURES)
+    assert hint.path().measure.keys() == hint.MEASURES.keys()
 
 
 def test_the_page_lists_the_exercises_in_order():

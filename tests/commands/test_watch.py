@@ -46,9 +46,7 @@ class Watched:
         server.resume()
         self.folder, self.capsys = root / "alice", capsys
         self.folder.mkdir()
-        options = argparse.Namespace(
-            only="alice", op=None, verbose=False, picture=False, case=case, exitfirst=False
-        )
+        options = argparse.Namespace(only="alice", op=None, case=case)
         # on cuda it compiles nothing
         self.watch = watch.FolderWatch(Grader(server, Compiler("cuda")), options)
 
