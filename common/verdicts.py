@@ -67,7 +67,7 @@ class Failure(Exception):
     def reply(self) -> dict[str, Any]:
         """The failure as JSON data, for the reply of a process."""
         reply = {"verdict": self.verdict, "reason": self.reason}
-        optional = {"kind": self.kind, "places": self.places}
+        optional = {"kind": self.kind, "places": [list(place) for place in self.places]}
         return reply | {name: value for name, value in optional.items() if value}
 
 

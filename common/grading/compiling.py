@@ -309,7 +309,7 @@ def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyT
         return {}
     tuned = in_words(configurations)
     reason = reply["reason"] + f" ({tuned})" * bool(tuned)
-    return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", ())}
+    return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", [])}
 
 
 def judged(verdict: Verdict, fault: Fault | None, note: str) -> Verdict:
