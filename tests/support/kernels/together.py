@@ -196,9 +196,10 @@ def launched(kernel, backwards):
             frames.append(trace.tb_frame.f_code.co_name)
             trace = trace.tb_next
         failed = f"{error}, in {kernel.fn.__name__ in frames and kernel.fn.__name__}"
+    fault = log.fault()
     return {
         "out": out.tolist(),
-        "fault": log.fault(),
+        "fault": fault and fault.text,
         "failed": failed,
         "python": len(PYTHON),
         "together": any(TOGETHER),
