@@ -1,5 +1,8 @@
-"""The interpreter as the grader has it: with bfloat16 mended, its accesses watched."""
+"""The interpreter as the grader has it, in test_house's process alone: pytest loads this in all."""
 
-from common.sandbox.interpreter import patches
+from triton import knobs
 
-patches.install()
+if knobs.runtime.interpret:
+    from common.sandbox.interpreter import patches
+
+    patches.install()
