@@ -124,8 +124,8 @@ class Folder:
             except KeyboardInterrupt:
                 assert stop
         starts = [at for at, line in enumerate(lines) if not line.startswith(" ")]
-        ends = [*starts[1:], len(lines)]
-        shapes = [tuple(lines[at:end]) for at, end in zip(starts, ends, strict=True) if lines]
+        places = itertools.pairwise([*starts, len(lines)])
+        shapes = [tuple(lines[at:end]) for at, end in places]
         return shapes, warnings, calls()
 
     @property
