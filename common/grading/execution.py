@@ -95,7 +95,7 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
 def _changing(op: Op[Any], slots: Mapping[str, TensorSlot]) -> dict[str, int]:
     """Return the inputs whose elements may be permuted, and the size of blocks that stay intact.
 
-    The blocks are single elements, but slices along the first dimension of a `movable` argument.
+    The blocks are single elements, but slices along the first dimension of a `permutable` argument.
     For example `{"t": 1, "upstream": 1, "freqs": 64}`.
     """
     blocks = dict.fromkeys((*op.differentiable, "upstream"), 1)
