@@ -14,7 +14,7 @@ import pytest
 from common.board import columns
 from tests.support.boards import TIMED, devices, row
 from tests.support.study import environment
-from tests.support.waiting import LONGEST
+from tests.support.waiting import LONGEST, interruptible
 
 
 def exported(only=""):
@@ -71,11 +71,10 @@ def test_the_command_prints_data_alone_and_writes_nothing(study, repository, rec
 @pytest.mark.slow
 def test_the_page_is_served_to_this_machine_until_it_is_interrupted(repository, recorded):
     command = [sys.executable, "-m", "common", "leaderboard", "--serve"]
-    # a shell starts its background jobs so that they ignore the signal
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with subprocess.Popen(command, cwd=repository, env=environment(), text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as server:  # fmt: skip
-        signal.signal(signal.SIGINT, before)
+    with interruptible(), subprocess.Popen(
+        command, cwd=repository, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as server:  # fmt: skip
         try:
             line = server.stdout.readline()
             address = line.split()[2]

@@ -23,7 +23,7 @@ from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from tests.support.boards import failed, row
 from tests.support.study import RIGHT, WRONG, environment
-from tests.support.waiting import LONGEST, wait_until
+from tests.support.waiting import LONGEST, interruptible, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -236,8 +236,10 @@ def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
 def test_ctrl_c_ends_a_hanging_round_with_1(by_hand, repository, tmp_path):
     by_hand("hanging", hangs(tmp_path / "called"))
     command = [sys.executable, "-m", "common", "check", "hanging", "--watch"]
-    with subprocess.Popen(command, cwd=repository, env=environment(), stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True) as process:  # fmt: skip
+    with interruptible(), subprocess.Popen(
+        command, cwd=repository, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
         found = wait_until((tmp_path / "called").exists)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=LONGEST)

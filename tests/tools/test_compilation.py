@@ -17,7 +17,7 @@ from common.sandbox.target import TARGETS
 from common.tools import compilation
 from common.tools.compilation import Compiled
 from tests.support.paired import ANSWERED, BOARD, PAIRED, refusing
-from tests.support.waiting import wait_until
+from tests.support.waiting import interruptible, wait_until
 
 CASES = list(ops.load("rotate_half").tier("board", "cuda"))
 PLAIN = next(case for case in CASES if not case.interleaved)
@@ -102,8 +102,6 @@ def test_an_interrupt_ends_the_calls_under_way(ask, monkeypatch, tmp_path):
     monkeypatch.setattr(
         compilation, "_ask", lambda *what: replies.append(replied(*what)) or replies[-1]
     )
-    # a shell starts its background jobs so that they ignore the signal
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def interrupt():
         wait_until(mark.exists)
@@ -112,11 +110,10 @@ def test_an_interrupt_ends_the_calls_under_way(ask, monkeypatch, tmp_path):
     thread = threading.Thread(target=interrupt)
     thread.start()
     try:
-        with pytest.raises(KeyboardInterrupt):
+        with interruptible(), pytest.raises(KeyboardInterrupt):
             ask(SOURCE.replace("    y = torch", f"{sleeps}    y = torch"), CASES, ["sm_90"])
     finally:
         thread.join()
-        signal.signal(signal.SIGINT, before)
     assert {reply["verdict"] for reply in replies} == {"CRASHED"}, "not TIMEOUT"
 
 
