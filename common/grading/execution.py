@@ -201,7 +201,7 @@ Described = dict[str, Result | None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a request for results came to, as the solution's process reports it."""
+    """The outcome of a request for results, as the solution's process reports it."""
 
     results: Described | None
     """The requested results; None if the request failed."""

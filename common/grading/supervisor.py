@@ -42,7 +42,7 @@ class Cause(Enum):
 
 
 class Remedy(Enum):
-    """What the harness does before the next try."""
+    """An action of the harness before the next try."""
 
     NONE = auto()
     ALONE = auto()
@@ -53,7 +53,7 @@ class Remedy(Enum):
 
 
 class Retry(NamedTuple):
-    """What follows a failure with a cause."""
+    """The consequence of a failure with a cause."""
 
     times: int
     """The number of further tries."""

@@ -45,7 +45,7 @@ WAKING = 1_000_000
 
 @dataclass
 class TimedCallable:
-    """What is timed of a rotation's next call."""
+    """The timed part of a rotation's next call."""
 
     rotation: Rotation
     """The calls; before a sample its inputs change, and after it one result may be kept."""
