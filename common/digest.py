@@ -7,16 +7,14 @@ import functools
 import hashlib
 import io
 import tokenize
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 Position = tuple[int, int]
 """A row, counted from 1, and a column."""
 
 
-def digest(
-    paths: Iterable[Path], words: bool = False, read: Callable[[Path], bytes] = Path.read_bytes
-) -> str:
+def digest(paths: Iterable[Path], words: bool = False) -> str:
     """Return twelve hexadecimal digits that change when a file's name or code changes.
 
     Comments, docstrings and blank lines of Python are ignored: a row that was measured before a
@@ -26,11 +24,10 @@ def digest(
         paths: The files.
         words: Include comments and docstrings. This takes a hundredth of the time, and suits caches
             whose entries can be recomputed.
-        read: Return the content of a path.
     """
     total = hashlib.sha256()
     for path in sorted(set(paths)):
-        content = read(path)
+        content = path.read_bytes()
         if path.suffix == ".py" and not words:
             content = code_of(content)
         total.update(f"{path.name}\0{len(content)}\0".encode() + content)

@@ -28,8 +28,8 @@ PACKAGES = {
     "torch_compile": "torch",
 }
 """The package that a peer needs, if its name differs from the peer's folder."""
-EACH = "each_op.txt"
-"""The template in a peer's folder from which a solution is made for each op without a file."""
+EACH = "each_op.py"
+"""The file in a peer's folder that has a solution of each op without a file of its own."""
 UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
 """The errors of reading or parsing a file; the grader reports that the file does not import."""
 
@@ -57,10 +57,15 @@ class Solution:
         return self.path.is_relative_to(PEERS)
 
     @property
+    def source(self) -> Path:
+        """The file with the source; see `source_of`."""
+        return source_of(self.path)
+
+    @property
     def note(self) -> str:
         """The first line of the module docstring, or ""; the module is not imported."""
         try:
-            doc = ast.get_docstring(ast.parse(source(self.path)))
+            doc = ast.get_docstring(ast.parse(self.source.read_text()))
         except UNREADABLE:
             return ""
         return printable(doc.splitlines()[0]) if doc else ""
@@ -68,17 +73,17 @@ class Solution:
     @property
     def digest(self) -> str:
         """The digest of the solution, its helpers and its configurations."""
-        return digest(self._files(), read=_content)
+        return digest(self._files())
 
     @property
     def text_digest(self) -> str:
         """The same with comments and blank lines: the key of results that may name a line."""
-        return digest(self._files(), words=True, read=_content)
+        return digest(self._files(), words=True)
 
     @property
     def source_digest(self) -> str:
         """The digest of the solution and its helpers, for which configurations are tuned."""
-        return digest(self._sources(), read=_content)
+        return digest(self._sources())
 
     def _files(self) -> list[Path]:
         tuned = (path for path in self.path.parent.glob("configs/*.json") if path.is_file())
@@ -86,8 +91,9 @@ class Solution:
 
     def _sources(self) -> list[Path]:
         folder = self.path.parent
-        solutions = {solution.path for solution in _named(folder) if not solution.importer}
-        return [self.path, *(path for path in python_files(folder) if path not in solutions)]
+        others = {solution.path for solution in _named(folder) if not solution.importer}
+        others.add(folder / EACH)
+        return [self.source, *(path for path in python_files(folder) if path not in others)]
 
     @property
     def importer(self) -> Path | None:
@@ -98,20 +104,10 @@ class Solution:
         return next((path for path in others if _imports(path, self.path.stem)), None)
 
 
-def source(path: Path) -> str:
-    """Return a solution's source, from the peer's template if the file does not exist.
-
-    Raises:
-        OSError: There is no such file.
-    """
-    template = path.parent / EACH
-    if path.exists() or not template.is_file():
-        return path.read_text()
-    return template.read_text().replace("$op", path.stem)
-
-
-def _content(path: Path) -> bytes:
-    return path.read_bytes() if path.exists() else source(path).encode()
+def source_of(path: Path) -> Path:
+    """Return the file with a solution's source, which for a peer may be that of each op."""
+    each = path.parent / EACH
+    return each if each.is_file() and not path.exists() else path
 
 
 def is_handle(name: str) -> bool:
@@ -213,7 +209,7 @@ def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
 def _named(folder: Path) -> list[Solution]:
     """Return a folder's files that are named after an op; some may be helpers.
 
-    A peer's folder with a template has a solution of each op, without a file; see `source`.
+    A peer's folder with a file EACH has a solution of each op; see `source_of`.
     """
     paths, ops = sorted(folder.glob("[!_.]*.py")), interfaces.names()
     solutions = [

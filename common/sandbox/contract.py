@@ -6,7 +6,6 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib.machinery import SourceFileLoader
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from torch.autograd.function import _SingleLevelFunction
 
 from common.paths import PEERS
 from common.sandbox.failures import Refused, describe
-from common.solutions import source
+from common.solutions import source_of
 from common.source import Place
 from common.spec import Op
 from common.wire import Reply
@@ -47,9 +46,7 @@ def load(path: Path, op: Op[Any]) -> Loaded:
             function's signature differs from the op's interface.
     """
     sys.path.insert(0, str(path.parent))
-    name = f"solution_{path.stem}"
-    loader = None if path.exists() else _GeneratedLoader(name, str(path))
-    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    spec = importlib.util.spec_from_file_location(f"solution_{path.stem}", source_of(path))
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -69,14 +66,6 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     _check_signature(function, op.interface, op.name)
     prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
     return Loaded(module, by_keyword(function), prepare)
-
-
-class _GeneratedLoader(SourceFileLoader):
-    """The loader of a peer's solution whose source is generated; see `solutions.source`."""
-
-    def get_data(self, path: str) -> bytes:
-        """Return the source."""
-        return source(Path(path)).encode()
 
 
 def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:

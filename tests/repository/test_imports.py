@@ -38,7 +38,7 @@ MAY = {
     "solutions": "digest errors interfaces paths printable",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
-    "peers": "ops",
+    "peers": "errors ops",
     "sandbox": f"{SHARED} ops",
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",

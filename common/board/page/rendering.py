@@ -25,7 +25,7 @@ from pygments.lexers import PythonLexer
 from common.board import columns, ranking, table
 from common.board.ranking import Entry, Track
 from common.printable import printable
-from common.solutions import UNREADABLE, Solution, imported, python_files, source
+from common.solutions import UNREADABLE, Solution, imported, python_files, source_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -151,7 +151,7 @@ def readme(folder: Path, names: Container[str]) -> Markup:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else source(path)
+    return source_of(path).read_text(encoding="utf-8", errors="replace")
 
 
 def _shown(path: Path) -> str:
