@@ -18,7 +18,7 @@ from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure
-from common.wire import GARBAGE, GUARDS, Reply, Result, TensorSlot
+from common.wire import GARBAGE, GUARDS, Double, Reply, Result, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -313,6 +313,7 @@ class Execution:
         direction: Direction,
         attempt: Attempt,
         alive: Sequence[Attempt] = (),
+        double: Double = "",
     ) -> Outcome:
         """Request a call of the solution, or the gradients of its output.
 
@@ -323,6 +324,7 @@ class Execution:
             direction: `forward` for the call, `backward` for the gradients.
             attempt: The call.
             alive: The calls that keep their outputs during a call; the process drops all others.
+            double: Which second derivatives to request in place of gradients; see `wire.Double`.
         """
         slots, names = self.slots[attempt].results, self.names(direction, attempt)
         request: wire.Request
@@ -341,6 +343,8 @@ class Execution:
             request = wire.Backward(
                 attempt=attempt.name,
                 results={name: slots[name] for name in names},
+                keep=attempt.keeps_graph,
+                double=double,
             )
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))

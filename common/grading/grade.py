@@ -55,6 +55,8 @@ NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.auto
 NO_KERNEL = "no Triton kernel was launched, torch answered"
 CAUGHT = "an exception of a launch was caught by the solution"
 """The start of a note whose end is the exception's reason."""
+OTHER_GRADIENTS = "a second backward of a retained graph gives other gradients"
+OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and no error"
 PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 
@@ -136,6 +138,8 @@ class PlanRun:
                 return True
             case RoundCondition.ANSWERED:
                 return self.execution.answered["forward"].issuperset(self._requested)
+            case RoundCondition.RIGHT:
+                return not any(self.findings.values())
             case RoundCondition.FORWARD_RIGHT:
                 ended = ENDED & {finding.verdict for finding in self.findings["backward"]}
                 return not self.findings["forward"] and not ended
@@ -154,6 +158,10 @@ class PlanRun:
                 self._look_again(attempt, "forward")
             case Action.GRADIENTS:
                 self._look_again(attempt, "backward")
+            case Action.AGAIN:
+                return self._again(attempt)
+            case Action.DOUBLE:
+                self._double(attempt)
             case Action.COMPARE:
                 (self._compare_alone if attempt.further else self._compare)(attempt)
         return True
@@ -198,6 +206,41 @@ class PlanRun:
             else:
                 result = self.execution.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
+
+    def _again(self, attempt: Attempt) -> bool:
+        """Note the wrong gradients of a second backward; return whether all are right."""
+        gradients = self._gradients_of_kept(attempt)
+        wrong = [
+            name for name, result in gradients.items()
+            if wrong_values(self.problem, name, result, "")
+        ]  # fmt: skip
+        if wrong:
+            self.notes["backward"].append(f"{OTHER_GRADIENTS}: of {', '.join(wrong)}")
+        return bool(gradients) and not wrong
+
+    def _double(self, attempt: Attempt) -> None:
+        """Note wrong second derivatives of a loss.
+
+        The loss is linear in the output if an error of the solution refuses the quadratic loss:
+        torch's `once_differentiable` does so only where the upstream gradient takes a gradient.
+        """
+        losses: tuple[wire.Double, ...] = ("quadratic", "constant")
+        for loss in losses:
+            if gradients := self._gradients_of_kept(attempt, loss):
+                wrong = self.problem.wrong_second_derivatives(gradients, loss == "constant")
+                if wrong:
+                    note = f"{OTHER_SECOND_DERIVATIVES}: of {', '.join(wrong)}"
+                    self.notes["backward"].append(note)
+                return
+
+    def _gradients_of_kept(
+        self, attempt: Attempt, double: wire.Double = ""
+    ) -> dict[str, torch.Tensor]:
+        """Return the gradients of a graph that backward has kept; none if an error refuses them."""
+        results = self.execution.ask("backward", attempt, double=double).results
+        if results is None or None in results.values():
+            return {}
+        return {name: self.execution.result(name, attempt) for name in results}
 
     def repeat(self) -> None:
         """Repeat the latest attempt in its own memory, if nothing is wrong so far."""

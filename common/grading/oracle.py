@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from common import gradients as derivatives
 from common.arena import is_far
 from common.spec import Op
 from common.wire import OUTPUT
@@ -72,6 +73,25 @@ def eager(
     differentiable = [inputs[name] for name in op.differentiable]
     grads = torch.autograd.grad(output, differentiable, _contiguous(grad_output))
     return {OUTPUT: output.detach(), **dict(zip(op.differentiable, grads, strict=True))}
+
+
+def second_derivatives(
+    op: Op[Any],
+    arguments: dict[str, Any],
+    grad_output: torch.Tensor,
+    constant: bool,
+    dtype: torch.dtype | None = None,
+) -> Results:
+    """Return the reference's second derivatives in a dtype, by default the arguments'."""
+    inputs = {
+        name: value.detach().to(dtype or value.dtype).requires_grad_(name in op.differentiable)
+        if _is_float(value) else value
+        for name, value in arguments.items()
+    }  # fmt: skip
+    output, wanted = op.reference(**inputs), [inputs[name] for name in op.differentiable]
+    weight = grad_output.to(output.dtype)
+    second = derivatives.second_derivatives(output, wanted, weight, constant)
+    return dict(zip(op.differentiable, second, strict=True))
 
 
 def _pieces(

@@ -22,6 +22,9 @@ from common.ops._draw import draw
 from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
+LOST, ROUNDED = 0.1, 8.0
+"""The rms error of second derivatives that is no fault: the share of the truth's rms, or the
+multiple of eager's error. A term that autograd loses is larger."""
 DTYPES = ("bfloat16", "float16", "float32")
 """The dtypes of cases, the least precise first."""
 LARGEST_HALF = 100.0
@@ -50,6 +53,10 @@ class Change(Enum):
     def dtype(self) -> str:
         """The dtype of a change of dtype; "" for the other changes."""
         return self.value if self in (Change.FLOAT16, Change.FLOAT32) else ""
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.double().square().mean().sqrt()
 
 
 @dataclass(frozen=True)
@@ -182,6 +189,22 @@ class Problem:
             _solve, self.op, case, drawn, gradients, self.scarce, seed=few, least=least
         )
         return Problem(self.op, case, self.device, *drawn, solve, draws, self.scarce, unchanged)
+
+    def wrong_second_derivatives(
+        self, results: Mapping[str, torch.Tensor], constant: bool
+    ) -> list[str]:
+        """Return the results of a double backward that lack a part of the truth.
+
+        No rounding explains their error. For `constant` see `gradients.second_derivatives`.
+        """
+        drawn, wrong = (self.op, self.arguments, self.grad_output, constant), list[str]()
+        eager = oracle.second_derivatives(*drawn)
+        for name, truth in oracle.second_derivatives(*drawn, torch.float64).items():
+            allowed = max(LOST * _rms(truth), ROUNDED * _rms(eager[name] - truth))
+            error = _rms(results[name] - truth)
+            if error > allowed or (error.isnan() and not allowed.isnan()):
+                wrong.append(name)
+        return wrong
 
     @property
     def _constant(self) -> frozenset[str]:

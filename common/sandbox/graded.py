@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from common import wire
 from common.arena import dtype_name, integers
+from common.gradients import second_derivatives
 from common.sandbox import backend
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import Refused, judge
@@ -53,7 +54,7 @@ def forward(session: Session, request: wire.Forward) -> Reply:
 
 
 def backward(session: Session, request: wire.Backward) -> Reply:
-    """Compute the gradients of a call, and copy them into their slots.
+    """Compute the gradients of a call, or their gradients, and copy them into their slots.
 
     Returns:
         The gradient's shape and dtype by input, or None for an input without a gradient; and
@@ -63,11 +64,20 @@ def backward(session: Session, request: wire.Backward) -> Reply:
     wanted = [call.inputs[name] for name in slots]
     gradient = session.tensor(call.grad_output)
     with checks(session, call):
-        output = call.results.pop(OUTPUT)
-        gradients = torch.autograd.grad(output, wanted, gradient, allow_unused=True)
+        output = call.results[OUTPUT]
+        gradients: Sequence[torch.Tensor | None]
+        if request.double:
+            constant = request.double == "constant"
+            gradients = second_derivatives(output, wanted, gradient, constant)
+        else:
+            gradients = torch.autograd.grad(
+                output, wanted, gradient, retain_graph=request.keep, allow_unused=True
+            )
         for grad in gradients:
             if grad is not None:
                 check_class(grad)
+        if not request.keep:
+            del call.results[OUTPUT]
     call.results |= dict(zip(slots, gradients, strict=True))
     reply: Reply = {
         name: None if grad is None else _deliver(session, call, name, slots[name])

@@ -16,7 +16,7 @@ from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " interfaces solutions arena"
+    " interfaces solutions arena gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -24,6 +24,7 @@ MAY = {
     "digest": "",
     "draws": "",
     "disk_cache": "digest paths",
+    "gradients": "",
     "processes": "",
     "spec": "",
     "paths": "",

@@ -70,6 +70,7 @@ def chosen(
     mode: int | None = None,
     concurrent: int = 3,
     dice: Any = None,
+    keeps_graph: bool = False,
     change: Change | None = None,
 ) -> Callable[..., PlanChoices]:
     """Return a function in the place of `plan.choose`: a test makes the choices.
@@ -79,6 +80,7 @@ def chosen(
         mode: The index of the further mode.
         concurrent: The calls beside the latest.
         dice: Shuffles the backwards.
+        keeps_graph: Whether a second and a double backward follow.
         change: The change of one more call, where no two live at the same time.
     """
 
@@ -86,7 +88,8 @@ def chosen(
         several = modes(problem.op, problem.device)
         further = None if mode is None else several[mode]
         changed = Change.WRITTEN if interleaved else change
-        return PlanChoices(changed, further, concurrent, dice or random.Random(0))
+        dealt = changed, further, concurrent, dice or random.Random(0)
+        return PlanChoices(*dealt, keeps_graph)
 
     return choose
 
