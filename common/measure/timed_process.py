@@ -1,6 +1,6 @@
 """The harness's side of a process whose calls are timed: its inputs, samples, runs and results.
 
-This module sends all requests about timed calls; `sandbox/timed.py` answers them.
+This module sends all requests about timed calls; `sandbox/clock.py` answers them.
 """
 
 from __future__ import annotations

@@ -13,16 +13,32 @@ The harness requests rounds of a few samples until every median is precise enoug
 
 from __future__ import annotations
 
+import functools
 import gc
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
-from common.sandbox import memory
-from common.sandbox.rotation import Rotation, Runnable, TimedCall, below
+from common import wire
+from common.sandbox import backend
+from common.sandbox.rotation import (
+    SCARCE,
+    Changing,
+    Rotation,
+    Runnable,
+    TimedCall,
+    below,
+    give_back,
+    synchronize,
+)
+from common.sandbox.session import Session
 from common.spec import ByClock, Product
+from common.wire import Arguments, Reply
 
 Limits = Mapping[str, Callable[[], Runnable]]
 """Maps a limit's name to a function that allocates the limit's tensors and returns its call."""
@@ -39,8 +55,12 @@ longest."""
 CYCLES_PER_MICROSECOND = 2000
 PROBE_BYTES = 128 << 20
 PROBE_BURST = 30
+PROBE_WAKING = 4
+"""The number of discarded probe samples, whose launches take half a millisecond in all."""
 WAKING = 1_000_000
 """The nanoseconds of untimed calls before a round of host time."""
+TRACED = 3
+"""The number of calls in a trace. Another call runs before it, since the first may compile."""
 
 
 @dataclass
@@ -54,6 +74,59 @@ class TimedCallable:
     grad: bool = True
     spin: float = SPINS[0]
     """The microseconds for which the GPU spins while the host changes inputs and queues a call."""
+
+    def warm_up(self, calls: int) -> None:
+        """Make untimed calls, each as a sample, and keep none of their results."""
+        for _ in range(calls):
+            self.host_sample(1)
+        self.rotation.report()
+
+    def host_sample(self, calls: int) -> float:
+        """Return the mean microseconds of a burst of calls on new inputs."""
+        self.rotation.renew()
+        sample = host_time(self.ready(), calls, self.grad)
+        self.rotation.keep()
+        return sample
+
+    def gpu_sample(self, flush: torch.Tensor) -> float:
+        """Return the microseconds of one run; repeat it if the GPU began before all was queued.
+
+        The work before and after the run is queued on the timed stream but not timed.
+        """
+        while True:
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda._sleep(int(self.spin * CYCLES_PER_MICROSECOND))
+            self.rotation.renew()
+            with torch.set_grad_enabled(self.grad):
+                run = self.ready()
+                flush.zero_()
+                start.record()
+                run()
+                end.record()
+            late = start.query()
+            self.rotation.keep()
+            end.synchronize()
+            if not late or self.spin == SPINS[1]:
+                return float(start.elapsed_time(end)) * 1e3
+            self.spin = min(2 * self.spin, SPINS[1])
+
+
+def host_time(run: Runnable, calls: int, grad: bool) -> float:
+    """Return the mean microseconds until a call of a burst has returned; the GPU is idle before."""
+    synchronize()
+    with torch.set_grad_enabled(grad):
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            run()
+        return (time.perf_counter_ns() - start) / 1e3 / calls
+
+
+def twice_the_l2() -> torch.Tensor:
+    """Return a buffer to overwrite between two calls, so that the L2 cache is cold for a call."""
+    if not torch.cuda.is_available():
+        return torch.empty(0)
+    size = torch.cuda.get_device_properties().L2_cache_size
+    return torch.empty(2 * size, dtype=torch.uint8, device="cuda")
 
 
 def limit(run: Runnable) -> TimedCallable:
@@ -82,21 +155,28 @@ class Clock:
             self.callables["backward"] = TimedCallable(rotation, rotation.begin)
         else:
             self.callables["no_grad"] = TimedCallable(rotation, lambda: rotation.run, grad=False)
-        self._flush = memory.twice_the_l2()
-        seconds = [_cold_call(rotation) for _ in range(COLD_CALLS)][-1]
-        calls = max(int(LONGEST_WARM_UP / seconds), 1)
+        self._flush = twice_the_l2()
+        for _ in range(COLD_CALLS):
+            microseconds = host_time(self._cold_call, 1, grad=True)
+        calls = max(int(1e6 * LONGEST_WARM_UP / microseconds), 1)
         self.slow = calls == 1
         """Whether a call takes more than half of LONGEST_WARM_UP."""
         if rotation.slots:
             rotation.run_at_once(calls)
             rotation.refuse_shared()
             rotation.forget()
-            memory.give_back()  # torch caches the memory of several calls by now
+            give_back()  # torch caches the memory of several calls by now
         if not self.slow:  # else the calls so far warmed up
             for timed_callable in self.callables.values():
-                _warm_up(timed_callable, min(WARM_UP_CALLS, calls))
+                timed_callable.warm_up(min(WARM_UP_CALLS, calls))
         gc.collect()
-        memory.synchronize()
+        synchronize()
+
+    def _cold_call(self) -> None:
+        """Make a call and wait until the GPU has finished."""
+        self.rotation.run()
+        synchronize()
+        self.rotation.forget()
 
     def ready(self, name: str) -> bool:
         """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.
@@ -112,7 +192,7 @@ class Clock:
             self.callables[name] = TimedCallable(self.rotation, lambda: self.rotation.replay)
         else:
             return False
-        _warm_up(self.callables[name], COLD_CALLS)
+        self.callables[name].warm_up(COLD_CALLS)
         return True
 
     def _free_limits(self, keep: str = "") -> None:
@@ -126,17 +206,17 @@ class Clock:
         if clock == "host" and not self.slow:  # the processor slept after the last round
             end = time.perf_counter_ns() + WAKING
             while time.perf_counter_ns() < end:
-                _host_sample(timed_callable, 1)
+                timed_callable.host_sample(1)
         samples = [
-            _gpu_time(timed_callable, self._flush)
+            timed_callable.gpu_sample(self._flush)
             if clock == "gpu"
             # a random number, so that a solution cannot recognize the last call of a burst
-            else _host_sample(timed_callable, burst // 2 + 1 + below(burst - burst // 2))
+            else timed_callable.host_sample(burst // 2 + 1 + below(burst - burst // 2))
             for _ in range(rounds)
         ]
         self.rotation.forget()
         self._free_limits()
-        memory.finish()  # the harness reads the kept results in another CUDA context
+        give_back(SCARCE)  # and wait: the harness reads the kept results in another CUDA context
         return [round(sample, 2) for sample in samples]
 
     def run(self, name: str, rounds: int, renew: bool, call: bool, wait: bool) -> None:
@@ -155,7 +235,7 @@ class Clock:
         rotation.forget()  # the time of a long run includes freeing the results
         self._free_limits()
         if wait:
-            memory.synchronize()
+            synchronize()
 
 
 # --- the limits and the probe ---------------------------------------------------------------------
@@ -201,73 +281,114 @@ class Probes:
         for _ in range(WARM_UP_CALLS):
             self._launch()
         if device == "cuda":
-            self._copy, self._flush = limit(copy(PROBE_BYTES)), memory.twice_the_l2()
-            _warm_up(self._copy, WARM_UP_CALLS)
-        memory.synchronize()
+            self._copy, self._flush = limit(copy(PROBE_BYTES)), twice_the_l2()
+            self._copy.warm_up(WARM_UP_CALLS)
+        synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
         """Return the microseconds of a copy in GPU time, or of a launch in host time."""
         if clock == "gpu":
-            return [_gpu_time(self._copy, self._flush) for _ in range(rounds)]
-        return [_host_time(self._launch, PROBE_BURST, grad=True) for _ in range(rounds)]
+            return [self._copy.gpu_sample(self._flush) for _ in range(rounds)]
+        return [host_time(self._launch, PROBE_BURST, grad=True) for _ in range(rounds)]
 
 
-# --- one sample -----------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------
+
+probes = functools.cache(Probes)
+"""Returns the probes of eager's process, warmed up."""
 
 
-def _cold_call(rotation: Rotation) -> float:
-    """Return the seconds of a call until the GPU has finished."""
-    memory.synchronize()
-    start = time.perf_counter_ns()
-    rotation.run()
-    memory.synchronize()
-    seconds = (time.perf_counter_ns() - start) / 1e9
-    rotation.forget()
-    return seconds
+def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
+    """Warm up the calls and keep their clock for the requests that follow.
 
-
-def _warm_up(timed_callable: TimedCallable, calls: int) -> None:
-    """Make untimed calls, each as a sample, and keep none of their results."""
-    for _ in range(calls):
-        _host_sample(timed_callable, 1)
-    timed_callable.rotation.delivered()
-
-
-def _host_sample(timed_callable: TimedCallable, calls: int) -> float:
-    timed_callable.rotation.renew()
-    sample = _host_time(timed_callable.ready(), calls, timed_callable.grad)
-    timed_callable.rotation.keep()
-    return sample
-
-
-def _host_time(run: Runnable, calls: int, grad: bool) -> float:
-    memory.synchronize()
-    with torch.set_grad_enabled(grad):
-        start = time.perf_counter_ns()
-        for _ in range(calls):
-            run()
-        return (time.perf_counter_ns() - start) / 1e3 / calls
-
-
-def _gpu_time(timed_callable: TimedCallable, flush: torch.Tensor) -> float:
-    """Return the microseconds of one run; repeat it if the GPU began before all was queued.
-
-    The work before and after the run is queued on the timed stream but not timed.
+    Raises:
+        Refused: TAMPERED, if results that are alive at once lie in the same memory.
     """
-    rotation = timed_callable.rotation
-    while True:
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(int(timed_callable.spin * CYCLES_PER_MICROSECOND))
-        rotation.renew()
-        with torch.set_grad_enabled(timed_callable.grad):
-            run = timed_callable.ready()
-            flush.zero_()
-            start.record()
-            run()
-            end.record()
-        late = start.query()
-        rotation.keep()
-        end.synchronize()
-        if not late or timed_callable.spin == SPINS[1]:
-            return float(start.elapsed_time(end)) * 1e3
-        timed_callable.spin = min(2 * timed_callable.spin, SPINS[1])
+    backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
+    session.clocks.pop(request.backward, None)
+    # the result of a peer's `prepare` would not follow a change, and its call may overwrite it
+    results = () if session.prepare else tuple(map(session.tensor, request.results))
+    slots = request.calls[0].slots.items() if results else ()
+    originals = {name: session.elements(slot).repeat(2) for name, slot in slots}
+    calls = [timed_call(session, call, originals) for call in request.calls]
+    limits: Limits = {}
+    if wanted := request.limits:
+        bytes_, products, dtype = wanted.copy_bytes, wanted.products, getattr(torch, wanted.dtype)
+        limits = {"copy": lambda: copy(bytes_), "dense": lambda: dense(products, dtype)}
+
+    def check(output: torch.Tensor) -> None:
+        session.seal.check()  # a solution may restore a replaced function before the end
+        session.check_output(output)
+
+    rotation = Rotation(calls, request.backward, check, results)
+    clock = Clock(rotation, request.backward, limits, "eager" if limits else "solution")
+    session.clocks[request.backward] = clock
+    return {"peak_memory": rotation.peak_memory(), "slow": clock.slow}
+
+
+def timed_call(
+    session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
+) -> TimedCall:
+    """Return one call of the rotation, whose inputs change if they have an original.
+
+    Forward is the solution's function with its arguments bound and nothing around it, since a
+    wrapper would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
+    """
+    inputs, options = session.bind_timed(call)
+    grad_output = session.tensor(call.grad_output)
+    tensors = {**inputs, **options, "upstream": grad_output}
+    changing = [
+        Changing(tensors[name], session.elements(call.slots[name]), originals[name], unit)
+        for name, unit in call.changing.items()
+        if name in originals
+    ]
+    if session.prepare:
+        forward = session.prepare(**inputs, **options)
+    else:
+        assert session.function is not None
+        forward = functools.partial(session.function, *inputs.values(), **options)
+    return TimedCall(forward, [inputs[name] for name in call.differentiable], grad_output, changing)
+
+
+def take_samples(session: Session, request: wire.TakeSamples) -> Reply:
+    """Take samples of timed callables in the given order, with samples of the probe in between."""
+    samples, of_probe, report = {}, [], Reply()
+    if request.probes:  # the processor may have slept
+        of_probe = [probes().take(request.clock, PROBE_WAKING + request.probes)[PROBE_WAKING:]]
+    for name in request.names:
+        clock = session.clocks[request.backward]
+        samples[name] = clock.take_samples(name, request.clock, request.rounds, request.burst)
+        report = clock.rotation.report()
+        if request.probes:
+            of_probe.append(probes().take(request.clock, request.probes))
+    return {"samples": samples, "probes": of_probe} | report
+
+
+def run_calls(session: Session, request: wire.RunCalls) -> Reply:
+    """Make calls round after round; see `Clock.run`. Without rounds, only get ready and wait."""
+    clock, report = session.clocks.get(request.backward), Reply()
+    if clock and request.rounds:
+        clock.run(request.name, request.rounds, request.renew, request.call, request.wait)
+        return clock.rotation.report()
+    if clock and request.name:
+        report = {"ready": clock.ready(request.name)}
+    backend.synchronize()
+    return report
+
+
+def trace_calls(session: Session, request: wire.Trace) -> Reply:
+    """Return as `trace` a Chrome trace of TRACED calls, as JSON text."""
+    rotation = Rotation([timed_call(session, request.call, {})], request.backward)
+    rotation.run()
+    rotation.forget()
+    backend.synchronize()
+    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
+    with profile(activities=activities) as profiled:
+        for _ in range(TRACED):
+            rotation.run()
+            rotation.forget()
+        backend.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profiled.export_chrome_trace(str(path))
+        return {"trace": path.read_text()}

@@ -23,7 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, graded, shape_only, timed
+from common.sandbox import backend, clock, graded, shape_only
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
@@ -51,10 +51,10 @@ REQUESTS = MappingProxyType(
         graded.backward,
         graded.deliver,
         shape_only.at_full_shape,
-        timed.begin_timing,
-        timed.take_samples,
-        timed.run,
-        timed.trace_calls,
+        clock.begin_timing,
+        clock.take_samples,
+        clock.run_calls,
+        clock.trace_calls,
     )
 )
 

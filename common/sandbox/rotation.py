@@ -1,4 +1,4 @@
-"""The calls that are timed, on inputs that change, and the results that the harness checks.
+"""The calls that are timed, on inputs that change, their results, and the GPU memory they take.
 
 Before each sample every input is copied anew from an original, with its elements rotated by a
 distance that nobody can foresee: `abcdefg` becomes `cdefgab`. A result kept from an earlier call is
@@ -9,15 +9,15 @@ results with the expected ones.
 
 from __future__ import annotations
 
-import itertools
+import gc
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import urandom
+from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
-from common.sandbox import memory
 from common.sandbox.failures import Refused
 
 Runnable = Callable[[], object]
@@ -29,6 +29,10 @@ solution that reuses a ring of output buffers."""
 LARGEST_SHIFT = 1 << 40
 GRAPHS = 2
 """The number of calls that are captured as CUDA graphs, to be replayed in turns."""
+SCARCE = 1 / 8
+"""The share of the GPU's memory below which free memory is little."""
+YOUNG = 1
+"""The oldest generation that is garbage-collected: the reference cycles of results are young."""
 
 
 def below(count: int) -> int:
@@ -94,7 +98,7 @@ class Rotation:
         inputs = [changing for call in calls for changing in call.changing]
         self._tensors = [changing.tensor for changing in inputs]
         self._memories = [changing.memory for changing in inputs]
-        self._spans = [_span(memory) for memory in self._memories]
+        self._spans = [*map(_span, self._memories)]
         self._next = 0
         self._alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
@@ -202,10 +206,10 @@ class Rotation:
             slot.copy_(result.detach())
         self._kept = {"call": index, "shift": self.shifts[index]}
 
-    def delivered(self) -> dict[str, int] | None:
-        """Return the call whose results were kept, if any, with its shift; begin a new round."""
+    def report(self) -> dict[str, Any]:
+        """Return `kept` and `shifts` as `wire.TakeSamples` says; begin a new round."""
         kept, self._kept, self._chances = self._kept, None, 0
-        return kept
+        return {"kept": kept, "shifts": self.shifts}
 
     def forget(self) -> None:
         """Free the results of all calls; kept results are already copied to the slots."""
@@ -230,9 +234,9 @@ class Rotation:
         The first call shows their size; the others take at most half of the memory then free.
         """
         calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
-        if first := memory.taken(self.run):
-            free = memory.available() - first.peak
-            calls = min(calls, 1 + max(free, 0) // (2 * max(first.kept, 1)))
+        peak, remaining = taken(self.run)
+        if torch.cuda.is_available():
+            calls = min(calls, 1 + max(available() - peak, 0) // (2 * max(remaining, 1)))
         for _ in range(calls - 1):
             self.run()
 
@@ -242,27 +246,23 @@ class Rotation:
         Memory that the solution keeps from an earlier call, such as a workspace, does not count.
         """
         self.forget()
-        taken = memory.taken(self.run)
-        fresh = [result for _, each in self._alive for result in each if self._is_fresh(result)]
+        peak, _ = taken(self.run)
+        fresh = (result for _, each in self._alive for result in each if self._is_fresh(result))
+        size = sum(result.nbytes for result in fresh)
         self.forget()
-        size = sum(end - start for start, end in _merged(fresh))
-        return None if taken is None else max(taken.peak - size, 0)
+        return max(peak - size, 0) if torch.cuda.is_available() else None
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
     """Return whether results of different calls overlap; results of the same call may overlap."""
-    spans = sorted(span for call in calls for span in _merged(call))
-    return any(end > start for (_, end), (start, _) in itertools.pairwise(spans))
-
-
-def _merged(results: Sequence[torch.Tensor]) -> list[tuple[int, int]]:
-    """Return the spans of one call's results, with overlapping spans merged."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(_span(result) for result in results if result.numel()):
-        if merged and start < merged[-1][1]:
-            start, end = merged[-1][0], max(end, merged.pop()[1])
-        merged.append((start, end))
-    return merged
+    furthest, owner = 0, -1
+    results = [(*_span(result), index) for index, call in enumerate(calls) for result in call]
+    for start, end, index in sorted(span for span in results if span[0] < span[1]):
+        if start < furthest and index != owner:
+            return True
+        if end > furthest:
+            furthest, owner = end, index
+    return False
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -270,3 +270,50 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
     sizes = zip(tensor.shape, tensor.stride(), strict=True)
     extent = sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0
     return tensor.data_ptr(), tensor.data_ptr() + extent * tensor.element_size()
+
+
+# --- GPU memory, as torch's allocator counts it ---------------------------------------------------
+
+# Memory that native code allocates through CUDA, or through Triton's own allocator, is not counted.
+
+
+def taken(run: Callable[[], object]) -> tuple[int, int]:
+    """Run a call; return the bytes that it allocated at most, and those that remain; 0 on a CPU.
+
+    Sizes are as requested, before rounding: the allocator rounds a size up by up to a megabyte,
+    and not always by the same amount.
+    """
+    if not torch.cuda.is_available():
+        run()
+        return 0, 0
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
+    run()
+    after = torch.cuda.memory_stats()
+    peak, current = (after[f"requested_bytes.all.{when}"] for when in ("peak", "current"))
+    return peak - before, current - before
+
+
+def available() -> int:
+    """Return the bytes that this process can still allocate."""
+    free, total = torch.cuda.mem_get_info()
+    reserved = torch.cuda.memory_reserved()
+    allowed = int(torch.cuda.get_per_process_memory_fraction() * total) - reserved
+    return max(min(free, allowed), 0) + reserved - torch.cuda.memory_allocated()
+
+
+def synchronize() -> None:
+    """Wait until the GPU, if there is one, has finished all queued work."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def give_back(share: float = 1.0) -> None:
+    """Release the memory that torch caches, if less than this share of the GPU's memory is free."""
+    synchronize()
+    if torch.cuda.is_available():
+        free, total = torch.cuda.mem_get_info()
+        if free < share * total:
+            gc.collect(YOUNG)
+            torch.cuda.empty_cache()

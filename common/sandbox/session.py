@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from common import ops, wire
 from common.arena import Arena, dtype_name
 from common.sandbox import backend, contract
-from common.sandbox.clock import Clock, Probes
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
 from common.spec import Op
 from common.wire import FIRST_RUN, UNDRAWN, Arguments, ConfigurationDraw, Reply, Run, TensorSlot
+
+if TYPE_CHECKING:
+    from common.sandbox.clock import Clock
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op that can be imported, loaded before any solution, which could replace an op's module."""
@@ -70,11 +71,6 @@ class Session:
         self._version = 0
         self._bound: dict[str, torch.Tensor] = {}
         """The tensors of the latest call, by name."""
-
-    @functools.cached_property
-    def probes(self) -> Probes:
-        """The probes of eager's process, warmed up."""
-        return Probes()
 
     def load(self, request: wire.Load) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -196,26 +192,13 @@ class Session:
                 _with_version(shells[name], version)
         return shells
 
-    def prepared(self, call: Arguments) -> tuple[tuple[Any, Any, Any], dict[str, torch.Tensor]]:
-        """Return a call to time, and its tensors by name, with the upstream gradient as `upstream`.
-
-        The call is a tuple: forward, the differentiable inputs and the upstream gradient. Forward
-        is the solution's function with its arguments bound and nothing around it, since a wrapper
-        would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
-        """
+    def bind_timed(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
+        """Return a timed call's tensors, which no later call reuses, and its options."""
         self.calls = {}
         inputs, options = self.bind(call)
         self._bound = {}
         self._version += RENEWALS
-        wanted = [inputs[name] for name in call.differentiable]
-        grad_output = self.tensor(call.grad_output)
-        tensors = {**inputs, **options, "upstream": grad_output}
-        if self.prepare:
-            forward = self.prepare(**inputs, **options)
-        else:
-            assert self.function is not None
-            forward = functools.partial(self.function, *inputs.values(), **options)
-        return (forward, wanted, grad_output), tensors
+        return inputs, options
 
     def check_output(self, output: Any) -> None:
         """Check that an output is a plain torch.Tensor, outside the memory of the arguments.

@@ -16,9 +16,8 @@ from timeit import timeit
 import numpy as np
 import torch
 
-from common.sandbox import memory
 from common.sandbox.clock import Clock, Probes
-from common.sandbox.rotation import Rotation, TimedCall
+from common.sandbox.rotation import Rotation, TimedCall, synchronize
 from tests.support.on_gpu import ROUNDS, measured_on_gpu
 
 LATE = 400e-6
@@ -50,7 +49,7 @@ def of_a_loop() -> Iterator[Row]:
     def users_loop() -> None:
         for _ in range(STEPS):
             torch.autograd.grad(forward(), wanted, gradient)
-        memory.synchronize()
+        synchronize()
 
     calls = [TimedCall(forward, wanted, gradient)] * 2
     clock = Clock(Rotation(calls, True), True, {})

@@ -14,7 +14,7 @@ import torch
 from common import ops, solutions, wire
 from common.grading.sweep import Sweep
 from common.paths import PEERS, ROOT
-from common.sandbox import contract, timed
+from common.sandbox import clock, contract
 from common.sandbox.seal import Seal
 from common.sandbox.session import Session
 from common.solutions import PACKAGES
@@ -112,7 +112,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session.tensor = lambda slot: None
     session.prepare = prepare
     given = wire.Arguments({}, [], {}, [], {}, wire.TensorSlot(0, 4, "float32", (1,), (1,)))
-    call = timed.timed_call(session, given, {})
+    call = clock.timed_call(session, given, {})
     assert done == ["prepared"]
     call.forward(), call.forward()
     assert done == ["prepared", "called", "called"]

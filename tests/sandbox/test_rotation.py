@@ -9,9 +9,16 @@ import pytest
 import torch
 
 from common.arena import elements_of
-from common.sandbox import memory
 from common.sandbox.failures import Refused
-from common.sandbox.rotation import Changing, Rotation, TimedCall, overlap
+from common.sandbox.rotation import (
+    SCARCE,
+    Changing,
+    Rotation,
+    TimedCall,
+    available,
+    give_back,
+    overlap,
+)
 
 
 def changing(x, unit=1):
@@ -65,10 +72,10 @@ def test_every_call_of_every_sample_may_be_the_kept_one(in_passing):
             for _ in range(3):
                 ours.run()
             ours.keep(in_passing)
-        found = ours.delivered()
+        found = ours.report()["kept"]
         drawn = torch.arange(8.0) + 10 * found["call"]
         assert torch.equal(slot, -drawn.roll(-found["shift"]))
-        assert ours.delivered() is None
+        assert ours.report()["kept"] is None
         shifts = [shifts[found["call"]] for shifts in samples]
         kept.add((shifts.index(found["shift"]), found["call"]))
     assert kept == {*itertools.product(range(4), range(3))}
@@ -115,6 +122,7 @@ def test_results_that_overlap_are_seen_and_neighbours_are_none():
     assert not overlap([[first], [second], [torch.empty(0)], [torch.empty(0)]])
     assert overlap([[first], [between]])
     assert not overlap([[first, first[2:]], [second]]), "gradients of one call may share"
+    assert overlap([[first, first[:2]], [between]]) and overlap([[second], [buffer[:9]]])
 
 
 # --- the GPU's memory, played by a number ---------------------------------------------------------
@@ -188,7 +196,7 @@ def test_as_many_results_live_at_once_as_half_of_the_memory_holds(allocator, tot
 def test_cached_memory_is_given_back_where_little_is_free(monkeypatch, allocator, now, emptied):
     done, allocator.now = [], now
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append(1))
-    memory.finish()
+    give_back(SCARCE)
     assert len(done) == emptied
 
 
@@ -199,4 +207,4 @@ def test_cached_memory_is_given_back_where_little_is_free(monkeypatch, allocator
 )  # fmt: skip
 def test_the_room_ends_at_the_share_that_a_process_may_take(allocator, fields, room):
     vars(allocator).update(fields)
-    assert memory.available() == room
+    assert available() == room

@@ -57,7 +57,7 @@ OWN = part_of(module, ["function"]), part_of(Sealed, dir(Sealed))
         (torch.autograd, "grad", "torch.autograd.grad"),
         (torch, "empty", "torch.empty"),
         (time, "perf_counter_ns", "time.perf_counter_ns"),
-        (clock, "_host_time", "common.sandbox.clock._host_time"),
+        (clock, "host_time", "common.sandbox.clock.host_time"),
         (clock, "WAKING", "common.sandbox.clock.WAKING"),
         (clock.Clock, "take_samples", "Clock.take_samples"),
         (process, "REQUESTS", "common.sandbox.process.REQUESTS"),
