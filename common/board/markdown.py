@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Literal
 
 from common import interfaces, paths
-from common.board import table
+from common.board import overview, sweeps, table
 from common.board.columns import SPEED, beside, ranking, summary
 from common.board.devices import Device
-from common.board.plots import overview, sweeps
 from common.board.table import UNRANKED, Table, named, size
 from common.errors import UserError
 from common.paths import PLOTS, ROOT

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Literal
 
 from common.commands import options as shared
 from common.errors import UserError
-from common.processes import cores
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -30,18 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=address,
         metavar="HOST:PORT",
         help="the head of the Ray cluster; default: start a cluster of this machine",
-    )
-    parser.add_argument(
-        "--install",
-        action="store_true",
-        help="have each node of the Ray cluster install the packages first",
-    )
-    parser.add_argument(
-        "--executors",
-        type=shared.count,
-        metavar="N",
-        help="start N executors through Ray, which share this machine's cores; for grade, N on"
-        " each GPU",
     )
 
 
@@ -68,28 +55,15 @@ def chosen(
         UserError: The device does not exist, or the options contradict each other.
         ModuleNotFoundError: The options need Ray, which is not installed.
     """
-    ray, executors = options.engine == "ray", options.executors or 0
-    ray_installed = importlib.util.find_spec("ray") is not None
-    device, elsewhere = options.device, options.address or options.engine == "local"
-    for refused, reason in [
-        (options.address and not ray, "--address is of a Ray cluster: add --engine ray"),
-        (options.install and not ray, "--install is of a Ray cluster: add --engine ray"),
-        (
-            executors and elsewhere,
-            "--executors starts Ray here: leave --address and --engine out",
-        ),
-        (executors > cores(), f"--executors {executors}: at most as many as cores, {cores()} here"),
-        (ray and device == "cpu", "--engine ray needs GPUs: leave --device cpu out"),
-        (ray and device not in (None, "cuda"), f"a cluster uses all GPUs: not --device {device}"),
-    ]:
-        if refused:
-            raise UserError(reason)
-    if (ray or executors) and not ray_installed:
+    ray, ray_installed = options.engine == "ray", importlib.util.find_spec("ray") is not None
+    if options.address and not ray:
+        raise UserError("--address is of a Ray cluster: add --engine ray")
+    if ray and options.device not in (None, "cuda"):
+        raise UserError(f"--engine ray uses all GPUs: leave --device {options.device} out")
+    if ray and not ray_installed:
         raise ModuleNotFoundError(name="ray")
     # a cluster's GPUs may be on other nodes
     device = "cuda" if ray else shared.found_device(options)
-    if executors and device == "cuda" and command == "bench":
-        raise UserError("--executors would disturb a GPU's times: it is for grade")
     visible = shared.visible() if device == "cuda" and not options.address else []
     several_gpus = len(visible) > 1 and options.engine is None
     if several_gpus and not ray_installed:
@@ -106,9 +80,8 @@ def chosen(
         memory=options.memory,
         verbose=options.verbose and command == "grade",
     )
-    if not (ray or executors or (several_gpus and ray_installed)):
+    if not (ray or (several_gpus and ray_installed)):
         return Engine(job)
-    from common.engines.cluster import Cluster
     from common.engines.ray_engine import RayEngine
 
-    return RayEngine(job, Cluster(options.address, options.install, len(visible), executors or 1))
+    return RayEngine(job, options.address, len(visible))

@@ -86,8 +86,8 @@ def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]
     found = {(result.kind, result.case, result.solution): result.verdicts for result in results}
     return [
         verdict.json | ({"device": kind} if len(engine.kinds) > 1 else {})
-        for kind in engine.kinds
-        for op, cases in engine.cases(kind).items()
+        for kind, started in engine.kinds.items()
+        for op, cases in started.cases.items()
         for case in cases
         for solution in engine.job.solutions
         if solution.op == op

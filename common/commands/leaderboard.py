@@ -79,8 +79,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
     """Draw the boards of all records, and print those to show."""
-    from common.board import terminal
-    from common.board.plots import sweeps
+    from common.board import sweeps, terminal
 
     # a record without times is not committed
     timed = [device for device in devices if device.results.timed]
@@ -165,8 +164,7 @@ def _write(timed: Sequence[Device]) -> list[str]:
     Returns:
         The names of the changed READMEs.
     """
-    from common.board import markdown
-    from common.board.plots import overview
+    from common.board import markdown, overview
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
     picture = markdown.picture(timed[0])

@@ -65,7 +65,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
             recordings = {
                 kind: files.enter_context(
-                    recording(started[0].device_info, solutions, selection, absent)
+                    recording(started.device_info, solutions, selection, absent)
                 )
                 for kind, started in engine.kinds.items()
             }
@@ -117,12 +117,6 @@ class Recording:
     memory: dict[str, int] = field(default_factory=dict)
     """The peak GPU memory of any device in bytes, by holder."""
     began: float = field(default_factory=time.monotonic)
-    _first: dict[tuple[str, str], str] = field(default_factory=dict)
-    """The device of the first timed row of each op and case."""
-
-    def __post_init__(self) -> None:
-        """Note the devices of the kept rows."""
-        self.kept = [self._noted(row) for row in self.kept]
 
     @property
     def done(self) -> set[tuple[str, str]]:
@@ -141,17 +135,9 @@ class Recording:
                 )
             )  # fmt: skip
             return result
-        named = (msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
-        rows = tuple(map(self._noted, named))
+        rows = tuple(msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
         self.lines.rows(rows, result.samples)
         return dataclasses.replace(result, rows=rows)
-
-    def _noted(self, row: Record) -> Record:
-        """Return a row; add the first device that timed its case, if that is another device."""
-        first = self._first.setdefault((row.op, row.case), row.device) if row.gpu else row.device
-        if first == row.device:
-            return row
-        return msgspec.structs.replace(row, device_state=row.device_state | {"elsewhere": first})
 
 
 @contextlib.contextmanager

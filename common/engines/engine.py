@@ -248,15 +248,16 @@ class Engine:
     def __init__(self, job: Job) -> None:
         """Start nothing yet."""
         self.job = job
-        self.kinds: dict[str, list[Started]] = defaultdict(list)
-        """The started executors, by kind of device."""
+        self.kinds: dict[str, Started] = {}
+        """The first executor of each kind of device, whose cases every other has room for."""
         self.notes: list[str] = []
         """Messages about executors and left-out cases."""
 
     def __enter__(self) -> Engine:
         """Start the executors."""
         self._executor = Executor(self.job)
-        self.admit(self._executor.started)
+        started = self._executor.started
+        self.kinds, self.notes = {started.device_info.kind: started}, [*started.notes]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -276,26 +277,12 @@ class Engine:
         """
         return self._executor.run(tasks)
 
-    def admit(self, started: Started) -> None:
-        """Take an executor that has started."""
-        self.kinds[started.device_info.kind].append(started)
-        self.notes += [note for note in started.notes if note not in self.notes]
-
-    def cases(self, kind: str) -> dict[str, tuple[str, ...]]:
-        """Return the cases of each op that fit every device of a kind."""
-        first, *others = self.kinds[kind]
-        cases = {}
-        for op, names in first.cases.items():
-            shared = set(names).intersection(*(other.cases.get(op, ()) for other in others))
-            cases[op] = tuple(name for name in names if name in shared)
-        return cases
-
     @property
     def count(self) -> int:
         """The number of pairs of a solution and a case on all kinds of devices."""
         return sum(
-            len(self.cases(kind).get(solution.op, ()))
-            for kind in self.kinds
+            len(started.cases.get(solution.op, ()))
+            for started in self.kinds.values()
             for solution in self.job.solutions
         )
 
@@ -309,6 +296,6 @@ class Engine:
             names[solution.op].append(solution.name)
         tasks = [
             Task(kind, op, dict.fromkeys(cases, tuple(names[op]))).without(done)
-            for op, cases in self.cases(kind).items()
+            for op, cases in self.kinds[kind].cases.items()
         ]
         return [task for task in tasks if task.due]

@@ -62,7 +62,7 @@ def _bases(engine: Engine) -> dict[tuple[str, str], str]:
     """Return all that verdicts rest on besides the case, by kind of device and solution."""
     return {
         (kind, solution.name): f"{first.device_info.versions} {engine.job.tier} {digests}"
-        for kind, (first, *_) in engine.kinds.items()
+        for kind, first in engine.kinds.items()
         for solution, digests in digests_of(engine.job.solutions).items()
     }
 
@@ -75,6 +75,6 @@ def _kept(path: Path, engine: Engine, bases: Mapping[tuple[str, str], str]) -> l
         first = verdicts[0]
         if line["basis"] != bases.get((kind, first.solution)):
             continue
-        if first.case in engine.cases(kind)[first.op]:
+        if first.case in engine.kinds[kind].cases[first.op]:
             kept.append(CaseResult.of(kind, verdicts, kept=True))
     return kept

@@ -1,42 +1,65 @@
 """Run on several devices of this machine or of a cluster: each executor is a Ray actor.
 
-Ray places the actors, copies the project's files to them, and restarts a lost actor. The driver
-gives each actor one task at a time and receives each result as it comes. When no other case is
-left, a lost case runs once more by itself, on another executor if there is one; if it is lost
-again, it is CRASHED.
+Ray copies the project's files to the nodes, and restarts a lost actor on its node. The driver gives
+each actor one task at a time and receives each result as it comes. When no other case is left, a
+lost case runs once more by itself, on another executor if there is one; if it is lost again, it is
+CRASHED.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
 import socket
 import tempfile
-import time
+import textwrap
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from common.engines.cluster import Cluster, ray
 from common.engines.engine import CaseResult, Engine, Executor, Job, Started, Task
 from common.errors import UserError
 from common.paths import ROOT
 from common.processes import VISIBLE, require
 from common.solutions import package_of
 
-SIZES = {"bench": (1, 3), "grade": (16, 256)}
-"""The fewest and the most cases of a task; `bench` grades all its cases before it times any."""
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""The variable that makes Ray bind to the loopback address only, on Linux too; otherwise each of
+its processes listens on every interface. Ray reads it when it is imported."""
+OWN = {LOOPBACK: "0", "RAY_memory_monitor_refresh_ms": "0", "RAY_worker_niceness": "0"}
+"""The variables of a cluster of this machine only: Ray kills no process to save memory, and gives
+no process a lower priority while it is timed."""
+TOKEN = "RAY_AUTH_MODE"
+"""The variable that makes Ray send a token; without it, a cluster with an address gets none."""
+LONGEST_ANSWER = 10.0
+"""Seconds for the head's port to answer."""
+TRAVELS = ("common", "contributors", "pyproject.toml")
+"""The entries of the repository that are copied to each node."""
+TIMED, GRADED = 3, 256
+"""The most cases of a timed task, which are graded before any is timed; and the most pairs of a
+solution and a case of a graded task."""
 TWICE = "its harness ended twice, the second time while it ran only this case"
 """The reason of CRASHED for a case that is lost twice."""
-SUSPECTS = 16
-"""The number of cases, from a lost task's first unfinished case on, that may have been running."""
 STARTS = 3
 """The number of attempts to start an executor before the start counts as failed."""
-POLL = 10.0
-"""Seconds between two looks at the executors that have not begun."""
+LONGEST_START = 120.0
+"""Seconds for executors to start; then the GPU of one that has not counts as taken."""
+
+
+def ray() -> Any:
+    """Return the module `ray`, which takes a second to import.
+
+    Raises:
+        ModuleNotFoundError: Ray is not installed.
+    """
+    import ray as module
+
+    return module
+
 
 # --- an actor, on a node --------------------------------------------------------------------------
 
@@ -44,35 +67,33 @@ POLL = 10.0
 class Actor:
     """An executor on a GPU of a node, or on some of its cores."""
 
-    def __init__(self, job: Job, neighbours: int) -> None:
+    def __init__(self, job: Job, index: int, executors: int) -> None:
         """Start nothing yet: Ray reports an exception here only as a dead actor.
 
         Args:
             job: The job; its solutions have paths relative to the repository, of which each node
                 has its own copy.
-            neighbours: The most executors of a node.
+            index: The executor's number among those of its node.
+            executors: The number of executors of its node.
         """
         self._job = moved(job, Path(), ROOT)
-        self._neighbours = neighbours
+        self._place = index, executors
 
-    def start(self) -> Started:
-        """Return the executor's device and its cases.
+    def run(self, task: Task | None) -> Iterator[Started | CaseResult]:
+        """Yield that the executor has started, then the results of the task, if any.
+
+        A case that was lost twice is CRASHED without another run.
 
         Raises:
             UserError: The executor cannot start, for a reason that the user can fix.
         """
-        return self._executor.started
-
-    def run(self, task: Task) -> Iterator[CaseResult | None]:
-        """Yield None, which tells the driver that the task has begun, and then the results.
-
-        A case that was lost twice is CRASHED without another run.
-        """
-        yield None
-        executor, lost_twice = self._executor, task.losses > 1
-        results = [executor.crashed(task, TWICE)] if lost_twice else executor.run([task])
-        for result in results:  # noqa: UP028, since Ray sends a value that `yield from` passes on
-            yield result
+        executor = self._executor
+        yield executor.started
+        if task:
+            lost_twice = task.losses > 1
+            results = [executor.crashed(task, TWICE)] if lost_twice else executor.run([task])
+            for result in results:  # noqa: UP028, since Ray sends what `yield from` passes on
+                yield result
 
     @functools.cached_property
     def _executor(self) -> Executor:
@@ -82,7 +103,7 @@ class Actor:
         except ModuleNotFoundError as error:
             raise UserError(f"it lacks the package {error.name}: install it there") from None
         leave_the_project()
-        self._cores = own_cores(self._neighbours)
+        os.sched_setaffinity(0, own_cores(*self._place))
         if self._job.device == "cpu":
             os.environ[VISIBLE] = ""
         return Executor(self._job)
@@ -97,28 +118,14 @@ def moved(job: Job, old: Path, new: Path) -> Job:
     ))  # fmt: skip
 
 
-def own_cores(executors: int) -> socket.socket | None:
-    """Pin this process to cores that no other executor of the node uses, at least two.
+def own_cores(index: int, executors: int) -> list[int]:
+    """Return cores that no other executor of the node uses, at least two; all if they are too few.
 
-    A compiling process then takes no core from another executor's timing. With fewer cores, all
-    executors share all cores.
-
-    Return the claim, a socket whose name the kernel frees when this process ends.
+    A compiling process then takes no core from another executor's timing.
     """
     cores = sorted(os.sched_getaffinity(0))
     size = len(cores) // executors
-    if size < 2:
-        return None
-    for first in range(0, size * executors, size):
-        claim = socket.socket(socket.AF_UNIX)
-        try:
-            claim.bind(f"\0triton-study, {size} cores from {cores[first]}")
-        except OSError:  # another executor has them
-            claim.close()
-            continue
-        os.sched_setaffinity(0, cores[first : first + size])
-        return claim
-    return None
+    return cores[index * size : (index + 1) * size] if size > 1 else cores
 
 
 def leave_the_project() -> None:
@@ -131,7 +138,7 @@ def leave_the_project() -> None:
     os.environ["TMPDIR"] = tempfile.tempdir = str(folder)
 
 
-# --- the driver -----------------------------------------------------------------------------------
+# --- the driver's side of an actor ----------------------------------------------------------------
 
 
 class Lost(Exception):
@@ -146,71 +153,77 @@ class RemoteExecutor:
         self.name, self.actor = name, actor
         self.kind = ""
         """The kind of its device, "" before the first start."""
-        self.start()
+        self.ask(None)
 
-    def start(self) -> None:
-        """Start the executor; if the actor was lost, once Ray has restarted it."""
-        self._ask(None, self.actor.start.remote())
+    def ask(self, task: Task | None) -> None:
+        """Give an idle executor a task; None starts it, once Ray has restarted a lost actor."""
+        retries = 0 if task else STARTS - 1
+        run = self.actor.run.options(num_returns="streaming", max_task_retries=retries)
+        self.task, self.pending = task, run.remote(task)
+        """The task, None at a start; and Ray's stream of messages, None if idle."""
+        self._begun, self._done = False, set[tuple[str, str]]()
 
-    def give(self, task: Task) -> None:
-        """Give a task to an idle executor."""
-        run = self.actor.run.options(num_returns="streaming", max_task_retries=0)
-        self._ask(task, run.remote(task))
-
-    def _ask(self, task: Task | None, pending: Any) -> None:
-        self.task, self.pending = task, pending
-        """The task, None at a start; and Ray's reference to the next message, None if idle."""
-        self.begun, self._done = False, set[tuple[str, str]]()
-        self._since = time.monotonic()
-
-    @property
-    def silence(self) -> float:
-        """The seconds since the executor was asked to do what it has not begun yet."""
-        return 0.0 if self.begun else time.monotonic() - self._since
-
-    def message(self) -> Any:
-        """Return the next message: Started, a result, or None at a task's begin and end.
+    def message(self) -> Started | CaseResult | None:
+        """Return the next message, None at the end.
 
         Raises:
             Lost: The actor or its node has ended.
-            UserError: The executor cannot start, for a reason that the user can fix.
+            UserError: The executor cannot start or go on, for a reason that the user can fix.
             RuntimeError: The harness failed on the device.
         """
         try:
-            message = ray().get(next(self.pending) if self.task else self.pending)
+            message: Started | CaseResult = ray().get(next(self.pending))
         except StopIteration:
-            self.task = message = None
+            self.task = self.pending = None
+            return None
         except ray().exceptions.RayError as error:
             raise failure_of(error) from None
-        self.begun = True
-        if not self.task:
-            self.pending = None
-        elif message:
+        self._begun = True
+        if isinstance(message, CaseResult):
             self._done.add((message.solution, message.case))
         return message
 
     def left(self) -> Iterator[Task]:
-        """Yield what is left of a lost executor's task: first its waiting and then its lost cases.
+        """Yield what is left of a lost executor's task.
 
-        A lost case is a task by itself for each solution, so that no solution is blamed for
-        another's crash. Before the task has begun, none of its cases can be lost.
+        Before the task has begun, none of its cases can be lost. Each lost case is a task by itself
+        for each solution, so that no solution is blamed for another's crash.
         """
-        if self.task:
-            left = self.task.without(self._done)
-            lost, waiting = left.split(SUSPECTS if self.begun else 0)
-            yield from [waiting] if waiting.due else []
-            for case, names in lost.due.items():
+        left = self.task.without(self._done) if self.task else None
+        if left and not self._begun:
+            yield left
+        elif left:
+            for case, names in left.due.items():
                 for due in ({case: (name,)} for name in names):
                     yield replace(left, due=due, losses=left.losses + 1, lost_on=self.name)
 
 
-class RayEngine(Engine):
-    """Runs executors on the GPUs of a cluster, or several executors that share this machine."""
+def failure_of(error: Any) -> Exception:
+    """Convert an error of Ray to the executor's own error, or to Lost if the actor has ended."""
+    if not isinstance(error, ray().exceptions.RayTaskError):
+        return Lost(textwrap.shorten(str(error), 160))
+    if isinstance(error.cause, UserError):
+        return UserError(str(error.cause))
+    return RuntimeError(f"the harness failed on a device:\n{error}")
 
-    def __init__(self, job: Job, cluster: Cluster) -> None:
-        """Connect to nothing yet."""
+
+# --- the driver -----------------------------------------------------------------------------------
+
+
+class RayEngine(Engine):
+    """Runs an executor on each GPU of a cluster or of this machine."""
+
+    def __init__(self, job: Job, address: str | None, gpus: int = 0) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            job: The job.
+            address: HOST:PORT of a cluster's head; None starts a cluster of this machine only,
+                which no other machine can reach.
+            gpus: The number of GPUs of a cluster of this machine only.
+        """
         super().__init__(job)
-        self._cluster = cluster
+        self._address, self._gpus = address, gpus
         self._executors: list[RemoteExecutor] = []
         self._waiting: dict[str, deque[Task]] = defaultdict(deque)
         """The tasks that no executor has, by kind of device; lost cases are at the end."""
@@ -222,10 +235,14 @@ class RayEngine(Engine):
             UserError: There is no cluster, the cluster has no GPU, or no executor starts.
         """
         try:
-            self._cluster.connect()
-            self._place()
-            while any(executor.pending for executor in self._executors):
-                self.notes += self._receive()  # in the main thread, so that Ctrl-C ends the wait
+            self._connect()
+            self._executors = list(self._placed())
+            starts = [executor.pending for executor in self._executors]
+            _, late = ray().wait(starts, num_returns=len(starts), timeout=LONGEST_START)
+            for executor in [each for each in self._executors if each.pending in late]:
+                self.notes.append(self._remove(executor, "its GPU is taken"))
+            while not all(executor.kind for executor in self._executors):
+                self.notes += map(str, self._receive())
             if not self._executors:
                 raise UserError("; ".join(self.notes))
         except BaseException:
@@ -249,48 +266,65 @@ class RayEngine(Engine):
         while any(self._waiting.values()) or self.busy[0]:
             for executor in self._executors:
                 if not executor.pending and (part := self._next(executor)):
-                    executor.give(part)
+                    executor.ask(part)
             yield from self._receive()
 
-    def _place(self) -> None:
-        """Start an actor for each executor.
+    def _connect(self) -> None:
+        """Connect to the cluster, or start it.
+
+        Raises:
+            UserError: There is no cluster at the address, or it has another version or token.
+        """
+        how: dict[str, Any] = {"address": self._address}
+        if not self._address:
+            os.environ.update(OWN | os.environ)
+            how = {"address": "local", "include_dashboard": False}
+            how |= {"num_gpus": self._gpus, "num_cpus": self._gpus}
+        excluded = [f"/{path.name}" for path in ROOT.iterdir() if path.name not in TRAVELS]
+        how["runtime_env"] = {"working_dir": str(ROOT), "excludes": [*excluded, "__pycache__"]}
+        try:
+            if self._address:  # without an answer, Ray would retry for minutes
+                host, _, port = self._address.rpartition(":")
+                socket.create_connection((host, int(port)), LONGEST_ANSWER).close()
+            ray().init(log_to_driver=False, logging_level="ERROR", **how)
+        except (OSError, OverflowError, RuntimeError, ray().exceptions.RayError) as error:
+            where, why = self._address or "this machine", " ".join(str(error).split())
+            hint = "" if TOKEN in os.environ else f"; if it asks for a token, set {TOKEN}=token"
+            raise UserError(f"no connection to a Ray cluster at {where}: {why}{hint}") from None
+
+    def _placed(self) -> Iterator[RemoteExecutor]:
+        """Start an actor for each executor, which Ray keeps on its node.
 
         Raises:
             UserError: The cluster has no GPU.
         """
-        gpus = [int(node["Resources"].get("GPU", 0)) for node in ray().nodes() if node["Alive"]]
-        if not any(gpus) and self.job.device == "cuda":
+        nodes = [node for node in ray().nodes() if node["Alive"]]
+        gpus = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in nodes}
+        if not any(gpus.values()):
             raise UserError("the Ray cluster has no GPU: take --engine local")
-        share = self._cluster.share
-        need = {"num_cpus": 1, "num_gpus": 1 / share if any(gpus) else 0}
-        actor = ray().remote(Actor).options(max_restarts=-1, max_task_retries=STARTS - 1, **need)
-        job = moved(self.job, ROOT, Path())
-        self._executors = [
-            RemoteExecutor(f"executor {number}", actor.remote(job, (max(gpus) or 1) * share))
-            for number in range((sum(gpus) or 1) * share)
-        ]
+        on_node = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy
+        job, numbers = moved(self.job, ROOT, Path()), itertools.count()
+        for node, executors in gpus.items():
+            actor = ray().remote(Actor).options(
+                num_cpus=1, num_gpus=1, max_restarts=-1, max_task_retries=STARTS - 1,
+                scheduling_strategy=on_node(node, soft=False),
+            )  # fmt: skip
+            for index in range(executors):
+                made = actor.remote(job, index, executors)
+                yield RemoteExecutor(f"executor {next(numbers)}", made)
 
-    def _admit(self, executor: RemoteExecutor) -> str:
-        """Admit an executor that has started; return "", or the reason for which it cannot run.
-
-        Raises:
-            RuntimeError: The harness failed on the device.
-        """
-        try:
-            started: Started = executor.message()
-        except (Lost, UserError) as error:
-            return str(error)
+    def _admitted(self, executor: RemoteExecutor, started: Started) -> str:
+        """Admit an executor that has started; return "", or the reason for which it cannot run."""
         kind = started.device_info.kind
-        first = self.kinds.get(kind, [started])[0]
+        first = self.kinds.setdefault(kind, started)
         if first.device_info.versions != started.device_info.versions:
             return "has other versions of its packages"
-        if not executor.kind:
-            executor.kind = kind
-            self.admit(started)
-        elif kind != executor.kind or any(
-            {*cases} - {*started.cases.get(op, ())} for op, cases in self.cases(kind).items()
+        if executor.kind not in ("", kind) or any(
+            {*cases} - {*started.cases.get(op, ())} for op, cases in first.cases.items()
         ):
-            return "less of its memory is free than before, or it is another device"
+            return "has too little free memory, or is another device than before"
+        executor.kind = kind
+        self.notes += [note for note in started.notes if note not in self.notes]
         return ""
 
     def _remove(self, executor: RemoteExecutor, reason: str) -> str:
@@ -313,57 +347,46 @@ class RayEngine(Engine):
             and (self.busy[0] or (queue[0].lost_on == executor.name and sharing > 1))
         ):
             return None
-        least, most = SIZES[self.job.command]
         half = math.ceil(sum(len(task.due) for task in queue) / (2 * sharing))
-        part, rest = queue.popleft().split(max(least, min(half, most)))
+        solutions = max(map(len, queue[0].due.values()))
+        most = TIMED if self.job.command == "bench" else max(GRADED // solutions, 1)
+        part, rest = queue.popleft().split(min(half, most))
         if rest.due:
             queue.appendleft(rest)
         return part
 
-    def _receive(self) -> Iterator[Any]:
+    def _receive(self) -> Iterator[CaseResult | str]:
         """Wait for messages of executors, and yield the results and the user's messages.
 
         Raises:
             UserError: No executor is left that could send a message.
+            RuntimeError: The harness failed on a device.
         """
         pending = {executor.pending: executor for executor in self._executors if executor.pending}
-        if not pending:
+        ready, _ = ray().wait([*pending], timeout=LONGEST_START) if pending else ([], [])
+        if not ready and not self.busy[0]:
             raise UserError("no device is left for the other cases; repeat the command to continue")
-        for executor in map(pending.__getitem__, ray().wait([*pending], timeout=POLL)[0]):
-            if not executor.task:
-                if reason := self._admit(executor):
-                    yield self._remove(executor, reason)
-                continue
+        for executor in map(pending.__getitem__, ready):
             try:
-                if result := executor.message():
-                    yield result
-            except Lost as lost:
-                yield f"{executor.name} was lost: {lost}"
+                message = executor.message()
+            except (Lost, UserError) as error:
+                if not executor.task:
+                    yield self._remove(executor, str(error))
+                elif isinstance(error, UserError):
+                    raise
+                else:
+                    yield f"{executor.name} was lost: {error}"
+                    self._wait_again(executor)
+                    executor.ask(None)
+                continue
+            if isinstance(message, CaseResult):
+                yield message
+            elif message and (reason := self._admitted(executor, message)):
                 self._wait_again(executor)
-                executor.start()
-        limit = self._cluster.longest_placing
-        away = [each for each in self._executors if each.pending and each.silence > limit]
-        for executor in away:
-            # Ray has placed it nowhere, or its node ended before it got its task
-            self._wait_again(executor)
-            yield self._remove(executor, f"its GPU is taken, or its node gone, for {limit:.0f} s")
+                yield self._remove(executor, reason)
 
     def _wait_again(self, executor: RemoteExecutor) -> None:
         """Queue what is left of an executor's task, its lost cases behind all others."""
         queue = self._waiting[executor.kind]
         for task in executor.left():
             (queue.append if task.losses else queue.appendleft)(task)
-
-
-def failure_of(error: Any) -> Exception:
-    """Convert an error of Ray to the executor's own error, or to Lost if the actor has ended."""
-    exceptions = ray().exceptions
-    if not isinstance(error, exceptions.RayTaskError):
-        if isinstance(error, exceptions.ActorUnavailableError):
-            return Lost("its process or its node has ended")  # Ray's text is long
-        # a traceback is between the first and the last line
-        lines = [line.strip() for line in str(error).strip().split("\n")]
-        return Lost(" ".join(dict.fromkeys([lines[0], lines[-1]])))
-    if isinstance(error.cause, UserError):
-        return UserError(str(error.cause))
-    return RuntimeError(f"the harness failed on a device:\n{error}")

@@ -56,8 +56,6 @@ class DeviceState(TypedDict, total=False):
     """Rounds of eager and the limits whose probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
     """The same rounds by the host's clock; earlier records count both clocks in `slow_probes`."""
-    elsewhere: str
-    """The device of the case's first timed row in the run, if this row has another device."""
 
 
 class Line(
@@ -202,7 +200,6 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
                 *(word for word in state.get("throttled", ()) if word != POWER_CAP),
                 *[SLOW_PROBES] * bool(state.get("slow_probes")),
                 *[f"shared with {others} other process{'es' * (others > 1)}"] * bool(others),
-                *["another device than the case's other rows"] * bool(state.get("elsewhere")),
             ],
             "host": [SLOW_PROBES] * bool(state.get("slow_host_probes")),
         }

@@ -7,9 +7,8 @@ import pytest
 from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
-from common.board import markdown, table, terminal
+from common.board import markdown, overview, table, terminal
 from common.board.columns import ranking, summary
-from common.board.plots import overview
 from common.board.ranking import TRACKS, About, rank
 from common.errors import UserError
 from common.interfaces import names

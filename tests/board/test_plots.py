@@ -8,11 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from common import ops
-from common.board import markdown
+from common.board import markdown, sweeps
 from common.board.devices import Device
-from common.board.plots import sweeps
-from common.board.plots.sweeps import looks
 from common.board.ranking import About, Estimate
+from common.board.sweeps import looks
 from common.ops._masked import MaskedCase
 from common.ops._skeleton import OP as SKELETON
 from common.ops.rope import RopeCase

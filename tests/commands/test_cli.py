@@ -2,7 +2,6 @@
 
 import errno
 import importlib
-import os
 import shutil
 from types import SimpleNamespace
 from unittest import mock
@@ -13,7 +12,7 @@ from common import cli, solutions
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError
 from common.grading.fork_server import NO_ANSWER
-from tests.support.study import RIGHT, one_line, run_without
+from tests.support.study import RIGHT, one_line
 
 # --- bad input ------------------------------------------------------------------------------------
 
@@ -56,17 +55,6 @@ def test_bad_input_gets_one_line(study, arguments, says):
 def test_a_missing_package_is_named(study, command, package):
     line = one_line(study(*command.split(), hidden=package))
     assert f"package {package} is missing" in line
-
-
-def test_more_executors_than_cores_are_refused(repository):
-    options = ("--op", "rotate_half", "--only", "house", "--device", "cpu")
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})  # which a command that is started here inherits
-    try:
-        ran = run_without("", repository, ["bench", "--executors", "2", *options])
-    finally:
-        os.sched_setaffinity(0, before)
-    assert "as many as cores" in one_line(ran)
 
 
 # --- folders --------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ import pytest
 from common import paths
 from common.measure import machine
 from tests.support import killed as drivers
-from tests.support.fake_ray import JOB, begun
+from tests.support.fake_ray import JOB
 from tests.support.jobs import expected, folder
 
-__all__ = ["begun", "expected", "folder"]
+__all__ = ["expected", "folder"]
 
 
 @pytest.fixture(autouse=True)

@@ -55,15 +55,15 @@ def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
 
 def options(**given):
     return argparse.Namespace(
-        **{"engine": None, "address": None, "install": False, "executors": None, "device": "cpu",
-           "tier": "smoke", "memory": None, "verbose": False} | given
+        **{"engine": None, "address": None, "device": None, "tier": "smoke", "memory": None,
+           "verbose": False} | given
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "given", "ray", "several"), [
     ([], {}, True, False), (["0"], {}, True, False), (["0", "1"], {}, True, True),
     (["0"], {"engine": "ray"}, True, True), (["0", "1"], {"engine": "local"}, True, False),
-    ([], {"executors": 1}, True, True), (["0", "1"], {}, False, False),
+    (["0", "1"], {}, False, False),
 ])  # fmt: skip
 def test_one_device_needs_no_ray_and_several_are_all_taken(
     seen, given, ray, several, monkeypatch, capsys
@@ -71,41 +71,23 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: ray or None)
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda" if seen else "cpu")
     monkeypatch.setattr(shared, "visible", lambda: seen)
-    engine = engines.chosen(options(device=None, **given), "grade", [])
+    engine = engines.chosen(options(**given), "grade", [])
     assert type(engine) is (RayEngine if several else Engine)
-    if several:
-        assert (engine._cluster.gpus, engine._cluster.share) == (len(seen), 1)
     said = capsys.readouterr().err
     assert said == "" if ray else "only the first of 2 GPUs; install Ray" in said
 
 
-@pytest.mark.parametrize(("given", "says"), [
-    ({"address": "head:6379"}, "add --engine ray"),
-    ({"install": True}, "add --engine ray"),
-    ({"engine": "local", "executors": 1}, "leave --address and --engine"),
-    ({"engine": "ray", "address": "head:1", "executors": 1}, "leave --address and --engine"),
-    ({"engine": "ray", "device": "cuda:1"}, "uses all GPUs: not --device cuda:1"),
-    ({"engine": "ray"}, "--engine ray needs GPUs: leave --device cpu out"),
-    ({"executors": 1, "device": "cuda"}, "--executors would disturb a GPU's times"),
-], ids=str)  # fmt: skip
-def test_options_that_do_not_go_together_are_said(given, says, monkeypatch):
-    monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: True)
-    monkeypatch.setattr(engines.shared, "found_device", lambda options: options.device)
-    with pytest.raises(UserError, match=says):
-        engines.chosen(options(**given), "bench", [])
-
-
-@pytest.mark.parametrize("text", ["head", "head:", ":6379", "auto", "ray://head:10001"])
-def test_an_address_is_a_host_and_a_port(text, capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["grade", "--engine", "ray", "--address", text])
-    assert f"--address: {text!r} is no HOST:PORT" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("word", ["--engine=ray", "--executors=1"])
-def test_a_cluster_needs_ray(word, monkeypatch, capsys):
+@pytest.mark.parametrize(("words", "says"), [
+    ("--address head:6379", "add --engine ray"),
+    ("--engine ray --device cuda:1", "uses all GPUs: leave --device cuda:1 out"),
+    ("--engine ray --device cpu", "uses all GPUs: leave --device cpu out"),
+    ("--engine ray", "the package ray is missing"),
+    *((f"--engine ray --address {text}", f"--address: {text!r} is no HOST:PORT")
+      for text in ("head", "head:", ":6379", "ray://head:10001")),
+])  # fmt: skip
+def test_options_that_do_not_go_together_are_said(words, says, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["grade", word])
+        cli.main(["grade", *words.split()])
     assert ended.value.code == 2
-    assert "the package ray is missing" in capsys.readouterr().err
+    assert says in capsys.readouterr().err

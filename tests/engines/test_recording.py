@@ -14,47 +14,57 @@ from common.engines.engine import CaseResult, Engine, Job, Planned
 from common.grading import sweep
 from common.grading.sweep import Sweep
 from common.measure import machine
+from common.measure.machine import DeviceInfo
 from common.records import runs
 from common.records.lines import Selection
-from common.records.runs import Results
 from common.solutions import Solution, discover, imported
-from tests.support.records import ROW, RUN
+from tests.support.records import ROW, RUN, written
 
 ALICE = Solution(paths.CONTRIBUTORS / "alice" / "rope.py", "rope")
-DIGESTS = {ALICE: ("s1", "h1")}
-FRESH = replace(RUN, run="r2")
+DEVICE = DeviceInfo(device="cpu", name="a laptop", node="", uuid="cpu", versions={"torch": "2"})
+LATER = "20261122T082930Z-r2.jsonl"
 
 
-def unfinished(monkeypatch, fresh=FRESH, rows=(ROW,), finished=(), digests=DIGESTS, runs=(RUN,)):
-    monkeypatch.setattr(benching, "digests_of", lambda solutions: digests)
-    earlier = Results(None, runs=list(runs), rows=list(rows), finished=set(finished))
-    return benching._unfinished(earlier, fresh, benching._unchanged([]))
+@pytest.fixture
+def resumed(tmp_path, monkeypatch):
+    """Return a function that records beside an earlier run; it returns whether that goes on."""
+
+    def resumed(rows=(ROW,), end=False, later=False, digests=("s1", "h1"), device=DEVICE, **chosen):
+        monkeypatch.setattr(paths, "RESULTS", tmp_path)
+        monkeypatch.setattr(benching, "digests_of", lambda _: {ALICE: digests} if digests else {})
+        written(tmp_path / "a-laptop", *rows, end=end)
+        if later:
+            written(tmp_path / "a-laptop", run=replace(RUN, run="r2"), name=LATER)
+        absent = chosen.pop("absent", RUN.absent)
+        selection = Selection(op="rope", **chosen)
+        with benching.recording(device, [], selection, absent) as found:
+            return found.resumed
+
+    return resumed
 
 
 @pytest.mark.parametrize("rows", [(ROW,), ()])
-def test_an_interrupted_run_is_gone_on_with(rows, monkeypatch):
-    assert unfinished(monkeypatch, rows=rows) == RUN
+def test_an_interrupted_run_is_gone_on_with(rows, resumed):
+    assert resumed(rows)
 
 
 @pytest.mark.parametrize(
     "changed",
     [
-        {"finished": ["r1"]},
-        {"runs": []},
-        {"runs": [RUN, replace(RUN, run="r3")], "finished": ["r3"]},
-        {"digests": {ALICE: ("s2", "h1")}},
-        {"digests": {ALICE: ("s1", "h2")}},
-        {"digests": {}},
-        {"fresh": replace(FRESH, versions={"torch": "3"})},
-        {"fresh": replace(FRESH, absent={})},
-        {"fresh": replace(FRESH, selection=Selection(only="alice"))},
-        {"fresh": replace(FRESH, selection=Selection(op="rope", tier="plot"))},
-        {"fresh": replace(FRESH, device_name="another laptop")},
+        {"end": True},
+        {"later": True},
+        {"digests": ("s2", "h1")},
+        {"digests": ("s1", "h2")},
+        {"digests": None},
+        {"device": replace(DEVICE, versions={"torch": "3"})},
+        {"device": replace(DEVICE, name="A laptop")},
+        {"absent": {"fla": "too old"}},
+        {"only": "alice"},
     ],
-    ids=lambda changed: next(iter(changed)),
+    ids=str,
 )
-def test_otherwise_a_new_one_starts(changed, monkeypatch):
-    assert unfinished(monkeypatch, **changed) is None
+def test_otherwise_a_new_one_starts(changed, resumed):
+    assert not resumed(**changed)
 
 
 PLAIN = '''"""plain torch"""
@@ -157,7 +167,7 @@ GRADES = (
     " sandbox/interpreter/new.py new.py grading/grade.py sandbox/clock.py"
 )
 SHOWS = (
-    "board/new.py board/plots/new.py commands/new.py commands/another.py records/new.py"
+    "board/new.py board/page/new.py commands/new.py records/new.py"
     " tools/new.py sandbox/standalone.py cli.py peers/eager/rope.py"
     " ops/new.py ops/mistakes/rope.py"
 )

@@ -8,115 +8,123 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.engines import ray_engine
-from common.engines.ray_engine import SIZES, SUSPECTS, TWICE
+from common.engines.ray_engine import GRADED, TWICE
 from common.errors import UserError
-from tests.support.fake_ray import JOB, SOLUTIONS, FakeCluster, FakeExecutor, all_of, cases, swept
+from tests.support.fake_ray import (
+    JOB,
+    SOLUTIONS,
+    STAYS_AWAY,
+    FakeCluster,
+    FakeExecutor,
+    RayError,
+    all_of,
+    cases,
+    swept,
+)
 
 KILLER = ("bob/rope", "c5")
-AWAY = "executor 0 does not start again: it stays away"
 
 
-def kills(executor, *of):
-    return of == KILLER
+def asked(executors):
+    """How often each solution was asked each case."""
+    return sum((executor.asked for executor in executors), Counter())
 
 
-def test_tasks_shrink_towards_the_end():
-    executor = FakeExecutor("a", count=2000)
-    found, _ = swept([executor])
-    assert found == all_of(2000)
-    sizes = [len(task.due) for task in executor.tasks]
-    assert sizes[0] == SIZES["grade"][1] and sizes == sorted(sizes, reverse=True)
-    assert sizes[-2] == SIZES["grade"][0]
-    assert [case for task in executor.tasks for case in task.due] == list(cases(2000)["rope"])
-
-
-def test_every_case_runs_once_with_all_its_solutions():
-    executors = [FakeExecutor(name, count=400) for name in "abc"]
+def test_every_case_runs_once_with_all_its_solutions_and_tasks_shrink():
+    executors = [FakeExecutor(name, count=2000) for name in "abc"]
     found, lines = swept(executors)
-    assert found == all_of(400) and not lines
-    asked = sum((executor.asked for executor in executors), Counter())
-    assert max(asked.values()) == 1 and all(executor.tasks for executor in executors)
-    due = {names for each in executors for task in each.tasks for names in task.due.values()}
-    assert due == {SOLUTIONS}, "all solutions of a case run on one device"
+    assert found == all_of(2000) and not lines
+    assert max(asked(executors).values()) == 1
+    for executor in executors:
+        sizes = [len(task.due) for task in executor.tasks]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sizes[0] == GRADED // len(SOLUTIONS) and sizes[-1] == 1
+        assert {names for task in executor.tasks for names in task.due.values()} == {SOLUTIONS}
 
 
 def test_a_lost_case_runs_once_more_at_the_end_elsewhere_and_alone(monkeypatch):
     """Finished cases do not run again; the cases after it go on meanwhile."""
-    monkeypatch.setitem(SIZES, "grade", (1, 3))
-    monkeypatch.setattr(ray_engine, "SUSPECTS", 1)
-    order = []
+    monkeypatch.setattr(ray_engine, "GRADED", 2)
+    order, lost = [], []
 
     def loses(executor, solution, case):
         order.append((executor.name, solution, case))
-        second = executor.name == "a" and len(executor.tasks) == 2
-        return second and (solution, case) == ("ada/rope", [*executor.tasks[1].due][1])
+        if executor.name == "a" and len(executor.tasks) == 2 and not lost:
+            lost.append(case)
+            return True
+        return False
 
     executors = [FakeExecutor(name, loses) for name in "ab"]
     found, lines = swept(executors)
     assert found == all_of(40)
     assert lines == ["executor 0 was lost: killed"]
-    case = [*executors[0].tasks[1].due][1]
+    (case,) = lost
     assert order[-2:] == [("b", name, case) for name in SOLUTIONS]
     assert [task.due for task in executors[1].tasks[-2:]] == [{case: (n,)} for n in SOLUTIONS]
-    asked = executors[0].asked + executors[1].asked
-    assert {key for key, times in asked.items() if times > 1} == {("ada/rope", case)}
-    assert executors[0].starts == 2
+    assert {key for key, times in asked(executors).items() if times > 1} == {("ada/rope", case)}
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_case_that_is_lost_twice_is_crashed(count):
-    executors = [FakeExecutor(str(number), kills) for number in range(count)]
+    executors = [FakeExecutor(str(number), lambda _, *of: of == KILLER) for number in range(count)]
     found, lines = swept(executors)
     assert found == all_of(40) - Counter([(*KILLER, "PASSED")]) + Counter([(*KILLER, "CRASHED")])
-    asked = sum((executor.asked for executor in executors), Counter())
-    assert asked[KILLER] == 2 == len(lines)
+    assert asked(executors)[KILLER] == 2 == len(lines)
     assert [reason for executor in executors for reason in executor.reasons] == [TWICE]
-
-
-def test_a_task_given_to_a_node_that_has_ended_goes_to_another_executor():
-    gone, give = FakeExecutor("a"), ray_engine.RemoteExecutor.give
-
-    def silent(executor, task):
-        give(executor, task)
-        gone.says = gone.says and executor.name != "executor 0"
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ray_engine.RemoteExecutor, "give", silent)
-        found, lines = swept([gone, FakeExecutor("b")])
-    assert found == all_of(40) and gone.ended and not gone.asked
-    assert lines == ["executor 0 does not start again: its GPU is taken, or its node gone, for 0 s"]
 
 
 def test_a_solution_that_ends_its_executor_in_every_case_makes_no_loop():
     executors = [
-        FakeExecutor(name, lambda _, solution, case: solution == "bob/rope") for name in "ab"
+        FakeExecutor(name, lambda _, solution, __: solution == "bob/rope") for name in "ab"
     ]
     found, _ = swept(executors)
     crashed = {key: 1 for key in all_of(40, "CRASHED") if key[0] == "bob/rope"}
     assert found == crashed | {key: 1 for key in all_of(40) if key[0] == "ada/rope"}
-    asked = executors[0].asked + executors[1].asked
-    assert max(asked.values()) <= 2 + 40 / SUSPECTS
+    assert max(asked(executors).values()) == 2
 
 
-@pytest.mark.parametrize("starts_again", [True, False])
-def test_an_executor_that_is_lost_in_every_case_leaves_its_part_to_the_others(starts_again):
-    executors = [FakeExecutor("a", lambda *_: True, count=400), FakeExecutor("b", count=400)]
-    executors[0].starts_again = starts_again
+def ends_for_good(executor, *_):
+    executor.away = STAYS_AWAY
+    return True
+
+
+def has_less_room(executor, *_):
+    executor.cases = cases(2)
+    return True
+
+
+@pytest.mark.parametrize(("loses", "reason"), [
+    (ends_for_good, "it stays away"),
+    (has_less_room, "has too little free memory, or is another device than before"),
+])  # fmt: skip
+def test_an_executor_that_does_not_start_again_leaves_its_part_to_the_others(loses, reason):
+    executors = [FakeExecutor("a", loses), FakeExecutor("b")]
     found, lines = swept(executors)
-    assert found == all_of(400)
-    if not starts_again:
-        assert lines == ["executor 0 was lost: killed", AWAY]
-        assert executors[0].ended, "it would keep its share of the memory"
+    assert found == all_of(40)
+    assert lines == ["executor 0 was lost: killed", f"executor 0 does not start again: {reason}"]
+    assert executors[0].ended, "it would keep its share of the memory"
 
 
-@pytest.mark.parametrize("says", [True, False])
-def test_where_no_executor_is_left_the_command_ends_in_one_line(says):
-    """With an executor that does not start again, or that Ray does not place again."""
-    executor = FakeExecutor("a")
-    executor.starts_again = not says
-    executor.loses = lambda *_: setattr(executor, "says", says) or True
+def test_a_task_given_to_a_node_that_has_ended_goes_to_another_executor(monkeypatch):
+    gone, ask = FakeExecutor("a"), ray_engine.RemoteExecutor.ask
+
+    def ends(executor, task):
+        if task and executor.name == "executor 0":
+            gone.away = RayError("its node has ended")
+        ask(executor, task)
+
+    monkeypatch.setattr(ray_engine.RemoteExecutor, "ask", ends)
+    other = FakeExecutor("b")
+    found, lines = swept([gone, other])
+    assert found == all_of(40) and gone.ended and not gone.asked
+    assert all(task.losses == 0 for task in other.tasks), "no case was lost"
+    assert [line.partition(":")[0] for line in lines] == [
+        "executor 0 was lost", "executor 0 does not start again"]  # fmt: skip
+
+
+def test_where_no_executor_is_left_the_command_ends_in_one_line():
     with pytest.raises(UserError, match=r"no device is left .*; repeat the command to continue"):
-        swept([executor])
+        swept([FakeExecutor("a", ends_for_good)])
 
 
 def test_each_kind_of_device_runs_every_case():
@@ -127,19 +135,27 @@ def test_each_kind_of_device_runs_every_case():
     assert sum(executors[0].asked.values()) == 2 * 40
 
 
-def test_an_executor_with_other_versions_takes_no_part():
-    executors = [FakeExecutor("a"), FakeExecutor("b", versions={"torch": "1"})]
+@pytest.mark.parametrize(("changed", "reason"), [
+    ({"versions": {"torch": "1"}}, "has other versions of its packages"),
+    ({"count": 4}, "has too little free memory, or is another device than before"),
+    ({"away": STAYS_AWAY}, "it stays away"),
+    ({"silent": True}, "its GPU is taken"),
+])  # fmt: skip
+def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
+    fields = {name: changed.pop(name) for name in ("away", "silent") if name in changed}
+    executors = [FakeExecutor("a"), FakeExecutor("b", **changed)]
+    vars(executors[1]).update(fields)
     with FakeCluster(JOB, executors) as engine:
-        assert [kind.device_info.uuid for kind in engine.kinds["a-gpu"]] == ["a"]
-        assert engine.notes == ["executor 1 takes no part: has other versions of its packages"]
+        assert engine.kinds["a-gpu"].device_info.uuid == "a"
+        assert engine.notes == [f"executor 1 takes no part: {reason}"]
         assert executors[1].ended and engine.busy == (0, 1)
 
 
 def test_where_no_executor_starts_the_reason_is_one_line():
     executor = FakeExecutor("a")
-    executor.starts, executor.starts_again = 1, False
+    executor.away = STAYS_AWAY
     with pytest.raises(UserError, match=r"^executor 0 takes no part: it stays away$"):
-        FakeCluster(JOB, [executor]).__enter__()
+        swept([executor])
 
 
 @pytest.mark.parametrize(("fault", "kind", "says"), [
@@ -151,24 +167,6 @@ def test_a_failure_of_the_harness_ends_the_command(fault, kind, says):
     executor.fault = fault
     with pytest.raises(kind, match=says):
         swept([executor])
-
-
-def test_devices_of_a_kind_take_the_cases_that_all_have_room_for():
-    small, large = FakeExecutor("small"), FakeExecutor("large", count=4)
-    small.cases = {"rope": ("c3", "c1")}
-    with FakeCluster(JOB, [large, small]) as engine:
-        assert engine.cases("a-gpu") == {"rope": ("c1", "c3")}
-
-
-def test_a_device_with_less_room_than_before_does_not_start_again():
-    def loses(*_):
-        first.cases = cases(2)
-        return True
-
-    first, other = FakeExecutor("a", loses, count=4), FakeExecutor("b", count=4)
-    found, lines = swept([first, other])
-    assert found == all_of(4)
-    assert "less of its memory is free than before" in lines[1] and first.ended
 
 
 @settings(max_examples=30, deadline=None)

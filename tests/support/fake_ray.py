@@ -5,13 +5,10 @@ The executors answer at once, and are lost where a test says so.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from types import SimpleNamespace
 
-import pytest
-
-from common.engines import cluster, ray_engine
+from common.engines import ray_engine
 from common.engines.engine import CaseResult, Job, Started
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
@@ -19,11 +16,6 @@ from common.measure.machine import DeviceInfo
 from common.paths import ROOT
 from common.solutions import Solution
 from common.verdicts import Verdict
-
-LIMIT = 0.2
-"""Seconds for an executor to begin."""
-ENDLESS = 100
-"""More often than that in a row nobody waits in vain."""
 
 
 class RayError(Exception):
@@ -38,84 +30,66 @@ class RayTaskError(RayError):
         self.cause = cause
 
 
-class Reference:
-    """A call of an actor's method, which is carried out once its result is asked for."""
-
-    def __init__(self, executor, call):
-        self.executor, self.call = executor, call
-
-
-class Stream(Reference):
-    """A call of a generator; each of its values is a reference."""
-
-    def __next__(self):
-        value = next(self.call, StopIteration)
-        if value is StopIteration:
-            raise StopIteration
-        return Reference(self.executor, lambda: value)
-
-
-class Handle:
-    """The handle of an actor."""
-
-    def __init__(self, actor, executor):
-        self.executor = executor
-        self.start = self._method(lambda: Reference(executor, actor.start))
-        run = self._method(lambda task: Stream(executor, actor.run(task)))
-        self.run = SimpleNamespace(options=lambda **_: run)
-
-    def _method(self, call):
-        return SimpleNamespace(remote=call)
-
-
 class FakeRay:
-    """The module; the executors that say something take turns."""
+    """The module; the executors that are not silent take turns."""
 
-    exceptions = SimpleNamespace(
-        RayError=RayError, RayTaskError=RayTaskError, ActorUnavailableError=()
+    exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+    util = SimpleNamespace(
+        scheduling_strategies=SimpleNamespace(
+            NodeAffinitySchedulingStrategy=lambda node, soft: node
+        )
     )
 
     def __init__(self, executors):
-        self.executors, self.left, self.turn, self.silent = executors, list(executors), 0, 0
+        self.executors, self.left, self.turn = executors, list(executors), 0
 
     def nodes(self):
-        return [{"Alive": True, "Resources": {"GPU": 1}} for _ in self.executors]
+        return [
+            {"Alive": True, "NodeID": number, "Resources": {"GPU": 1}}
+            for number, _ in enumerate(self.executors)
+        ]
 
     def remote(self, actor):
-        def made(job, neighbours):
-            executor, one = self.left.pop(0), actor(job, neighbours)
+        def made(*of):
+            executor, one = self.left.pop(0), actor(*of)
             vars(one)["_executor"] = executor
-            return Handle(one, executor)
+            run = SimpleNamespace(remote=lambda task: Stream(executor, one.run(task)))
+            return SimpleNamespace(executor=executor, run=SimpleNamespace(options=lambda **_: run))
 
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=made))
 
-    def wait(self, pending, timeout=None):
-        said = [each for each in pending if each.executor.says]
+    def wait(self, pending, num_returns=1, timeout=None):
+        said = [each for each in pending if not each.executor.silent]
         self.turn += 1
-        self.silent = 0 if said else self.silent + 1
-        assert self.silent < ENDLESS, "it waits for ever"
-        if said:
-            starting = [each for each in said if not isinstance(each, Stream)]
-            said = starting[:1] or [said[self.turn % len(said)]]
-        else:
-            time.sleep(LIMIT / 2)
+        if num_returns == 1:
+            said = [said[self.turn % len(said)]]
         return said, [each for each in pending if each not in said]
 
-    def get(self, reference):
-        return reference.call()
+    def get(self, message):
+        return message
 
-    def kill(self, handle):
-        handle.executor.ended = True
+    def kill(self, actor):
+        actor.executor.ended = True
 
     def shutdown(self):
         pass
+
+
+class Stream:
+    """The values of an actor's generator."""
+
+    def __init__(self, executor, values):
+        self.executor, self._values = executor, values
+
+    def __next__(self):
+        return next(self._values)
 
 
 class FakeCluster(RayEngine):
     """The engine over made-up executors."""
 
     def __init__(self, job, executors):
-        super().__init__(job, SimpleNamespace(connect=lambda: None, share=1, longest_placing=LIMIT))
+        super().__init__(job, None)
         self._fake = FakeRay(executors)
 
     def __enter__(self):
@@ -126,17 +100,8 @@ class FakeCluster(RayEngine):
         super().__exit__(*of)
         ray_engine.ray = self._ray
 
-
-@pytest.fixture
-def begun(monkeypatch):
-    """What Ray is started with, in place of Ray."""
-    asked = {}
-    fake = SimpleNamespace(init=lambda **how: asked.update(how))
-    monkeypatch.setattr(cluster, "ray", lambda: fake)
-    for name in cluster.OWN | cluster.QUICK:
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
-    return asked
+    def _connect(self):
+        pass
 
 
 SOLUTIONS = ("ada/rope", "bob/rope")
@@ -168,17 +133,16 @@ class FakeExecutor:
         self.name, self.loses, self.cases = name, loses, cases(count)
         device = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | device_info
         self.device_info = DeviceInfo(node="here", uuid=name, **device)
-        self.starts, self.asked, self.ended = 0, Counter(), False
-        self.tasks, self.reasons, self.starts_again = [], [], True
-        self.too_large = self.fault = None
-        self.says = True
-        """Whether it sends messages, as it does not where its node has ended."""
+        self.asked, self.ended, self.tasks, self.reasons = Counter(), False, [], []
+        self.fault = self.away = None
+        """What a task raises, and what a start raises."""
+        self.silent = False
+        """Whether it does not start, as where another job has its GPU."""
 
     @property
     def started(self):
-        self.starts += 1
-        if self.starts > 1 and not self.starts_again:
-            raise RayTaskError(UserError("it stays away"))
+        if self.away:
+            raise self.away
         return Started(self.device_info, self.cases)
 
     def run(self, tasks):
@@ -191,8 +155,6 @@ class FakeExecutor:
                 yield self.answer(task, solution, case)
 
     def answer(self, task, solution, case):
-        if (solution, case) == self.too_large:
-            return CaseResult(kind=task.kind, op=task.op, case=case, too_large="needs 9 GiB")
         self.asked[solution, case] += 1
         if self.loses(self, solution, case):
             raise RayError("killed")
@@ -202,13 +164,15 @@ class FakeExecutor:
         """Both directions of a solution's answer."""
         both = ("forward", "backward")
         found = [Verdict(solution, "rope", case, each, verdict, reason) for each in both]
-        memory = {"device": len(self.tasks)}
-        return CaseResult.of(self.device_info.kind, found, memory=memory)
+        return CaseResult.of(self.device_info.kind, found)
 
     def crashed(self, task, reason):
         ((case, (solution,)),) = task.due.items()
         self.reasons.append(reason)
         return self.result(solution, case, "CRASHED", reason)
+
+
+STAYS_AWAY = RayTaskError(UserError("it stays away"))
 
 
 def all_of(count, verdict="PASSED"):
@@ -223,8 +187,6 @@ def swept(executors, job=JOB):
         for each in engine.run([task for kind in engine.kinds for task in engine.tasks(kind)]):
             if isinstance(each, str):
                 lines.append(each)
-            elif each.too_large:
-                found[each.case, "TOO LARGE"] += 1
             else:
                 found[each.solution, each.case, each.verdicts[0].verdict] += 1
     return found, lines

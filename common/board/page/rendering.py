@@ -8,7 +8,6 @@ import contextlib
 import functools
 import hashlib
 import json
-import re
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
@@ -42,7 +41,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        key=_key,
         microseconds=lambda value: f"{value:,.1f}",
         percent=table.percentage,
         short=lambda value: f"{value:.5g}",
@@ -81,12 +79,6 @@ def _place(track: Track, entry: Entry) -> str:
     if not (entry.rank and track.timed):
         return table.UNRANKED
     return f"{entry.rank}{'=' * (sum(each.rank == entry.rank for each in track.entries) > 1)}"
-
-
-def _key(cell: str) -> str:
-    """Return the sort key of a cell: its number behind a mark, or -1 without a number."""
-    match = re.search(r"\d+(\.\d+)?", cell)
-    return match[0] if match else "-1"
 
 
 # --- a solution's files and README ----------------------------------------------------------------

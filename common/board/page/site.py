@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 
@@ -13,15 +14,13 @@ import msgspec
 from markupsafe import Markup
 
 from common import paths
-from common.board import modelled, table
-from common.board.columns import COLUMNS, side_by_side
+from common.board import overview, table
+from common.board.columns import COLUMNS, Column, side_by_side
 from common.board.devices import Device
-from common.board.page import boards, rendering
-from common.board.page.boards import ALL, Board, Chart
+from common.board.page import rendering
 from common.board.page.rendering import draw, link
-from common.board.plots import overview, sweeps
-from common.board.ranking import op_order
-from common.records.runs import moment
+from common.board.ranking import Estimate, Track, op_order, rank, ranked_times
+from common.records.lines import Record
 from common.solutions import Solution
 
 HERE = Path(__file__).parent
@@ -32,11 +31,11 @@ SCRIPTS = (
 )  # fmt: skip
 WORDS = "assets/korean.json"
 """The file with the Korean translation of each English text of the page."""
-PAGE = "index.html"
 PLACES = ("place", "speed", "share", "number")
 """The styles of the columns of a solution's places."""
-RECENT = 10
-"""The number of runs that the overview lists."""
+Choice = tuple[str, str]
+"""A direction and a case; an empty text stands for all of them."""
+ALL: Choice = ("", "")
 
 
 class Site:
@@ -44,7 +43,6 @@ class Site:
 
     def __init__(self, devices: Sequence[Device], solutions: Iterable[Solution]) -> None:
         """Take the ranked devices, and the solutions in this tree."""
-        solutions = list(solutions)
         self.devices = devices
         self.boards = [
             Board(device, track) for device in devices for track in device.tracks.values()
@@ -63,7 +61,6 @@ class Site:
         first = {board.track.op: board for board in reversed(self.boards)}
         self.mains = [first[op] for op in sorted(first, key=op_order)]
         """The main track of each op on the first device that has the op."""
-        self.counts = modelled.latest(device.results for device in devices)
         self.texts: dict[str, int] = {}
         """The number of each text that several views show: charts, sources and READMEs."""
         self.times = {board.address: self._times(board) for board in self.boards}
@@ -87,8 +84,9 @@ class Site:
             several=len(self.devices) > 1,
         )
         folder.mkdir(parents=True, exist_ok=True)
-        paths.replace(folder / PAGE, page.encode())
-        return folder / PAGE
+        path = folder / "index.html"
+        paths.replace(path, page.encode())
+        return path
 
     def _compared(self) -> str:
         """Return the link to the two best contributors, or peers, of the first op that has two."""
@@ -101,8 +99,7 @@ class Site:
     def views(self) -> Iterator[tuple[str, str]]:
         """Yield the address and the HTML of each view."""
         shown = [(b, panel) for b in self.mains for panel in overview.panels([b.track])]
-        recent = sorted(_runs(self.devices), reverse=True)[:RECENT]
-        first = draw("overview.html", panels=shown, runs=recent)
+        first = draw("overview.html", panels=shown)
         yield "missing", draw("missing.html")
         yield "overview", first
         yield "", first if self.boards else draw("missing.html")
@@ -111,9 +108,8 @@ class Site:
         yield "compare", draw("compare.html", names=names)
         timed = [device for device in self.devices if device.timed]
         yield "devices", draw("devices.html", tables=side_by_side(timed))
-        swept = {device.slug: self._swept(device) for device in self.devices}
         for board in self.boards:
-            html = self._board(board, swept[board.device.slug][board.track.op])
+            html = self._board(board)
             yield board.address, html
             if board is self.mains[0]:
                 yield "board", html
@@ -123,62 +119,37 @@ class Site:
     def _number(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
 
-    def _chart(self, chart: Chart) -> int:
-        return self._number(msgspec.json.encode(chart).decode())
-
-    def _swept(self, device: Device) -> dict[str, list[tuple[int, str]]]:
-        """Return the number and the title of each chart of the device's sweeps, by op."""
-        found: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        for plot in sweeps.of_device(device):
-            drawn = [boards.swept(plot, panel) for panel in plot.panels]
-            found[plot.sweep.op] += [(self._chart(each), each.title) for each in drawn]
-        return found
-
     def _times(self, board: Board) -> dict[str, int]:
         """Return the number of the chart of times in each direction that a device timed."""
         directions = board.track.directions if board.device.timed else []
-        return {each: self._chart(boards.times(board.track, each)) for each in directions}
+        charts = {each: msgspec.json.encode(times(board.track, each)) for each in directions}
+        return {direction: self._number(chart.decode()) for direction, chart in charts.items()}
 
-    def _speeds(self, board: Board) -> dict[str, int]:
-        """Return the number of each chart of the track's speeds with more than one x value."""
-        speeds = {
-            "error": boards.against(board.track, "error / eager's", lambda entry: entry.error),
-            "memory": boards.against(
-                board.track, "peak memory, MiB",
-                lambda entry: None if entry.peak_memory is None else entry.peak_memory / 2**20,
-            ),
-        }  # fmt: skip
-        return {name: self._chart(each) for name, each in speeds.items() if len(each.x) > 1}
-
-    def _board(self, board: Board, swept: Sequence[tuple[int, str]]) -> str:
+    def _board(self, board: Board) -> str:
         device, track = board.device, board.track
         influences = [reasons for e in track.entries for reasons in e.disturbed.values()]
         return draw(
             "board.html",
-            columns_of=boards.columns,
+            columns_of=columns,
             board=board,
             tabs=board.tabs(self.boards),
             disturbed=table.by_clock(influences) if device.results.timed else {},
             times=self.times[board.address],
-            speeds=self._speeds(board) if device.timed else {},
-            swept=swept,
         )
 
     def _solution(self, solution: Solution) -> str:
         name, folder = solution.name, solution.path.parent
-        counts = [count for count in self.counts.values() if count.solution == name]
         standings = {
             board: entry for board in self.boards if (entry := board.choices[ALL].entry(name))
         }
         return draw(
             "solution.html",
-            columns_of=boards.columns,
+            columns_of=columns,
             solution=solution,
             site=self,
             standings=standings,
             stale={b.device.name: None for b, entry in standings.items() if entry.stale},
             places=[column for column in COLUMNS if column.style in PLACES],
-            work=modelled.work_tables(counts, {name}),
             has_readme=(folder / "README.md").is_file(),
             readme=self._number(rendering.readme(folder, self.hues)),
             files={
@@ -188,11 +159,106 @@ class Site:
         )
 
 
-def _runs(devices: Iterable[Device]) -> Iterator[tuple[datetime, str, list[str], int, int]]:
-    """Yield each run's start, device, ops, and numbers of solutions and rows."""
-    for device in devices:
-        for run, name in device.results.names.items():
-            rows = [row for row in device.results.rows if row.run == run]
-            if rows and (when := moment(name)):
-                ops = list(dict.fromkeys(row.op for row in rows))
-                yield when, device.name, ops, len({row.solution for row in rows}), len(rows)
+# --- one track of one device ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Board:
+    """A track of a device."""
+
+    device: Device
+    track: Track
+
+    @cached_property
+    def choices(self) -> dict[Choice, Track]:
+        """The ranking of each choice that has a row.
+
+        >>> list(board.choices)
+        [('', ''), ('', 'c1'), ('forward', ''), ('forward', 'c1')]
+        """
+        choices: dict[Choice, list[Record]] = {
+            (direction, case): []
+            for direction in ("", *self.track.directions)
+            for case in ("", *dict(self.track.cells))
+        }
+        for row in self.device.rows:
+            if (row.op, row.track) == (self.track.op, self.track.name):
+                for choice in itertools.product(("", row.direction), ("", row.case)):
+                    choices[choice].append(row)
+        return {
+            choice: rank(rows, self.device.about, self.device.timed)[0]
+            for choice, rows in choices.items()
+            if rows
+        }
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the address of the board's view."""
+        track = self.track
+        return {"view": "board", "device": self.device.slug, "op": track.op, "track": track.name}
+
+    @property
+    def address(self) -> str:
+        """The address of the board's view, as `page.js` makes it of the fields."""
+        return " ".join(self.fields.values())
+
+    def link(self, choice: Choice = ALL, row: str = "") -> str:
+        """Return the link to the board, to a choice of its cells, or to a solution's row."""
+        return link(**self.fields, direction=choice[0], case=choice[1], row=row)
+
+    def tabs(self, boards: Sequence[Board]) -> dict[str, dict[str, Board]]:
+        """Return the board behind each tab: the one with the most in common with this one."""
+        labels: dict[str, Callable[[Board], str]] = {
+            "Op": lambda board: board.track.op,
+            "Device": lambda board: board.device.name,
+            "Track": lambda board: board.track.name,
+        }
+        tabs = {}
+        for kind, label_of in labels.items():
+            nearest = sorted(
+                boards, key=lambda b: (b.device is not self.device, b.track.name != self.track.name)
+            )
+            behind = {label_of(board): board for board in reversed(nearest)}
+            tabs[kind] = {label: behind[label] for label in dict.fromkeys(map(label_of, boards))}
+            boards = [board for board in boards if label_of(board) == label_of(self)]
+        return tabs
+
+
+def columns(track: Track, single: bool) -> list[Column]:
+    """Return the columns of a ranking by a single case and direction, or by several."""
+    unfit = "several" if single else "one"
+    shown = (column for column in COLUMNS if column.style and column.cases != unfit)
+    return [column for column in shown if column.known(track)]
+
+
+# --- charts, which the browser draws --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """One solution's medians with intervals, one for each case; None without a time."""
+
+    name: str
+    peer: bool
+    values: Sequence[Estimate | None]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Every solution's times in microseconds, by case."""
+
+    cases: Sequence[str]
+    series: Sequence[Series]
+
+
+def times(track: Track, direction: str) -> Chart:
+    """Return every solution's medians in the cases of a direction, by the clock that ranks."""
+    cells = [cell for cell in track.cells if cell[1] == direction]
+    series = []
+    for entry in track.entries:
+        rows = [track.row(entry, cell) for cell in cells]
+        times = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
+                 for row in rows]  # fmt: skip
+        if any(times):
+            series.append(Series(entry.solution, entry.peer, times))
+    return Chart([case for case, _ in cells], series)

@@ -1,5 +1,5 @@
 "use strict";
-/* Draws a chart's data with uPlot: intervals as whiskers, a legend that hides series, two scales. */
+/* Draws the times of cases with uPlot: intervals as whiskers, and a legend that hides series. */
 
 const HUES = 12;
 
@@ -16,50 +16,34 @@ function ink(name) {
 /** Draw one figure, anew where it has been drawn. */
 function drawChart(figure, chart) {
   const place = figure.querySelector(".plot");
-  const log = figure.dataset.scale ? figure.dataset.scale === "log" : chart.log_y;
-  const button = figure.querySelector("[data-scale]");
-  button.setAttribute("aria-pressed", log);
-  button.onclick = () => {
-    figure.dataset.scale = log ? "linear" : "log";
-    drawChart(figure, chart);
-  };
   const shown = figure.plot ? figure.plot.series.map((each) => each.show) : [];
   place.replaceChildren();
-  figure.plot = new uPlot(options(figure, chart, log, shown), points(chart), place);
+  const values = chart.series.map((each) => each.values.map((value) => value && value.value));
+  figure.plot = new uPlot(options(figure, chart, shown), [chart.cases.map((_, at) => at), ...values], place);
   enableKeys(place);
 }
 
-/** Return whether the x values are names, such as those of cases. */
-function named(chart) {
-  return typeof chart.x[0] === "string";
-}
-
-function points(chart) {
-  const x = named(chart) ? chart.x.map((_, number) => number) : chart.x;
-  return [x, ...chart.series.map((each) => each.values.map((value) => value && value.value))];
-}
-
-function options(figure, chart, log, shown) {
-  const width = figure.querySelector(".plot").clientWidth;
+function options(figure, chart, shown) {
   const text = { stroke: ink("quiet"), font: "12px system-ui", grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1 } };
-  const across = { ...text, label: chart.x_label || null, space: 60 };
-  if (named(chart)) {
-    const longest = Math.max(...chart.x.map((name) => name.length));
-    Object.assign(across, {
-      splits: () => chart.x.map((_, number) => number),
-      values: () => chart.x,
-      rotate: -90,
-      size: Math.min(24 + 6.6 * longest, 270),
-      font: "11px system-ui",
-    });
-  }
-  const span = named(chart) && { range: [-0.5, chart.x.length - 0.5] };
+  const longest = Math.max(...chart.cases.map((name) => name.length));
+  const across = {
+    ...text,
+    splits: () => chart.cases.map((_, at) => at),
+    values: () => chart.cases,
+    rotate: -90,
+    size: Math.min(24 + 6.6 * longest, 270),
+    font: "11px system-ui",
+    space: 60,
+  };
   return {
-    width,
-    height: 280 + (named(chart) ? across.size : 40),
-    scales: { x: { time: false, distr: chart.log_x ? 3 : 1, log: 2, ...span }, y: { distr: log ? 3 : 1, range: (plot) => reach(plot, chart, log) } },
-    axes: [across, { ...text, label: chart.y_label, size: 64, values: (_, ticks) => ticks.map(number) }],
-    series: [xSeries(figure, chart), ...chart.series.map((each, at) => series(figure, chart, each, shown[at + 1]))],
+    width: figure.querySelector(".plot").clientWidth,
+    height: 280 + across.size,
+    scales: { x: { time: false, range: [-0.5, chart.cases.length - 0.5] }, y: { distr: 3, range: (plot) => reach(plot, chart) } },
+    axes: [across, { ...text, label: "µs", size: 64, values: (_, ticks) => ticks.map(number) }],
+    series: [
+      { label: figure.dataset.x, value: (_, value) => (value === null ? "" : chart.cases[value]) },
+      ...chart.series.map((each, at) => series(figure, each, shown[at + 1])),
+    ],
     hooks: { drawSeries: [(plot, at) => at && whiskers(plot, at, chart.series[at - 1])] },
     cursor: { points: { size: 9 }, focus: { prox: 24 } },
     focus: { alpha: 0.2 },
@@ -71,32 +55,24 @@ function options(figure, chart, log, shown) {
 }
 
 /** Return the range of values that holds the intervals of the series that are shown. */
-function reach(plot, chart, log) {
+function reach(plot, chart) {
   const seen = chart.series.filter((_, at) => plot.series[at + 1].show);
   const values = seen.flatMap((each) => each.values).filter((value) => value);
   if (!values.length) return [1, 10];
-  const low = Math.min(...values.map((value) => value.low));
-  const high = Math.max(...values.map((value) => value.high));
-  return log ? uPlot.rangeLog(low, high, 10, false) : uPlot.rangeNum(low, high, 0.1, true);
+  return uPlot.rangeLog(Math.min(...values.map((value) => value.low)), Math.max(...values.map((value) => value.high)), 10, false);
 }
 
-function xSeries(figure, chart) {
-  const text = (value) => (named(chart) ? chart.x[value] : number(value));
-  return { label: chart.x_label.split(" (")[0] || figure.dataset.x, value: (_, value) => (value === null ? "" : text(value)) };
-}
-
-function series(figure, chart, each, show) {
-  const mine = figure.dataset.mine.split(" ");
-  const others = mine[0] && !mine.includes(each.name);
+function series(figure, each, show) {
+  const { mine } = figure.dataset;
+  const others = mine && mine !== each.name;
   const hue = data.hues[each.name]; // a solution has the same in every chart
   const stroke = ink(others ? "other" : hue === undefined ? "quiet" : `hue${hue % HUES}`);
   return {
     label: each.name,
     show: show ?? true,
     stroke,
-    width: mine.includes(each.name) ? 3 : 1.5,
-    dash: each.peer ? [5, 4] : undefined,
-    paths: named(chart) ? () => null : undefined, // named cases have no order: dots alone
+    width: mine === each.name ? 3 : 1.5,
+    paths: () => null, // cases have no order: dots alone
     points: { show: true, size: others ? 4 : 7, fill: each.peer ? ink("paper") : stroke },
     value: (_, value) => (value === null ? "" : number(value)),
   };

@@ -3,7 +3,6 @@
 
 const MAIN = document.getElementById("main");
 const LANGUAGE = document.getElementById("language");
-const THEME = document.getElementById("theme");
 const ADDRESS = ["view", "device", "op", "track", "name"];
 const NAMED = ["title", "aria-label", "data-label", "data-x", "data-ratio"];
 let data; // each view's HTML by its address, the texts that views share by number, Korean words
@@ -52,7 +51,7 @@ function show() {
   document.documentElement.dataset.ready = turn;
 }
 
-/** Set the form as the address says, take the ranking of that choice and hide the other rows. */
+/** Set the form as the address says, take the ranking of that choice. */
 function filter(fields) {
   for (const select of MAIN.querySelectorAll("[data-filters] select")) select.value = fields.get(select.name) ?? "";
   const place = MAIN.querySelector("#ranking");
@@ -61,9 +60,6 @@ function filter(fields) {
   const found = MAIN.querySelector(`template${choice.join("")}`) ?? MAIN.querySelector("template");
   place.replaceChildren(found.content.cloneNode(true));
   translate(place);
-  for (const row of place.querySelectorAll("tbody tr")) {
-    row.hidden = ["kind", "who"].some((name) => fields.get(name) && fields.get(name) !== row.dataset[name]);
-  }
 }
 
 /** Draw the charts that can be seen; those in closed details are drawn when they open. */
@@ -148,7 +144,6 @@ function go(form) {
 
 /** Draw what depends on colours or on the width again. */
 function redraw() {
-  document.documentElement.dataset.theme = THEME.value;
   MAIN.querySelectorAll("[data-drawn]").forEach((figure) => figure.removeAttribute("data-drawn"));
   drawAll();
 }
@@ -189,18 +184,16 @@ function kept() {
 
 async function start() {
   data = await unpack();
-  THEME.value = kept().theme ?? "";
   LANGUAGE.value = kept().language || (navigator.language.startsWith("ko") ? "ko" : "en");
-  document.documentElement.dataset.theme = THEME.value;
   document.documentElement.lang = LANGUAGE.value;
   translate(document.body);
   show();
   addEventListener("hashchange", show);
   addEventListener("change", ({ target }) => {
-    if (target.closest(".settings")) kept()[target.id] = target.value;
-    if (target === LANGUAGE) location.reload();
-    else if (target === THEME) redraw();
-    else if (target.form?.matches("[data-filters]")) go(target.form);
+    if (target === LANGUAGE) {
+      kept().language = target.value;
+      location.reload();
+    } else if (target.form?.matches("[data-filters]")) go(target.form);
   });
   addEventListener("submit", (event) => {
     event.preventDefault();

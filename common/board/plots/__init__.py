@@ -1,1 +1,0 @@
-"""Plots of a board from records: the sweeps and the overview."""
