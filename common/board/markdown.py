@@ -6,22 +6,16 @@ import html
 import re
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
 
 from common import interfaces, paths
 from common.board import overview, sweeps, table
 from common.board.columns import SPEED, beside, ranking, summary
 from common.board.devices import Device
-from common.board.table import UNRANKED, Table, named, size
+from common.board.table import UNRANKED, Table, named
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
 
-MEMORY: dict[Literal["budget", "harness", "device"], str] = {
-    "budget": "a budget of",
-    "harness": "in the harness's own process at most",
-    "device": "in all processes together, between two steps, at most",
-}
 MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
 """Markdown's special characters; `_` within a name is not special."""
 BOARD, PICTURE, OPS = "board", "picture", "ops"
@@ -89,10 +83,9 @@ def _link(title: str) -> str:
 
 
 def _facts(device: Device) -> list[str]:
-    """Return the device's name, versions, peak rates, and the latest known use of its memory."""
+    """Return the device's name, versions and peak rates."""
     lines = [f"## {escaped(device.name)}", f"{device.versions}."]
-    runs, memory = device.results.runs, device.results.memory
-    peak = runs[-1].peak
+    peak = device.results.runs[-1].peak
     if peak and "bytes_per_second" not in peak:
         unknown = "unknown; the copy and the products measured beside each solution bound it"
         lines.append(f"Peak: {unknown}.")
@@ -101,10 +94,6 @@ def _facts(device: Device) -> list[str]:
         rates = ", ".join(f"{each / 1e12:g} in {dtype}" for dtype, each in flops)
         moved = f"{peak['bytes_per_second'] / 1e12:g} TB/s"
         lines.append(f"Peak by datasheet: {moved}; TFLOP/s: {rates} ({peak['source']}).")
-    if known := [memory[run.run] for run in runs if run.run in memory]:
-        latest = known[-1]
-        amounts = [f"{MEMORY[name]} {size(latest[name])}" for name in MEMORY if name in latest]
-        lines.append(f"GPU memory of the latest run: {', '.join(amounts)}.")
     return lines
 
 

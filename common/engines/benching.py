@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
 from common.records import runs
-from common.records.lines import SCHEMA, Counted, LeftOut, MemoryUse, Record, Run, Selection
+from common.records.lines import SCHEMA, Counted, LeftOut, Record, Run, Selection
 from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -81,8 +81,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 yield result
         for open_run in recordings.values():
             yield from _count(open_run, solutions)
-            memory = msgspec.convert(open_run.memory, MemoryUse) or None  # empty: all kept
-            open_run.lines.end(open_run.run.run, memory, time.monotonic() - open_run.began)
+            open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
     for open_run in recordings.values():
         yield Recorded(open_run.path, len(open_run.done), open_run.resumed)
 
@@ -114,8 +113,6 @@ class Recording:
     too_large: set[tuple[str, str]]
     """"" for every solution, and each case that did not fit."""
     resumed: bool
-    memory: dict[str, int] = field(default_factory=dict)
-    """The peak GPU memory of any device in bytes, by holder."""
     began: float = field(default_factory=time.monotonic)
 
     @property
@@ -125,8 +122,6 @@ class Recording:
 
     def write(self, result: CaseResult) -> CaseResult:
         """Write a result, and return it as written."""
-        for holder, size in result.memory.items():
-            self.memory[holder] = max(size, self.memory.get(holder, 0))
         if result.too_large:
             self.lines.write(
                 LeftOut(

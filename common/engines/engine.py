@@ -10,7 +10,7 @@ import functools
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -95,8 +95,6 @@ class CaseResult:
     """The raw samples of each row."""
     too_large: str = ""
     """The reason for which the case does not fit."""
-    memory: Mapping[str, int] = field(default_factory=dict)
-    """The device's peak GPU memory in bytes so far, by holder; empty without a GPU."""
     kept: bool = False
     """Whether the result is of an earlier run."""
 
@@ -221,19 +219,16 @@ class Executor:
 
     def _result(self, result: Graded | TooLarge | list[Measured]) -> CaseResult:
         """Return a result of the sweep; rows name the node and the device."""
-        device, memory = self.started.device_info, {}
-        if self._job.device == "cuda":
-            harness, peak = torch.cuda.max_memory_reserved(), self._memory.peak
-            memory = {"budget": self._memory.budget, "harness": harness, "device": peak}
+        device = self.started.device_info
         if isinstance(result, TooLarge):
             op, case = result.op.name, result.case.name
             return CaseResult(kind=device.kind, op=op, case=case, too_large=result.reason)
         if isinstance(result, Graded):
-            return CaseResult.of(device.kind, [*result.verdicts.values()], memory=memory)
+            return CaseResult.of(device.kind, [*result.verdicts.values()])
         where = {"node": device.node, "device": device.uuid}
         rows = [msgspec.structs.replace(measured.row, **where) for measured in result]
         samples = tuple(measured.samples for measured in result)
-        return CaseResult.of(device.kind, rows, samples=samples, memory=memory)
+        return CaseResult.of(device.kind, rows, samples=samples)
 
 
 class Engine:

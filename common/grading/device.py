@@ -50,7 +50,6 @@ class DeviceMemory:
         start = free()
         self.budget = min(budget or start, start)
         self._others = start - self.budget
-        self._least = self.budget
 
     @property
     def limit(self) -> int | None:
@@ -68,15 +67,8 @@ class DeviceMemory:
 
     @property
     def left(self) -> int:
-        """Return the bytes of the budget that are free now; each reading counts for `peak`."""
-        left = self._free() - self._others
-        self._least = min(self._least, left)
-        return left
-
-    @property
-    def peak(self) -> int:
-        """Return the most bytes that were in use at any reading of `left`."""
-        return self.budget - self._least
+        """Return the bytes of the budget that are free now."""
+        return self._free() - self._others
 
     def is_scarce(self, op: Op[Any], case: Case) -> bool:
         """Return whether the truth and the copies of the case's results must lie on the host."""

@@ -260,7 +260,6 @@ class Supervisor:
             yield worker
         finally:
             with self._changed:
-                _ = self.memory.left  # updates the peak while the case holds its memory
                 del self._lent[worker]
                 self._free.append(worker)
                 self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The GPU's state while a case is timed, read through NVML: clocks, temperature, throttling, load.
+"""The GPU's state while a case is timed, read through NVML: clocks, temperature, throttling.
 
 The harness reads it while the solution's process is timed. Without nvidia-ml-py, or if NVML does
 not answer, the state is empty.
@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from common.processes import parents
 from common.records.lines import POWER_CAP
 
 State = dict[str, Any]
 """A summary of readings; see `summary`."""
 Reading = dict[str, int]
-"""The known ones of `sm_mhz`, `memory_mhz`, `celsius`, `reasons` (NVML bits) and `others`."""
+"""The known ones of `sm_mhz`, `memory_mhz`, `celsius` and `reasons` (NVML bits)."""
 
 PERIOD = 0.1
 """Seconds between two readings; each delays the harness's stopwatch by a fraction of 1 ms."""
@@ -67,7 +65,7 @@ def summary(readings: Sequence[Reading]) -> State:
     """Summarize readings; omit a value that is missing in all of them.
 
     Example: `{"sm_mhz": [1200, 1980], "memory_mhz": [2619, 2619], "celsius": [40, 55],
-    "throttled": ["power cap"], "others": 1}`, where a pair is the lowest and the highest value.
+    "throttled": ["power cap"]}`, where a pair is the lowest and the highest value.
     """
     state: State = {}
     for name in ("sm_mhz", "memory_mhz", "celsius"):
@@ -76,8 +74,6 @@ def summary(readings: Sequence[Reading]) -> State:
     bits = functools.reduce(int.__or__, (r["reasons"] for r in readings if "reasons" in r), 0)
     if any("reasons" in reading for reading in readings):
         state["throttled"] = [words for bit, words in THROTTLES.items() if bits & bit]
-    if others := [reading["others"] for reading in readings if "others" in reading]:
-        state["others"] = max(others)
     return state
 
 
@@ -105,42 +101,9 @@ def read(nvml: Any, handle: Any) -> Reading:
         "celsius": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
         # the function's older name, which every version of nvidia-ml-py has
         "reasons": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
-        "others": lambda: others(
-            tuple(sorted(user.pid for user in nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
-        ),
     }
     reading = {}
     for name, query in queries.items():
         with contextlib.suppress(nvml.NVMLError):
             reading[name] = query()
     return reading
-
-
-@functools.lru_cache(maxsize=1)
-def others(pids: tuple[int, ...]) -> int:
-    """Return the number of processes on the GPU that do not belong to the harness.
-
-    Counts are subtracted instead of ids compared: in a container NVML may return the host's ids.
-    The cache avoids the walk over `/proc`, which takes 20 ms, while the ids stay the same.
-    """
-    return max(len(pids) - sum(map(_holds_gpu, _family(os.getpid()))), 0)
-
-
-def _family(pid: int) -> list[int]:
-    """Return the ids of a process and all its descendants."""
-    children: dict[int, list[int]] = {}
-    for child, parent in parents():
-        children.setdefault(parent, []).append(child)
-    family = [pid]
-    for member in family:  # the loop appends to the list that it iterates over
-        family += children.get(member, [])
-    return family
-
-
-def _holds_gpu(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        for file in os.listdir(folder := f"/proc/{pid}/fd"):
-            with contextlib.suppress(OSError):  # the file was closed meanwhile
-                if os.readlink(f"{folder}/{file}").startswith("/dev/nvidia"):
-                    return True
-    return False

@@ -5,10 +5,9 @@ from __future__ import annotations
 import platform
 import re
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -19,7 +18,7 @@ from common.grading.device import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
 from common.peaks import peak_of
-from common.solutions import Solution, imported, package_of
+from common.solutions import Solution, package_of
 
 INTERPRETER = "CPU, Triton's interpreter"
 """The device's name without a GPU."""
@@ -130,47 +129,23 @@ def peak(device_name: str) -> dict[str, Any]:
 
 HARNESS = (
     "*.py",
+    "ops/*.py",
     "peers/*.py",
     "records/lines.py",
     *(f"{folder}/**/*.py" for folder in ("sandbox", "grading", "measure", "engines")),
 )
 """The patterns of the files that grade and time; they also match files that are added later."""
-OF_EVERY_OP = ("__init__", "_draw")
-"""The modules of `common/ops` that take part in grading and timing for every op."""
 SHOWS = ("cli.py", "__main__.py", "sandbox/standalone.py")
-"""The files and folders that match HARNESS but do not grade or time."""
+"""The files that match HARNESS but do not grade or time."""
 
 
-def harness_digest(op: str) -> str:
-    """Return the digest of the harness, an op, and the modules of `common/ops` that it imports.
-
-    The harness is all code that grades and times. The files of other ops are not in the digest, so
-    that a change to another op leaves this op's rows valid.
-    """
-    files = [path for pattern in HARNESS for path in COMMON.glob(pattern)]
-    excluded = [COMMON / name for name in SHOWS]
-    harness = (path for path in files if not any(map(path.is_relative_to, excluded)))
-    return digest([*harness, *_imported(COMMON / "ops", [*OF_EVERY_OP, op])])
-
-
-def _imported(folder: Path, waiting: list[str]) -> Iterator[Path]:
-    """Yield the files of the modules in `waiting` and of all that they import from `folder`."""
-    seen = set(waiting)
-    while waiting:
-        path = folder / f"{waiting.pop()}.py"
-        if not path.is_file():  # the import was a name that a module defines
-            continue
-        yield path
-        try:
-            names = [re.sub(r"^\.", "common.ops.", name) for name in imported(path.read_text())]
-        except SyntaxError:  # a broken file of another op
-            continue
-        modules = {name.split(".")[2] for name in names if name.startswith("common.ops.")}
-        waiting += sorted(modules - seen)
-        seen |= modules
+def harness_digest() -> str:
+    """Return the digest of all code that grades and times, the ops' included."""
+    files = {path for pattern in HARNESS for path in COMMON.glob(pattern)}
+    return digest(files - {COMMON / name for name in SHOWS})
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:
-    """Return the digests that a solution's rows store: its own, and `harness_digest` of its op."""
-    harness = {op: harness_digest(op) for op in {solution.op for solution in solutions}}
-    return {solution: (solution.digest, harness[solution.op]) for solution in solutions}
+    """Return the digests that a solution's rows store: its own and the harness's."""
+    harness = harness_digest()
+    return {solution: (solution.digest, harness) for solution in solutions}

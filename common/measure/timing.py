@@ -186,8 +186,8 @@ class Timing:
             timed = self._process(self.worker)
             self.baseline.begin(self.problem, self.direction)
             with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
-                times = self._times(timed)
-                sustained = self._sustained(timed, times, by_host)
+                times = self.times(timed)
+                sustained = self.sustained(timed, times, by_host)
         notes = []
         if wrong := wrong_replay(self.problem, timed):
             del times["gpu"]["graph"]
@@ -208,7 +208,7 @@ class Timing:
         staged = stage_calls(op, case, device, worker, plan.inputs, results)
         return TimedProcess(worker, staged, self.direction)
 
-    def _times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
+    def times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
         """Return the samples by clock, and check the ranking clock's by the stopwatch."""
         case, direction = self.problem.case, self.direction
         plan, times = PLANS[case.ranked_by], dict[ByClock, Samples]()
@@ -250,7 +250,7 @@ class Timing:
         finally:
             reference.close()
 
-    def _sustained(
+    def sustained(
         self, timed: TimedProcess, times: Mapping[ByClock, Samples], by_host: bool
     ) -> dict[str, float]:
         """Return the times of calls in a loop, if arithmetic is the limit or host time ranks."""

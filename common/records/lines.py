@@ -52,6 +52,7 @@ class DeviceState(TypedDict, total=False):
     celsius: list[int]
     throttled: list[str]
     others: int
+    """The other processes on the GPU, in earlier records."""
     slow_probes: int
     """Rounds of eager and the limits whose probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
@@ -124,7 +125,7 @@ class OfCase(Line, frozen=True, kw_only=True):
     sources: str
     """Digest of the solution with its helpers."""
     harness: str
-    """Digest of the op and of the code that grades and times."""
+    """Digest of the code that grades and times."""
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -282,21 +283,11 @@ class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
     """For example `needs 9.1 GiB, 7.8 GiB free`."""
 
 
-class MemoryUse(TypedDict, total=False):
-    """Bytes of a GPU's memory in a run; empty without a GPU."""
-
-    budget: int
-    """The limit of the run."""
-    harness: int
-    """The peak of the harness's own process."""
-    device: int
-    """The peak of the whole run: the harness, the baseline and the solutions."""
-
-
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
-    memory: MemoryUse = {}
+    memory: dict[str, int] = {}
+    """The GPU memory of the run, in earlier records."""
     seconds: float | None = None
     """The wall time of the run since it began or was last continued."""
 

@@ -8,12 +8,11 @@ only these files; the raw samples are beside them, on the machine that measured.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +25,11 @@ from common.records.lines import (
     Counted,
     End,
     LeftOut,
-    MemoryUse,
     Record,
     Run,
 )
 from common.spec import ByClock, Tier
 
-SECOND = "%Y%m%dT%H%M%S"
-"""The format of a run's start in the name of its file, to the second."""
-STAMP = f"{SECOND}.%fZ"
 SAMPLES = ".samples.jsonl"
 Case = tuple[str, str]
 """An op and the name of one of its cases."""
@@ -52,8 +47,6 @@ class Results:
     counted: list[Counted] = field(default_factory=list)
     left_out_lines: list[LeftOut] = field(default_factory=list)
     """The lines of every run; `left_out` returns the lines that still hold."""
-    memory: dict[str, MemoryUse] = field(default_factory=dict)
-    """The GPU memory of each finished run on a GPU."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the run's start."""
     _shown: dict[Tier, tuple[list[Record], list[LeftOut]]] = field(
@@ -163,18 +156,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.jsonl") if not path.name.endswith(SAMPLES))
 
 
-def moment(name: str) -> datetime | None:
-    """Return a run's start from its file's name; None if the name does not begin with a time.
-
-    >>> moment("20261121T082930.125000Z-57df38dac757.jsonl").isoformat()
-    '2026-11-21T08:29:30+00:00'
-    """
-    try:
-        return datetime.strptime(name[:15], SECOND).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-
-
 def lines(path: Path) -> list[Anything]:
     """Return the lines of one run's file; an empty list if the first line was cut off.
 
@@ -210,8 +191,6 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
                     results.left_out_lines.append(line)
                 case End():
                     results.finished.add(line.run)
-                    if line.memory:
-                        results.memory[line.run] = line.memory
     return results
 
 
@@ -231,14 +210,9 @@ Samples = Mapping[ByClock, Mapping[str, Sequence[float]]]
 def new_file(folder: Path, run: str) -> Path:
     """Return the path of a run that begins now: `20261121T082930.125000Z-57df38dac757.jsonl`.
 
-    The microseconds keep two runs of the same second in chronological order. If the clock was set
-    back, the start is a second after the latest run's, since the board takes the last file's rows.
+    The microseconds keep two runs of the same second in chronological order.
     """
-    start = datetime.now(UTC)
-    for latest in files(folder)[-1:]:
-        if latest.name > f"{start:{STAMP}}" and (latest_start := moment(latest.name)):
-            start = latest_start + timedelta(seconds=1)
-    return folder / f"{start:{STAMP}}-{run}.jsonl"
+    return folder / f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}-{run}.jsonl"
 
 
 def samples_file(path: Path) -> Path:
@@ -272,24 +246,16 @@ class RunWriter(jsonl.Writer):
     _samples: jsonl.Writer | None = None
 
     def rows(self, rows: Sequence[Record], samples: Sequence[Samples] = ()) -> None:
-        """Write rows with one write, and the raw samples of each timed row.
-
-        Raises:
-            ValueError: A row's error is infinite or NaN, which JSON does not have.
-        """
-        for row in rows:
-            if row.error is not None and not math.isfinite(row.error):
-                raise ValueError(f"{row.solution} {row.case}: an error of {row.error}")
+        """Write rows with one write, and the raw samples of each timed row."""
         timed = [(row, times) for row, times in zip(rows, samples, strict=False) if times]
         if timed:
             self._samples = self._samples or jsonl.Writer(samples_file(self.path))
             self._samples.write(*(_line(row, times) for row, times in timed))
         self.write(*rows)
 
-    def end(self, run: str, memory: MemoryUse | None = None, seconds: float | None = None) -> None:
-        """Write the last line, with the run's GPU memory and wall time."""
-        seconds = seconds and round(seconds, 1)
-        self.write(End(schema=SCHEMA, run=run, memory=memory or {}, seconds=seconds))
+    def end(self, run: str, seconds: float | None = None) -> None:
+        """Write the last line, with the run's wall time."""
+        self.write(End(schema=SCHEMA, run=run, seconds=seconds and round(seconds, 1)))
 
     def close(self) -> None:
         """Close the files."""

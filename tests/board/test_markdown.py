@@ -65,15 +65,11 @@ def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_ch
     assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
 
 
-THROTTLED = {"throttled": ["power cap", "hardware slowdown"], "others": 2}
-
-
 @pytest.mark.parametrize(
     ("state", "note"),
-    [(THROTTLED, "throttled, shared or disturbed GPU: hardware slowdown, shared with 2 other"
-                 " processes (1 of the table's 2 timed rows)"),
-     ({"others": 1}, "throttled, shared or disturbed GPU: shared with 1 other process (1 of the"
-                     " table's 2 timed rows)"),
+    [({"throttled": ["power cap", "hardware slowdown"], "others": 2},
+      "throttled, shared or disturbed GPU: hardware slowdown, shared with 2 other processes (1 of"
+      " the table's 2 timed rows)"),
      ({"slow_host_probes": 1}, "disturbed host: slow probes (1 of the table's 2 timed rows)")],
 )  # fmt: skip
 def test_a_row_of_a_disturbed_device_or_host_says_so(state, note):
@@ -97,53 +93,41 @@ def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
     )
 
 
-@pytest.mark.parametrize(
-    ("amount", "words"),
-    [(None, "–"), (0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1 << 20, "1.0 MiB"),
-     ((1 << 30) - 1, "1024.0 MiB"), (3 << 29, "1.5 GiB"), (3 << 40, "3072.0 GiB")],
-)  # fmt: skip
-def test_bytes_are_said_in_the_largest_unit_that_they_fill(amount, words):
-    assert table.size(amount) == words
-
-
 def test_peak_memory_is_that_of_the_case_with_the_most():
     known = drawn(
-        row(peak_memory=1 << 20), row(direction="backward", peak_memory=5 << 20), row("bob/rope")
+        row(peak_memory=1 << 10), row(direction="backward", peak_memory=5 << 20), row("bob/rope")
     )
     at = known.header.index("peak memory")
     assert [(cells[1], cells[at]) for cells in known.rows] == [
         ("alice/rope", "5.0 MiB"), (f"bob/rope{table.STALE}", "–"),
     ]  # fmt: skip
     assert "peak memory" not in drawn(*ROWS[:3]).header
+    sizes = {0: "0 B", 1023: "1023 B", (1 << 30) - 1: "1024.0 MiB", 3 << 40: "3072.0 GiB"}
+    assert {amount: table.size(amount) for amount in sizes} == sizes
 
 
 # --- the leaderboard ------------------------------------------------------------------------------
 
 
 PEAK = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
-UNKNOWN = "Peak: unknown; the copy and the products measured beside each solution bound it."
-MEMORY = {"budget": 16 << 30, "harness": 1 << 29, "device": 15 << 30}
 
 
 def test_the_leaderboard_says_where_with_what_and_who_is_absent():
     first, later = replace(RUN, peak=PEAK), replace(RUN, run="r2", versions={"fla": "1"}, peak=PEAK)
     alone = replace(RUN, run="r3", versions={"quack": "7"}, peak={"source": "measured"})
     rows = [row(), row("bob/rope", run="r2")]
-    text = leaderboard(changed(runs=[first, later], rows=rows, memory={"r1": MEMORY}))
+    text = leaderboard(changed(runs=[first, later], rows=rows))
     for line in (
         "## A GPU", "torch 2, fla 1.", "- fla: not installed",
         "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet).",
-        "GPU memory of the latest run: a budget of 16.0 GiB, in the harness's own process at most"
-        " 512.0 MiB, in all processes together, between two steps, at most 15.0 GiB.",
     ):  # fmt: skip
         assert line in text.splitlines()
-    known = {"r1": MEMORY, "r2": {"harness": 1 << 30}}
     rows += [row("fla/rope", run="r0", peer=True)]
-    text = leaderboard(changed(runs=[first, later, alone], rows=rows, memory=known))
-    assert "latest run: in the harness's own process at most 1.0 GiB." in text
-    assert UNKNOWN in text and "quack" not in text
+    text = leaderboard(changed(runs=[first, later, alone], rows=rows))
+    assert "Peak: unknown; the copy and the products measured beside each solution" in text
+    assert "quack" not in text
     assert "not installed" not in text, "an earlier run measured it"
-    assert "Peak" not in leaderboard() and "GPU memory" not in leaderboard()
+    assert "Peak" not in leaderboard()
 
 
 OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
@@ -153,8 +137,6 @@ NOTE = "an earlier version of the clock measured"
 @pytest.mark.parametrize(
     ("new", "place", "note"),
     [
-        pytest.param([replace(each, gpu=row(us=10.0).gpu) for each in OLD],
-                     "| 1 | alice/rope | 2.00 |", "", id="all measured anew"),
         pytest.param([row("alice/rope", us=10.0)], "| 1 | alice/rope | 2.00 |",
                      f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again",
                      id="one measured anew"),
@@ -226,16 +208,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("note", ["plain", "a | b <script>\n\n# c", HOSTILE])
-def test_the_readme_has_one_table_whatever_a_note_says(note):
-    text = board(changed(rows=BOTH), everyone(BOTH, alice=note))
-    lines = text.splitlines()
-    assert [line for line in lines if line.startswith(("#", "**"))] == ["### A GPU"]
-    assert [columns(line) for line in lines if line.startswith("|")] == [6] * 5
-    assert "<script>" not in text
-
-
-@pytest.mark.parametrize("text", [HOSTILE, "_a_", "a*b*c", "1 | 2", "`", "[x]", "a_b_c _d"])
+@pytest.mark.parametrize("text", [HOSTILE, "a_b_c _d"])
 def test_escaped_text_has_no_meaning_in_markdown_and_a_name_is_written_as_it_is(text):
     for name in ("transformer_engine/rope_unfused", "(eager/rope)", "a-b.c×2"):
         assert markdown.escaped(name) == name
@@ -258,14 +231,14 @@ def page(tmp_path):
 
 
 def test_the_readmes_board_is_replaced_between_its_markers_whatever_a_note_says(page):
-    for text in ("new \\1 \\g<0>", board(TIMED, everyone(ROWS, alice=f"mine {END} <b>only</b>"))):
-        assert "<b>" not in text
+    for text in ("new \\1 \\g<0>", board(TIMED, everyone(ROWS, alice=f"mine {END} {HOSTILE}"))):
+        assert "<script>" not in text
         for each in ("another", text, text):
             markdown.insert(page, each)
         assert page.read_text() == f"before\n{BEGIN}\n\n{text}\n\n{END}\nafter\n"
 
 
-@pytest.mark.parametrize("text", ["", BEGIN, END, f"{END}\n{BEGIN}"])
+@pytest.mark.parametrize("text", [BEGIN, f"{END}\n{BEGIN}"])
 def test_a_readme_without_its_markers_is_a_fault(page, text):
     page.write_text(text)
     with pytest.raises(UserError, match=r"README\.md"):

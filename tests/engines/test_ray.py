@@ -71,25 +71,31 @@ def title(process):
         return b""
 
 
-def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch):
-    """With a task before it, while the other node is at work."""
+@pytest.mark.parametrize("count", [2, 1])
+def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch, count):
+    """With a task before it; where it was the only one, the command ends at once."""
     monkeypatch.setattr(ray_engine, "GRADED", 1)
-    nodes = [add(cluster) for _ in range(2)]
-    ask, left = RemoteExecutor.ask, []
+    nodes = [add(cluster) for _ in range(count)]
+    ask, asked = RemoteExecutor.ask, []
 
     def lose(executor, task):
-        left.append((executor.name, bool(task)))
-        if left.count(("executor 1", True)) == 2 and left[-1] == ("executor 1", True):
-            at = [node["NodeID"] for node in ray.nodes() if node["Resources"].get("GPU")][1]
+        asked.append((executor.name, bool(task)))
+        if executor.name == "executor 0" and asked.count(("executor 0", True)) == 2 and task:
+            at = next(node["NodeID"] for node in ray.nodes() if node["Resources"].get("GPU"))
             (lost,) = (node for node in nodes if node.node_id == at)
             cluster.remove_node(nodes.pop(nodes.index(lost)), allow_graceful=False)
         ask(executor, task)
 
     monkeypatch.setattr(RemoteExecutor, "ask", lose)
-    found, lines = verdicts(RayEngine(job_in(folder), cluster.address))
+    engine = RayEngine(job_in(folder), cluster.address)
+    if count == 1:
+        with pytest.raises(UserError, match="no device is left"):
+            verdicts(engine)
+        return
+    found, lines = verdicts(engine)
     cluster.remove_node(nodes[0])
     assert found == expected
-    assert [line.partition(":")[0] for line in lines][-1] == "executor 1 does not start again"
+    assert lines[0].startswith("executor 0 was lost: ")
 
 
 def test_a_killed_executor_starts_again_and_each_row_comes_once(

@@ -8,12 +8,11 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import baseline, timed_process
-from common.measure.baseline import MOST, STATES, Baseline, BaselineFailed, Disturbed
+from common.measure.baseline import MOST, STATES, Baseline, Disturbed
 from common.measure.timed_process import SUSTAINED, TRIAL
 from common.measure.timing import Timing
 from common.records.lines import DeviceState
 from common.spec import Work
-from common.verdicts import Failure
 from tests.support.processes import busy_child
 
 
@@ -114,13 +113,6 @@ def test_a_probe_that_stays_slow_stops_the_clock_or_is_counted(of, clock, fine, 
     assert made.slow_probes.total() == 1
 
 
-def test_the_contestants_have_another_order_each_time(begin):
-    made = begin(Baseline(Worker(), {}))
-    for _ in range(200):
-        made.sampler(["eager", "copy", "dense"], "gpu")(1)
-    assert len({*made.worker.orders}) == 6
-
-
 def test_eager_and_a_solution_are_on_one_core():
     own, eager, solution = os.sched_getaffinity(0), Worker(*[1.0] * 9), Worker()
     with busy_child() as first, busy_child() as second:
@@ -149,16 +141,6 @@ def test_a_case_is_begun_once_unless_the_process_lost_it(begin, between):
         between(made)
     begin(made, "a" if between else "b", "backward")
     assert made.worker.done[3:] == ["a" if between else "b", "backward"]
-
-
-def test_what_fails_to_begin_is_begun_anew(begin, monkeypatch):
-    made = begin(Baseline(Worker(), {}))
-    with monkeypatch.context() as patch:
-        patch.setattr(made.worker, "ask", lambda _: Failure("RUNTIME_ERROR", "no room").reply)
-        with pytest.raises(BaselineFailed, match="no room"):
-            begin(made, "b")
-    begin(made, "b")
-    assert made.worker.done == ["a", "forward", "b", "b", "forward"]
 
 
 # --- calls that run on and on ---------------------------------------------------------------------
@@ -197,5 +179,5 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     timing = Timing(None, None, SimpleNamespace(sustained=dict), "forward", time_scale)
     timed = SimpleNamespace(sustained=lambda name, expected: expected)
     longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
-    found = timing._sustained(timed, times, by_host)
+    found = timing.sustained(timed, times, by_host)
     assert found == {name: longer[name] for name in names}

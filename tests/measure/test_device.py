@@ -1,7 +1,5 @@
 """The state of the device while it is timed."""
 
-import os
-import subprocess
 import threading
 from types import SimpleNamespace
 
@@ -20,27 +18,21 @@ class Nvml:
     nvmlDeviceGetClockInfo = staticmethod(lambda _, which: {"sm": 1980, "memory": 3201}[which])
     nvmlDeviceGetTemperature = nvmlDeviceGetClockInfo
     nvmlDeviceGetCurrentClocksThrottleReasons = staticmethod(lambda _: 0x04 | 0x02)
-    nvmlDeviceGetComputeRunningProcesses = staticmethod(
-        lambda _: [SimpleNamespace(pid=7), SimpleNamespace(pid=8)]
-    )
 
 
-def test_a_reading_leaves_out_what_the_device_does_not_tell(monkeypatch):
-    device.others.cache_clear()
-    monkeypatch.setattr(device, "_holds_gpu", lambda pid: False)
-    expected = {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": 6, "others": 2}
+def test_a_reading_leaves_out_what_the_device_does_not_tell():
+    expected = {"sm_mhz": 1980, "memory_mhz": 3201, "reasons": 6}
     assert device.read(Nvml, "handle") == expected
 
 
 def test_a_state_is_the_range_and_every_reason_that_slows():
     readings = [
-        {"sm_mhz": 1980, "celsius": 40, "reasons": 0x01, "others": 0},
-        {"sm_mhz": 1200, "celsius": 55, "reasons": 0x04, "others": 1},
-        {"sm_mhz": 1500, "celsius": 50, "reasons": 0x40 | 0x02, "others": 0},
+        {"sm_mhz": 1980, "celsius": 40, "reasons": 0x01},
+        {"sm_mhz": 1200, "celsius": 55, "reasons": 0x04},
+        {"sm_mhz": 1500, "celsius": 50, "reasons": 0x40 | 0x02},
     ]
     throttled = {"throttled": ["power cap", "hardware thermal slowdown"]}
-    state = {"sm_mhz": [1200, 1980], "celsius": [40, 55], "others": 1}
-    assert device.summary(readings) == state | throttled
+    assert device.summary(readings) == {"sm_mhz": [1200, 1980], "celsius": [40, 55]} | throttled
     assert device.summary([{"reasons": 0x01 | 0x02}]) == {"throttled": []}
 
 
@@ -69,20 +61,3 @@ def test_without_nvml_nothing_is_known(kind, monkeypatch):
     assert device.reader(kind) is None
     with device.watched(None) as readings:
         assert device.summary(readings) == {}
-
-
-def test_only_processes_that_are_not_ours_are_others(monkeypatch):
-    """And `/proc` is walked again only where the processes changed."""
-    device.others.cache_clear()
-    walks = []
-    monkeypatch.setattr(device, "_family", lambda pid: walks.append(pid) or [1, 2, 3])
-    monkeypatch.setattr(device, "_holds_gpu", lambda pid: pid != 3)
-    counts = [device.others((*range(count),)) for count in (0, 0, 1, 2, 3, 3)]
-    assert (counts, len(walks)) == ([0, 0, 0, 0, 1, 1], 4)
-
-
-def test_a_family_is_a_process_with_its_descendants():
-    with subprocess.Popen(["sleep", "600"]) as child:
-        family = device._family(os.getpid())
-        child.kill()
-    assert {os.getpid(), child.pid} <= set(family) - {os.getppid()}

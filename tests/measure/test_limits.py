@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from common.measure import limits, machine
+from common.measure import limits
 from common.peaks import PEAKS
 from common.spec import Work
 
@@ -60,9 +60,3 @@ def test_another_device_is_held_to_what_was_measured(named, samples, dtype, leas
 def test_what_fits_the_cache_or_moves_nothing_has_no_measured_floor(named, work):
     named("another", cache=12_000_000)
     assert limits.broken({"solution": [0.1], "copy": [40.0]}, work, "float16") is None
-
-
-def test_a_run_says_whose_peak_it_is_held_to():
-    assert machine.peak("NVIDIA H200")["bytes_per_second"] == 4.8e12
-    assert machine.peak("another") == {"source": "measured"}
-    assert machine.peak(machine.device_name("cpu")) == {}

@@ -122,23 +122,12 @@ def test_a_disturbance_that_goes_on_without_the_solution_is_anothers(timed):
     assert attempts[-1] == (False, False), "slow probes are counted"
 
 
-NO_CUBLAS = RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`")
-
-
-@pytest.mark.parametrize("fault", [*NO_ROOM, NO_CUBLAS])
+@pytest.mark.parametrize("fault", NO_ROOM)
 def test_where_eager_runs_out_in_its_place_too_the_case_does_not_fit(timed, fault):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         timed(fault, fault, fault)
     _, _, attempts = timed(fault, fault, Failure("RUNTIME_ERROR", "no memory is lacking"))
     assert attempts == [(False, True), (False, True), (True, False)]
-
-
-def test_eagers_death_under_the_probe_is_a_failure_of_eager(timed):
-    dead, met = {"verdict": "CRASHED", "reason": "it ended"}, Disturbed("gpu", 139.0)
-    reply, done, _ = timed(met, FITS, probes=[dead])
-    assert (reply, done["eager"]) == (FITS, ["end_process"])
-    reply, *_ = timed(met, met, met, probes=[dead] * 3)
-    assert reply == {"unmeasured": "not timed: eager's process failed: it ended"}
 
 
 def test_any_other_failure_counts_at_once(timed):

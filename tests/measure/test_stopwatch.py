@@ -91,11 +91,6 @@ def test_what_eager_takes_beyond_its_samples_is_allowed_and_asked_for_last(
     assert (bool(calls), reason is None) == (asked, allowed)
 
 
-@pytest.mark.parametrize(("reported", "overhead"), [(15.0, 5.0), (25.0, 0.0)])
-def test_the_overhead_is_what_the_host_takes_beyond_the_report(reported, overhead):
-    assert Stopwatch(Process(20e-6), "host").overhead(reported) == pytest.approx(overhead)
-
-
 def test_nobody_foresees_the_number_of_calls():
     process = Process(20e-6)
     for _ in range(20):

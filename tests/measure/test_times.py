@@ -1,7 +1,4 @@
-"""The clocks of one row: their order, their timed callables, and what a wrong result costs.
-
-test_replays_on_gpu.py has graphs of a solution that keeps tables.
-"""
+"""The clocks of one row: their order, their timed callables, and what a wrong result costs."""
 
 from __future__ import annotations
 
@@ -51,7 +48,7 @@ def times(monkeypatch):
 
     def times(timed, ranked_by, direction):
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
-        return Timing(problem, None, Timed(), direction, 1.0)._times(timed)
+        return Timing(problem, None, Timed(), direction, 1.0).times(timed)
 
     return times
 
@@ -96,7 +93,7 @@ def test_a_wrong_replay_costs_the_graphs_time_and_a_wrong_call_the_verdict(
     fork_server, monkeypatch, kind, error
 ):
     """Time a case as on a GPU, whose kept results of one kind are wrong."""
-    times = Timing._times
+    times = Timing.times
 
     def wrong(self, process):
         found, right = times(self, process), process.kept["sample"]
@@ -105,7 +102,7 @@ def test_a_wrong_replay_costs_the_graphs_time_and_a_wrong_call_the_verdict(
         ]
         return found | {"gpu": dict(GPU)}
 
-    monkeypatch.setattr(Timing, "_times", wrong)
+    monkeypatch.setattr(Timing, "times", wrong)
     with Sweep("cpu", overlap=False, server=fork_server) as sweep:
         beside = corpus.baseline_of(sweep, HALF)
         (graded,) = sweep.grade(HALF, corpus.small(HALF), [HOUSE])

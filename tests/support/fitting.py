@@ -22,7 +22,7 @@ from common.board import model, modelled
 from common.board.model import GPUS
 from common.board.modelled import Key, ModelledRow
 from common.engines import counting
-from common.measure.machine import harness_digest
+from common.measure.machine import digests_of
 from common.records import runs
 from common.records.lines import Counted
 
@@ -52,7 +52,7 @@ class Time(NamedTuple):
 def counted() -> dict[Key, Counted]:
     """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
     everyone = [solution for solution in solutions.everyone() if solution.handle != "torch_compile"]
-    digests = {solution: (solution.digest, harness_digest(solution.op)) for solution in everyone}
+    digests = digests_of(everyone)
     return {line.key: line for line in counting.counts(everyone, "run", digests)}
 
 
