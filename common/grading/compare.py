@@ -15,10 +15,10 @@ from common.errors import Kind
 from common.grading.call_plan import Attempt
 from common.grading.mismatch import describe, picture
 from common.grading.problem import OUTPUT, Problem
-from common.grading.tolerance import Wrong, check_values, first_index
+from common.grading.tolerance import check_values, first_index
 from common.source import Place
 from common.spec import Axis
-from common.verdicts import Picture
+from common.verdicts import Failure, Picture
 from common.wire import POISONS, SECOND_RUN
 
 FEWEST_EQUAL = 8
@@ -41,6 +41,14 @@ class Finding(NamedTuple):
     places: tuple[Place, ...] = ()
     """The places that the reason names."""
 
+    @classmethod
+    def of(cls, failure: Failure, attempt: Attempt | None = None) -> Finding:
+        """Return the finding of a failed request, which names a further call."""
+        reason = failure.reason + (f", {attempt.text}" if attempt and attempt.further else "")
+        return cls(
+            failure.verdict, reason, kind=failure.kind, attempt=attempt, places=failure.places
+        )
+
 
 def compare(
     problem: Problem,
@@ -56,17 +64,14 @@ def compare(
     Returns:
         The findings, and the error as a multiple of eager's error, if both errors are known.
     """
-    truth, budget = problem.truth[name], problem.budgets[name]
-    if not truth.numel():
+    if not first.numel():
         return [], None
     inputs = "the same inputs" + ", the second beside another call" * beside
     findings = differing(name, first, second, inputs, problem.axes(name))
     if findings:
         findings += _from_poison(problem, name, first, second)
-    wrong, ratio = check_values(first, truth, budget, problem.slack, problem.device)
-    if wrong:
-        findings.append(_incorrect(problem, name, wrong))
-    return findings, ratio
+    wrong, ratio = _check(problem, name, first)
+    return findings + wrong, ratio
 
 
 def compare_other(
@@ -86,11 +91,28 @@ def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -
 
     `call` is the call in words, for the reason.
     """
-    if not result.numel():
-        return []
+    return _check(problem, name, result, f", {call}")[0] if result.numel() else []
+
+
+def _check(
+    problem: Problem, name: str, result: torch.Tensor, call: str = ""
+) -> tuple[list[Finding], float | None]:
+    """Return a finding if the result is wrong, and its error as a multiple of eager's.
+
+    The finding has the set of wrong elements unless only the rms error is too large.
+    """
     truth, budget = problem.truth[name], problem.budgets[name]
-    wrong, _ = check_values(result, truth, budget, problem.slack, problem.device)
-    return [_incorrect(problem, name, wrong, f", {call}")] if wrong else []
+    wrong, ratio = check_values(result, truth, budget, problem.slack, problem.device)
+    if wrong is None:
+        return [], ratio
+    at = f"at {list(wrong.index)}"
+    if wrong.mask is None:
+        reason, drawn = f"{label(name)} {at}{call}: {wrong.text}", None
+    else:
+        axes = problem.axes(name)
+        reason = f"{label(name)} wrong{call}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
+        drawn = picture(wrong.mask, axes)
+    return [Finding("INCORRECT_NUMERICAL", reason, drawn)], ratio
 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
@@ -112,9 +134,10 @@ def differing(
     `inputs` are the inputs in words, for the reason. With `axes`, the names of the result's
     dimensions, the reason says which elements differ.
     """
-    if torch.equal(integers(first), integers(second)):
+    bits, others = integers(first), integers(second)
+    if torch.equal(bits, others):
         return []
-    mask = integers(first) != integers(second)
+    mask = bits != others
     where = first_index(mask)
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
     if int(mask.sum()) <= MOST_RELATED:
@@ -139,17 +162,6 @@ def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
 def label(name: str) -> str:
     """Return the name of a result for a reason, such as "the gradient of x"."""
     return OUTPUT if name == OUTPUT else f"the gradient of {name}"
-
-
-def _incorrect(problem: Problem, name: str, wrong: Wrong, call: str = "") -> Finding:
-    """Return the finding, with the set of wrong elements unless only the rms error is too large."""
-    at = f"at {list(wrong.index)}"
-    if wrong.mask is None:
-        reason = f"{label(name)} {at}{call}: {wrong.text}"
-        return Finding("INCORRECT_NUMERICAL", reason)
-    axes = problem.axes(name)
-    reason = f"{label(name)} wrong{call}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
-    return Finding("INCORRECT_NUMERICAL", reason, picture(wrong.mask, axes))
 
 
 def _from_poison(
@@ -178,6 +190,5 @@ def _is_unchanged(first: torch.Tensor, again: torch.Tensor) -> bool:
 
     Zeros may stay the same: for example, the gradient of weights that a mask leaves out.
     """
-    return (
-        torch.equal(integers(first), integers(again)) and int(first.count_nonzero()) >= FEWEST_EQUAL
-    )
+    same = torch.equal(integers(first), integers(again))
+    return same and int(first.count_nonzero()) >= FEWEST_EQUAL

@@ -28,8 +28,8 @@ from common.grading.call_plan import Attempt, Mode, Plan
 from common.grading.device import DeviceMemory
 from common.grading.execution import Execution, configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.grade import CAUGHT
 from common.grading.problem import OUTPUT, make_problem
+from common.grading.remarks import CAUGHT
 from common.grading.supervisor import Supervisor, Tries
 from common.grading.sweep import Graded, TooLarge, threads
 from common.grading.worker import DEADLINE, Worker

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,13 @@ import torch
 from common import wire
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
+from common.grading.compare import label
 from common.grading.problem import OUTPUT, Change, Problem, call_tensors
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure
-from common.wire import GARBAGE, GUARDS, Double, Reply, Result, TensorSlot
+from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
 
 # --- slots ----------------------------------------------------------------------------------------
 
@@ -39,8 +40,12 @@ def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tens
     return {name: torch.empty(shapes[name], dtype=dtype, device="meta") for name in names}
 
 
+Tensors = Mapping[str, torch.Tensor]
+"""Tensors by name; results may be on the meta device."""
+
+
 def reserve(
-    worker: Worker, calls: Sequence[tuple[Mapping[str, torch.Tensor], Mapping[str, torch.Tensor]]]
+    worker: Worker, calls: Sequence[tuple[Tensors, Tensors]]
 ) -> tuple[Arena, list[CallSlots]]:
     """Reserve shared memory for the inputs and the results of several calls.
 
@@ -48,19 +53,14 @@ def reserve(
 
     Args:
         worker: The worker whose process maps the memory.
-        calls: The inputs of each call by name, and a meta tensor for each result by name.
+        calls: The inputs and the results of each call.
     """
+    parts = [part for call in calls for part in call]
     slot_of = lay_out(
-        ((index, part, name), tensor)
-        for index, call in enumerate(calls)
-        for part, tensors in enumerate(call)
-        for name, tensor in tensors.items()
+        ((index, name), tensor) for index, part in enumerate(parts) for name, tensor in part.items()
     )
-    slots = [
-        CallSlots(*({name: slot_of[index, part, name] for name in tensors}
-                    for part, tensors in enumerate(call)))
-        for index, call in enumerate(calls)
-    ]  # fmt: skip
+    laid = [{name: slot_of[index, name] for name in part} for index, part in enumerate(parts)]
+    slots = [CallSlots(*pair) for pair in zip(laid[::2], laid[1::2], strict=True)]
     arena = worker.arena(max(map(end_of, slot_of.values())))
     for reserved in slots:
         for slot in reserved.results.values():
@@ -78,6 +78,12 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
     """
     contract = inspect.signature(op.interface.__call__).parameters
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    changing = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    for name in op.permutable:  # whole slices along the first dimension change places
+        slot = slots[name]
+        block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
+        if block and count % block == 0:
+            changing[name] = block
     return wire.Arguments(
         tensors={name: slots[name] for name in tensors},
         optional=[name for name in tensors if contract[name].default is not inspect._empty],
@@ -87,24 +93,9 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
             if name not in tensors and value != contract[name].default
         },
         differentiable=list(op.differentiable),
-        changing=_changing(op, slots),
+        changing=changing,
         grad_output=slots["upstream"],
     )
-
-
-def _changing(op: Op[Any], slots: Mapping[str, TensorSlot]) -> dict[str, int]:
-    """Return the inputs whose elements may be permuted, and the size of blocks that stay intact.
-
-    The blocks are single elements, but slices along the first dimension of a `permutable` argument.
-    For example `{"t": 1, "upstream": 1, "freqs": 64}`.
-    """
-    blocks = dict.fromkeys((*op.differentiable, "upstream"), 1)
-    for name in op.permutable:
-        slot = slots[name]
-        block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
-        if block and count % block == 0:
-            blocks[name] = block
-    return blocks
 
 
 # --- guard bytes ----------------------------------------------------------------------------------
@@ -125,18 +116,14 @@ class GuardedMemory:
             slots: The slots of each call, in the order of the memory.
         """
         self.arena = arena
-        self._bands = list(self._guard_bands(slots))
+        tensors = [each for call in slots for each in (*call.inputs.items(), *call.results.items())]
+        after = [(name, arena.band_after(slot)) for name, slot in tensors]
+        self._bands = [("", arena.band_before_all()), *after]
+        """Each guard band, with the name of the tensor before it; "" for the first band."""
         self._gaps: dict[tuple[str, torch.dtype], torch.Tensor | None] = {}
         """The gaps between the elements of an input, by its name and dtype."""
         self._guard = 0
         self._staged: dict[TensorSlot, tuple[str, torch.Tensor]] = {}
-
-    def _guard_bands(self, slots: Iterable[CallSlots]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield each guard band with the name of the tensor before it; "" for the first band."""
-        yield "", self.arena.band_before_all()
-        for call in slots:
-            for name, slot in (*call.inputs.items(), *call.results.items()):
-                yield name, self.arena.band_after(slot)
 
     def stage(self, slots: CallSlots, inputs: Mapping[str, torch.Tensor], guard: int) -> None:
         """Write the guard bytes, and the inputs to their slots.
@@ -249,8 +236,8 @@ class Execution:
     """One case's inputs and results in guarded memory, and the requests that use them."""
 
     def __init__(self, problem: Problem, worker: Worker, plan: Plan) -> None:
-        """Reserve the memory; `forward` stages the inputs."""
-        self.problem, self.worker, self._plan = problem, worker, plan
+        """Reserve the memory; `ask` stages the inputs."""
+        self.problem, self.worker, self.plan = problem, worker, plan
         self._outcomes: list[tuple[Direction, Outcome]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
@@ -265,9 +252,7 @@ class Execution:
             for attempt, head in heads.items()
         }
 
-    def _own(
-        self, attempt: Attempt, head: Attempt
-    ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    def _own(self, attempt: Attempt, head: Attempt) -> tuple[Tensors, Tensors]:
         """Return the inputs and the results with memory of the attempt's own.
 
         The other inputs lie in the memory of the first attempt of the group. So do the results if
@@ -299,15 +284,6 @@ class Execution:
             return []
         return [name for name in names if name in attempt.mode.differentiable]
 
-    def stage_inputs(self, attempt: Attempt) -> None:
-        """Write the attempt's guard bytes, and its inputs as they were drawn."""
-        problem = self.problem_of(attempt)
-        tensors = call_tensors(problem.arguments, problem.grad_output)
-        self.memory.stage(self.slots[attempt], tensors, GUARDS[attempt.run])
-        if self.problem.scarce:
-            for slot in self.slots[attempt].results.values():
-                self.memory.arena.bytes_of(slot).fill_(GARBAGE)
-
     def ask(
         self,
         direction: Direction,
@@ -326,26 +302,11 @@ class Execution:
             alive: The calls that keep their outputs during a call; the process drops all others.
             double: Which second derivatives to request in place of gradients; see `wire.Double`.
         """
-        slots, names = self.slots[attempt].results, self.names(direction, attempt)
-        request: wire.Request
+        names = self.names(direction, attempt)
         if direction == "forward":
-            self.stage_inputs(attempt)
-            request = wire.Forward(
-                attempt=attempt.name,
-                call=self._call(attempt),
-                result=slots[OUTPUT],
-                run=attempt.run,
-                alive=[earlier.name for earlier in alive],
-                setting=attempt.mode.setting,
-                configurations=self._plan.draw_of(attempt),
-            )
+            request = self._forward(attempt, attempt.run, alive=[each.name for each in alive])
         else:
-            request = wire.Backward(
-                attempt=attempt.name,
-                results={name: slots[name] for name in names},
-                keep=attempt.keeps_graph,
-                double=double,
-            )
+            request = self._backward(attempt, double)
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))
         if outcome.results is not None and None not in outcome.results.values():
@@ -354,9 +315,23 @@ class Execution:
                 self._copies[name, attempt] = self._present(name, attempt)
         return outcome
 
-    def _call(self, attempt: Attempt) -> wire.Arguments:
-        problem = self.problem_of(attempt)
-        call = call_of(problem.op, problem.arguments, self.slots[attempt].inputs)
+    def _backward(self, attempt: Attempt, double: Double = "") -> wire.Request:
+        slots = {
+            name: self.slots[attempt].results[name] for name in self.names("backward", attempt)
+        }
+        return wire.Backward(
+            attempt=attempt.name, results=slots, keep=attempt.keeps_graph, double=double
+        )
+
+    def _forward(self, attempt: Attempt, run: Run, **fields: Any) -> wire.Request:
+        """Stage the attempt's guard bytes and its inputs as they were drawn; return the request."""
+        problem, slots = self.problem_of(attempt), self.slots[attempt]
+        tensors = call_tensors(problem.arguments, problem.grad_output)
+        self.memory.stage(slots, tensors, GUARDS[attempt.run])
+        if problem.scarce:
+            for slot in slots.results.values():
+                self.memory.arena.bytes_of(slot).fill_(GARBAGE)
+        call = call_of(problem.op, problem.arguments, slots.inputs)
         call.differentiable = list(attempt.mode.differentiable)
         call.kept = sorted(problem.unchanged)
         changed = [name for name in call.tensors if name not in problem.unchanged]
@@ -364,7 +339,34 @@ class Execution:
             call.written = changed
         elif attempt.change is Change.REPLACED:
             call.freed = changed
-        return call
+        return wire.Forward(
+            attempt=attempt.name, call=call, result=slots.results[OUTPUT], run=run,
+            setting=attempt.mode.setting, configurations=self.plan.draw_of(attempt), **fields,
+        )  # fmt: skip
+
+    def fault(self, outcome: Outcome, attempt: Attempt) -> Failure | None:
+        """Return the failure of a request, or the first one in the guard bytes, inputs or results.
+
+        A result fails here by its shape or dtype.
+        """
+        if outcome.results is None:
+            return outcome.failure
+        if overrun := self.memory.overrun():
+            return Failure("OUT_OF_BOUNDS", overrun)
+        if changed := self.memory.changed():
+            return Failure("MUTATED_INPUT", f"{changed} changed")
+        problem = self.problem_of(attempt)
+        for name, result in outcome.results.items():
+            what = label(name)
+            if result is None:
+                return Failure("INCORRECT_NUMERICAL", f"{what} is None, not even zeros")
+            shape, dtype = list(problem.shapes[name]), problem.case.dtype
+            if result.shape != shape:
+                reason = f"{what} has shape {result.shape}, expected {shape}"
+                return Failure("INCORRECT_SHAPE", reason)
+            if result.dtype != dtype:
+                return Failure("INCORRECT_DTYPE", f"{what} is {result.dtype}, expected {dtype}")
+        return None
 
     def configurations(self, direction: Direction) -> dict[str, Autotuned]:
         """Return the configurations of autotuned kernels in a direction, by kernel.
@@ -396,17 +398,7 @@ class Execution:
 
     def conflict(self, attempt: Attempt, direction: Direction) -> Reason:
         """Repeat the call, and return two conflicting programs in words; "" for none."""
-        self.stage_inputs(attempt)
-        slots = self.slots[attempt].results
-        request = wire.Forward(
-            attempt=attempt.name,
-            call=self._call(attempt),
-            result=slots[OUTPUT],
-            configurations=self._plan.draw_of(attempt),
-            conflicts=True,
-        )
-        reply = self.worker.ask(request)
+        reply = self.worker.ask(self._forward(attempt, FIRST_RUN, conflicts=True))
         if direction == "backward" and not reply.get("verdict"):
-            gradients = {name: slots[name] for name in self.names("backward", attempt)}
-            reply = self.worker.ask(wire.Backward(attempt=attempt.name, results=gradients))
+            reply = self.worker.ask(self._backward(attempt))
         return converted(reply.get("conflict"), Reason) or Reason("")

@@ -2,19 +2,20 @@
 
 `PlanRun` carries out a plan (`call_plan.py`): it sends requests to the solution's process
 (`execution.py`) and collects findings from the replies, the shared memory and the values
-(`compare.py`). The finding with the earliest cause is the verdict. The oracle's results never leave
-the harness's process.
+(`compare.py`). The finding with the earliest cause is the verdict, to which `remarks.py` adds what
+explains it. The oracle's results never leave the harness's process.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 
 from common import wire
 from common.errors import Kind
+from common.grading import remarks
 from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, plans_of
 from common.grading.compare import (
     Finding,
@@ -22,18 +23,14 @@ from common.grading.compare import (
     compare,
     compare_other,
     differing,
-    label,
     wrong_values,
 )
-from common.grading.execution import Described, Execution, Outcome
+from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
-from common.grading.problem import OUTPUT, Problem, call_tensors
+from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
-from common.printable import printable
-from common.source import Reason
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict
-from common.wire import Result
 
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
@@ -42,23 +39,8 @@ MOST_ELEMENTS = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
 OTHER = "of a call on other inputs"
-ALONE = "passes in a process of its own"
-REPEATABLE = frozenset(
-    "RUNTIME_ERROR OUT_OF_BOUNDS UNWRITTEN_OUTPUT INCORRECT_SHAPE INCORRECT_DTYPE"
-    " INCORRECT_NUMERICAL".split()
-)
-"""The verdicts on a call that may depend on earlier calls of the process."""
-MOST_RECURRED = 2
-"""A worker's failures that recur in a new process before no further one is repeated."""
 NO_GRAD_FN = "the output has no grad_fn"
 NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
-NO_KERNEL = "no Triton kernel was launched, torch answered"
-CAUGHT = "an exception of a launch was caught by the solution"
-"""The start of a note whose end is the exception's reason."""
-OTHER_GRADIENTS = "a second backward of a retained graph gives other gradients"
-OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and no error"
-PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
-"""The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 
 
 def grade_case(
@@ -98,11 +80,8 @@ class PlanRun:
         """Reserve the plan's memory."""
         self.problem, self.worker, self.plan = problem, worker, plan
         self.execution = Execution(problem, worker, plan)
-        self._earlier = tuple(worker.cases)
-        """The cases that the process answered before."""
+        self._recheck = remarks.Recheck(self.execution, tuple(worker.cases))
         worker.cases.append(problem.case.name)
-        self._alone: dict[tuple[Direction, Attempt], bool] = {}
-        """Whether each failed call passes in a process of its own."""
         self.directions = [direction for direction in DIRECTIONS if self.execution.names(direction)]
         self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
         self.notes: dict[Direction, list[str]] = {"forward": [], "backward": []}
@@ -149,21 +128,21 @@ class PlanRun:
         match action:
             case Action.FORWARD:
                 return self._forward(attempt)
-            case Action.BACKWARD:
-                return (
-                    attempt not in self._differentiable
-                    or self._ask("backward", attempt)[0] is not None
-                )
+            case Action.BACKWARD if attempt in self._differentiable:
+                return self._ask("backward", attempt)[0] is not None
             case Action.OUTPUT:
                 self._look_again(attempt, "forward")
             case Action.GRADIENTS:
                 self._look_again(attempt, "backward")
             case Action.AGAIN:
-                return self._again(attempt)
+                right, note = remarks.second_backward(self.execution, attempt)
+                self.notes["backward"] += filter(None, [note])
+                return right
             case Action.DOUBLE:
-                self._double(attempt)
+                note = remarks.double_backward(self.execution, attempt)
+                self.notes["backward"] += filter(None, [note])
             case Action.COMPARE:
-                (self._compare_alone if attempt.further else self._compare)(attempt)
+                (self._compare_further if attempt.further else self._compare)(attempt)
         return True
 
     def _forward(self, attempt: Attempt) -> bool:
@@ -173,27 +152,18 @@ class PlanRun:
         if results is None:
             return False
         self._alive.append(attempt)
-        if self._has_backward(attempt, results[OUTPUT], failure):
-            self._differentiable.add(attempt)
-        return True
-
-    def _has_backward(
-        self, attempt: Attempt, output: Result | None, failure: Finding | None
-    ) -> bool:
-        """Return whether to request a backward; if the output does not allow it, add a finding."""
-        findings = self.findings["backward"]
+        findings, output = self.findings["backward"], results[OUTPUT]
         if not self.execution.names("backward", attempt) or (attempt.further and findings):
-            return False
+            return True
         if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
             findings.append(failure)
-            return False
-        differentiable = output is not None and output.differentiable
-        if not differentiable:
-            reason = f"{NO_GRAD_FN} {attempt.text}"
-            findings.append(
-                Finding("INCORRECT_NUMERICAL", reason) if attempt.further else NO_GRADIENT
-            )
-        return differentiable
+        elif output is not None and output.differentiable:
+            self._differentiable.add(attempt)
+        elif attempt.further:
+            findings.append(Finding("INCORRECT_NUMERICAL", f"{NO_GRAD_FN} {attempt.text}"))
+        else:
+            findings.append(NO_GRADIENT)
+        return True
 
     def _look_again(self, attempt: Attempt, direction: Direction) -> None:
         """Add a finding for each result of the call that a later call changed."""
@@ -202,45 +172,10 @@ class PlanRun:
         for name in self.execution.names(direction, attempt):
             later = self.execution.later(name, attempt)
             if isinstance(later, Failure):
-                self.findings[direction].append(_finding(later))
+                self.findings[direction].append(Finding.of(later))
             else:
                 result = self.execution.result(name, attempt)
                 self.findings[direction] += altered(name, result, later)
-
-    def _again(self, attempt: Attempt) -> bool:
-        """Note the wrong gradients of a second backward; return whether all are right."""
-        gradients = self._gradients_of_kept(attempt)
-        wrong = [
-            name for name, result in gradients.items()
-            if wrong_values(self.problem, name, result, "")
-        ]  # fmt: skip
-        if wrong:
-            self.notes["backward"].append(f"{OTHER_GRADIENTS}: of {', '.join(wrong)}")
-        return bool(gradients) and not wrong
-
-    def _double(self, attempt: Attempt) -> None:
-        """Note wrong second derivatives of a loss.
-
-        The loss is linear in the output if an error of the solution refuses the quadratic loss:
-        torch's `once_differentiable` does so only where the upstream gradient takes a gradient.
-        """
-        losses: tuple[wire.Double, ...] = ("quadratic", "constant")
-        for loss in losses:
-            if gradients := self._gradients_of_kept(attempt, loss):
-                wrong = self.problem.wrong_second_derivatives(gradients, loss == "constant")
-                if wrong:
-                    note = f"{OTHER_SECOND_DERIVATIVES}: of {', '.join(wrong)}"
-                    self.notes["backward"].append(note)
-                return
-
-    def _gradients_of_kept(
-        self, attempt: Attempt, double: wire.Double = ""
-    ) -> dict[str, torch.Tensor]:
-        """Return the gradients of a graph that backward has kept; none if an error refuses them."""
-        results = self.execution.ask("backward", attempt, double=double).results
-        if results is None or None in results.values():
-            return {}
-        return {name: self.execution.result(name, attempt) for name in results}
 
     def repeat(self) -> None:
         """Repeat the latest attempt in its own memory, if nothing is wrong so far."""
@@ -253,8 +188,6 @@ class PlanRun:
                 before = self.execution.result(name, first)
                 findings += differing(name, before, self.execution.result(name, latest))
 
-    # --- replies ----------------------------------------------------------------------------------
-
     def _ask(
         self, direction: Direction, attempt: Attempt, alive: Sequence[Attempt] = ()
     ) -> tuple[Described | None, Finding | None]:
@@ -266,16 +199,13 @@ class PlanRun:
         outcome = self.execution.ask(direction, attempt, alive)
         if outcome.launches and not attempt.further:
             self._launches[direction].append(outcome.launches)
-        results = outcome.results
-        failure = self._failure(outcome, attempt)
-        if failure and attempt.further:
-            failure = failure._replace(reason=f"{failure.reason}, {attempt.text}")
-        if failure:
-            failure = failure._replace(attempt=attempt)
-            self._add(direction, failure, attempt)
-            if direction == "forward" and results is None and not attempt.further:
-                self.findings["backward"].append(failure)
-        return results, failure
+        if not (fault := self.execution.fault(outcome, attempt)):
+            return outcome.results, None
+        failure = Finding.of(fault, attempt)
+        self._add(direction, failure, attempt)
+        if direction == "forward" and outcome.results is None and not attempt.further:
+            self.findings["backward"].append(failure)
+        return outcome.results, failure
 
     def _add(self, direction: Direction, failure: Finding, attempt: Attempt) -> None:
         """Add a failure to the findings, or only to the notes if a further mode is unsupported.
@@ -289,37 +219,10 @@ class PlanRun:
         elif not attempt.change:
             self.notes[direction].append(failure.reason)
 
-    def _failure(self, outcome: Outcome, attempt: Attempt) -> Finding | None:
-        """Return the failure of a request, or the first one in the guard bytes, inputs or results.
-
-        A result fails here by its shape or dtype.
-        """
-        if outcome.results is None:
-            assert outcome.failure
-            return _finding(outcome.failure)
-        if overrun := self.execution.memory.overrun():
-            return Finding("OUT_OF_BOUNDS", overrun)
-        if changed := self.execution.memory.changed():
-            return Finding("MUTATED_INPUT", f"{changed} changed")
-        problem = self.execution.problem_of(attempt)
-        for name, result in outcome.results.items():
-            if result is None:
-                return Finding("INCORRECT_NUMERICAL", f"{label(name)} is None, not even zeros")
-            shape, dtype = list(problem.shapes[name]), problem.case.dtype
-            if result.shape != shape:
-                reason = f"{label(name)} has shape {result.shape}, expected {shape}"
-                return Finding("INCORRECT_SHAPE", reason)
-            if result.dtype != dtype:
-                reason = f"{label(name)} is {result.dtype}, expected {dtype}"
-                return Finding("INCORRECT_DTYPE", reason)
-        return None
-
     # --- values -----------------------------------------------------------------------------------
 
     def _compare(self, first: Attempt) -> None:
         """Compare the results of each direction in which every requested call has results."""
-        plan, result = self.plan, self.execution.result
-        concurrent = [attempt for attempt in plan.concurrent if attempt in self._requested]
         for direction in self.directions:
             findings, answered = self.findings[direction], self.execution.answered[direction]
             if not answered.issuperset(self._requested):
@@ -327,31 +230,38 @@ class PlanRun:
                     findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
                 continue
             self._errors[direction] = []
-            right: list[str] = []
-            found: list[Finding] = []
+            right, found = list[str](), list[Finding]()
             for name in self.execution.names(direction):
-                one, two = result(name, first), result(name, plan.latest)
-                new_findings, error = compare(self.problem, name, one, two, bool(plan.other))
-                new_findings = [each._replace(attempt=first) for each in new_findings]
-                if plan.other and not new_findings:
-                    other = self.execution.problem_of(plan.other)
-                    again = result(name, plan.other)
-                    new_findings = compare_other(other, name, one, again, OTHER)
-                    new_findings = [each._replace(attempt=plan.other) for each in new_findings]
-                for attempt in concurrent:
-                    if not new_findings:
-                        new_findings = differing(name, two, result(name, attempt), SAME)
-                found += new_findings
-                right += [name] * (not new_findings and one.numel() > 0)
-                self._errors[direction].append(error)
-            findings += [
-                finding._replace(reason=finding.reason + _right(right))
-                if finding.verdict == "INCORRECT_NUMERICAL"
-                else finding
-                for finding in found
-            ]
+                wrong = self._compare_result(direction, name, first)
+                found += wrong
+                if not wrong and self.execution.result(name, first).numel():
+                    right.append(name)
+            for finding in found:
+                says = _right(right) if finding.verdict == "INCORRECT_NUMERICAL" else ""
+                findings.append(finding._replace(reason=finding.reason + says))
 
-    def _compare_alone(self, attempt: Attempt) -> None:
+    def _compare_result(self, direction: Direction, name: str, first: Attempt) -> list[Finding]:
+        """Return what is wrong with a result of the usual calls: the findings on the first fault.
+
+        The first and the latest call are compared, then the call on other inputs, then the
+        concurrent calls.
+        """
+        plan, result = self.plan, self.execution.result
+        one, two = result(name, first), result(name, plan.latest)
+        found, error = compare(self.problem, name, one, two, bool(plan.other))
+        self._errors[direction].append(error)
+        if found:
+            return [each._replace(attempt=first) for each in found]
+        if plan.other:
+            other = self.execution.problem_of(plan.other)
+            found = compare_other(other, name, one, result(name, plan.other), OTHER)
+            found = [each._replace(attempt=plan.other) for each in found]
+        for attempt in plan.concurrent:
+            if not found and attempt in self._requested:
+                found = differing(name, two, result(name, attempt), SAME)
+        return found
+
+    def _compare_further(self, attempt: Attempt) -> None:
         """Compare the results of a further call in each direction without findings."""
         problem = self.execution.problem_of(attempt)
         for direction in self.directions:
@@ -367,48 +277,42 @@ class PlanRun:
                     found = wrong_values(problem, name, result, attempt.text)
                 findings += [each._replace(attempt=attempt) for each in found]
 
-    def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
-        """Return the first call's results in host memory; no results if they are large."""
-        first, names = self.plan.first, self.execution.names(direction)
-        count = sum(self.problem.shapes[name].numel() for name in names)
-        if first not in self.execution.answered[direction] or count > MOST_ELEMENTS:
-            return {}
-        return {name: self.execution.result(name, first).cpu() for name in names}
-
     # --- the verdict ------------------------------------------------------------------------------
 
-    def verdict(self, direction: Direction, keep: bool = False) -> Verdict:
+    def _first_finding(self, direction: Direction) -> Finding:
         """Return the finding with the earliest cause; a failure comes before `UNSUPPORTED`.
 
         Only compared results pass, whatever the replies claim.
         """
-        errors = [error for error in self._errors.get(direction, []) if error is not None]
         not_compared = Finding("CRASHED", "no result was compared")
         default = Finding("PASSED", "") if self._errors.get(direction) else not_compared
-        finding = min(
+        return min(
             self.findings[direction] or [default],
             key=lambda finding: (finding.verdict in FINE, ORDER.index(finding.verdict)),
         )
+
+    def verdict(self, direction: Direction, keep: bool = False) -> Verdict:
+        """Return the verdict with its remarks, for some of which calls are made again."""
+        finding = self._first_finding(direction)
+        errors = [error for error in self._errors.get(direction, []) if error is not None]
         passed = finding.verdict == "PASSED"
         keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
         results = self._first_results(direction) if keep_results else {}
-        programs = self._programs(direction, finding)
-        reason = finding.reason + programs.text
-        after = None
-        if finding.attempt and self._passes_alone(direction, finding, finding.attempt):
-            reason += f", {ALONE}"
-            after = () if finding.attempt.further else self._earlier
+        programs = self._recheck.programs(direction, finding)
+        of = "forward" if finding in self.findings["forward"] else direction
+        after = self._recheck.after(of, finding)
+        launches = remarks.launch_notes(self.execution, self._launches, direction)
         return Verdict(
             solution=self.worker.solution.name,
             op=self.problem.op.name,
             case=self.problem.case.name,
             direction=direction,
             verdict=finding.verdict,
-            reason=reason,
+            reason=finding.reason + programs.text + f", {remarks.ALONE}" * (after is not None),
             kind=finding.kind,
             places=finding.places + programs.places,
             error=max(errors, default=None) if passed else None,
-            notes=(*self.notes[direction], *self._launch_notes(direction)) if passed else (),
+            notes=(*self.notes[direction], *launches) if passed else (),
             configurations=self.execution.configurations(direction),
             after=after,
             group=finding.group,
@@ -417,80 +321,13 @@ class PlanRun:
             results=results,
         )
 
-    def _passes_alone(self, direction: Direction, finding: Finding, attempt: Attempt) -> bool:
-        """Return whether a failed call is right as the first call of a new process.
-
-        Once two failures of a worker have recurred, no further one is repeated.
-        """
-        if finding.verdict not in REPEATABLE or finding.kind is not Kind.NONE:
-            return False
-        if finding in self.findings["forward"]:
-            direction = "forward"
-        if (direction, attempt) not in self._alone:
-            passes, worker = False, self.worker
-            if attempt is not self.plan.first or self._earlier:
-                if worker.recurred >= MOST_RECURRED:
-                    return False
-                worker.end_process()
-                worker.cases.append(self.problem.case.name)
-                passes = self._is_right(direction, attempt)
-            worker.recurred += not passes
-            self._alone[direction, attempt] = passes
-        return self._alone[direction, attempt]
-
-    def _is_right(self, direction: Direction, attempt: Attempt) -> bool:
-        """Make a call again and compare its results of a direction with the oracle's."""
-        for each in DIRECTIONS[: DIRECTIONS.index(direction) + 1]:
-            if self._failure(self.execution.ask(each, attempt), attempt):
-                return False
-        problem, result = self.execution.problem_of(attempt), self.execution.result
-        return not any(
-            wrong_values(problem, name, result(name, attempt), "")
-            for name in self.execution.names(direction, attempt)
-        )
-
-    def _launch_notes(self, direction: Direction) -> Iterator[str]:
-        """Yield a note if the solution caught a launch's exception, or launched no kernel.
-
-        No kernel is needed for results without elements, zeros, or copies of an input.
-        """
-        for launches in self._launches[direction]:
-            if launches.caught:
-                yield f"{CAUGHT}: {printable(str(launches.caught.get('reason')))}"
-                break
-        until = DIRECTIONS[: DIRECTIONS.index(direction) + 1]
-        made = [launches.count for each in until for launches in self._launches[each]]
-        if not any(made) and made and not self.worker.solution.peer and self._has_work(until):
-            yield NO_KERNEL
-
-    def _has_work(self, directions: Sequence[Direction]) -> bool:
-        """Return whether a result has a nonzero element and is no copy of an input."""
-        inputs = call_tensors(self.problem.arguments, self.problem.grad_output).values()
-        results = (
-            self.execution.result(name, self.plan.first)
-            for direction in directions
-            for name in self.execution.names(direction)
-        )
-        return any(
-            bool(result.count_nonzero())
-            and not any(torch.equal(result, value.to(result)) for value in inputs)
-            for result in results
-        )
-
-    def _programs(self, direction: Direction, finding: Finding) -> Reason:
-        """Return the two conflicting programs if results differ, as the end of the reason.
-
-        On a GPU, return the command that names the programs of the failure.
-        """
-        illegal = finding.kind is Kind.ILLEGAL_ACCESS
-        programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
-        solution = self.worker.solution
-        if programs and self.problem.device == "cuda" and not solution.peer:
-            return Reason(f" (nox -s check -- {solution.handle} --device cpu names {programs})")
-        if finding.verdict != "NONDETERMINISTIC":
-            return Reason("")
-        conflict = self.execution.conflict(self.plan.latest, direction)
-        return conflict._replace(text=f": {conflict.text}") if conflict.text else conflict
+    def _first_results(self, direction: Direction) -> dict[str, torch.Tensor]:
+        """Return the first call's results in host memory; no results if they are large."""
+        first, names = self.plan.first, self.execution.names(direction)
+        count = sum(self.problem.shapes[name].numel() for name in names)
+        if first not in self.execution.answered[direction] or count > MOST_ELEMENTS:
+            return {}
+        return {name: self.execution.result(name, first).cpu() for name in names}
 
 
 def _right(names: Sequence[str]) -> str:
@@ -499,7 +336,3 @@ def _right(names: Sequence[str]) -> str:
         return ""
     gradients, are = ("gradients", "are") if names[1:] else ("gradient", "is")
     return f"; the {gradients} of {listed(names)} {are} right"
-
-
-def _finding(failure: Failure) -> Finding:
-    return Finding(failure.verdict, failure.reason, kind=failure.kind, places=failure.places)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
-from common import gradients as derivatives
 from common.arena import is_far
 from common.spec import Op
 from common.wire import OUTPUT
@@ -33,28 +32,26 @@ def truth(
         grad_output: The gradient of the output.
         gradients: Whether to compute the gradients; without them the work is a third.
     """
-    split = op.split.arguments
-    differentiable = op.differentiable if gradients else ()
-    shared = {
-        name: _double(value, name in differentiable)
-        for name, value in arguments.items()
-        if name not in split
+    dims, differentiable = op.split.arguments, op.differentiable if gradients else ()
+    shared = {name: value for name, value in arguments.items() if name not in dims}
+    shared = leaves(shared, differentiable, torch.float64)
+    sliced = [name for name in differentiable if name in dims]
+    results = {
+        name: torch.empty(like.shape, dtype=torch.float64, device=like.device)
+        for name, like in ((OUTPUT, grad_output), *((name, arguments[name]) for name in sliced))
     }
-    results = {OUTPUT: _empty_double(grad_output)}
-    results |= {name: _empty_double(arguments[name]) for name in differentiable if name in split}
     for piece in _pieces(op, shared, grad_output):
-        own = {name: _double(arguments[name].narrow(dim, *piece), name in differentiable)
-               for name, dim in split.items() if name in arguments}  # fmt: skip
-        inputs = shared | own
+        own = {name: arguments[name].narrow(dim, *piece)
+               for name, dim in dims.items() if name in arguments}  # fmt: skip
+        inputs = shared | leaves(own, differentiable, torch.float64)
         output = op.reference(**inputs)
         results[OUTPUT].narrow(op.split.output, *piece).copy_(output.detach())
         if differentiable:
             upstream = grad_output.narrow(op.split.output, *piece).double()
             output.backward(upstream, inputs=[inputs[name] for name in differentiable])
-        for name in differentiable:
-            if name in split:
-                results[name].narrow(split[name], *piece).copy_(own[name].grad)
-    return results | {name: shared[name].grad for name in differentiable if name not in split}
+        for name in sliced:
+            results[name].narrow(dims[name], *piece).copy_(inputs[name].grad)
+    return results | {name: shared[name].grad for name in differentiable if name not in dims}
 
 
 def eager(
@@ -62,11 +59,8 @@ def eager(
 ) -> Results:
     """Return the reference's results in the arguments' dtype, computed in one piece."""
     # cuBLAS fails with "illegal memory access" if rows are 2^30 elements apart
-    inputs = {
-        name: _contiguous(value).detach().requires_grad_(gradients and name in op.differentiable)
-        if _is_float(value) else value
-        for name, value in arguments.items()
-    }  # fmt: skip
+    dense = {name: _contiguous(value) for name, value in arguments.items()}
+    inputs = leaves(dense, op.differentiable if gradients else ())
     output = op.reference(**inputs)
     if not gradients:
         return {OUTPUT: output}
@@ -75,23 +69,15 @@ def eager(
     return {OUTPUT: output.detach(), **dict(zip(op.differentiable, grads, strict=True))}
 
 
-def second_derivatives(
-    op: Op[Any],
-    arguments: dict[str, Any],
-    grad_output: torch.Tensor,
-    constant: bool,
-    dtype: torch.dtype | None = None,
-) -> Results:
-    """Return the reference's second derivatives in a dtype, by default the arguments'."""
-    inputs = {
-        name: value.detach().to(dtype or value.dtype).requires_grad_(name in op.differentiable)
-        if _is_float(value) else value
+def leaves(
+    arguments: dict[str, Any], differentiable: Sequence[str], dtype: torch.dtype | None = None
+) -> dict[str, Any]:
+    """Return the arguments for a call that is differentiated, in a dtype, by default their own."""
+    return {
+        name: value.detach().to(dtype or value.dtype).requires_grad_(name in differentiable)
+        if isinstance(value, torch.Tensor) and value.is_floating_point() else value
         for name, value in arguments.items()
     }  # fmt: skip
-    output, wanted = op.reference(**inputs), [inputs[name] for name in op.differentiable]
-    weight = grad_output.to(output.dtype)
-    second = derivatives.second_derivatives(output, wanted, weight, constant)
-    return dict(zip(op.differentiable, second, strict=True))
 
 
 def _pieces(
@@ -108,18 +94,6 @@ def _pieces(
         yield start, min(length, count - start)
 
 
-def _is_float(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _double(value: Any, differentiable: bool) -> Any:
-    return value.detach().double().requires_grad_(differentiable) if _is_float(value) else value
-
-
-def _empty_double(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty(tensor.shape, dtype=torch.float64, device=tensor.device)
-
-
-def _contiguous(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor, or a contiguous copy if its elements are gigabytes apart."""
-    return tensor.contiguous() if is_far(tensor) else tensor
+def _contiguous(value: Any) -> Any:
+    """Return the value, or a contiguous copy of a tensor with elements that are gigabytes apart."""
+    return value.contiguous() if isinstance(value, torch.Tensor) and is_far(value) else value

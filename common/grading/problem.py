@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import random
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Any
 
@@ -22,9 +20,6 @@ from common.ops._draw import draw
 from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
-LOST, ROUNDED = 0.1, 8.0
-"""The rms error of second derivatives that is no fault: the share of the truth's rms, or the
-multiple of eager's error. A term that autograd loses is larger."""
 DTYPES = ("bfloat16", "float16", "float32")
 """The dtypes of cases, the least precise first."""
 LARGEST_HALF = 100.0
@@ -53,10 +48,6 @@ class Change(Enum):
     def dtype(self) -> str:
         """The dtype of a change of dtype; "" for the other changes."""
         return self.value if self in (Change.FLOAT16, Change.FLOAT32) else ""
-
-
-def _rms(values: torch.Tensor) -> torch.Tensor:
-    return values.double().square().mean().sqrt()
 
 
 @dataclass(frozen=True)
@@ -114,14 +105,44 @@ class Problem:
         If the elements of an input are gigabytes apart, none can. A dtype changes only to a more
         precise one, in which rounded tables are wrong, and whose range includes the inputs.
         """
-        if not change.dtype:
+        if self.far or not change.dtype:
             return not self.far
-        inputs = [self.arguments[name] for name in self.op.differentiable]
         finer = DTYPES.index(change.dtype) > DTYPES.index(self.case.dtype)
+        inputs = [self.arguments[name] for name in self.op.differentiable]
         in_range = change is Change.FLOAT32 or all(
             bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs
         )
-        return finer and bool(self._constant) and not self.far and in_range
+        return finer and bool(self._constant) and in_range
+
+    def _redrawn(self, change: Change) -> Problem:
+        """Draw the problem with changed inputs.
+
+        Some written tensors stay unchanged, to expose a solution that caches results under one of
+        its inputs. In the same dtype the budgets are at least this problem's, since eager may be
+        lucky on few elements.
+        """
+        draws = Draws(self.draws.number(self.op.name, self.case.name, change.value))
+        dice = draws.dice("which")
+        case, unchanged = self.case.changed(dice), frozenset[str]()
+        if change is Change.WRITTEN:  # a nonempty proper subset of the floating-point tensors
+            floating = [name for name, tensor in self.tensors.items() if tensor.is_floating_point()]
+            floating.remove("upstream")
+            sizes = range(1, len(floating))
+            subsets = [names for size in sizes for names in combinations(floating, size)]
+            unchanged = frozenset(dice.choice(subsets or [()]))
+        elif change.dtype:
+            case, unchanged = replace(self.case, dtype=change.dtype), self._constant
+        seed = draws.number(self.op.name, case.name, "inputs")
+        drawn = draw(self.op, case, seed, self.device)
+        drawn[0].update({name: self.arguments[name] for name in unchanged})
+
+        # `solve` must not hold this problem, whose memory is freed with its last reference
+        gradients = change is Change.WRITTEN and "backward" in case.directions
+        of = self.op, case, drawn, gradients, self.scarce
+        solve = partial(_solve, *of, seed=seed) if change.dtype else (
+            partial(_solve, *of, least=self._solved[1])
+        )  # fmt: skip
+        return Problem(self.op, case, self.device, *drawn, solve, draws, self.scarce, unchanged)
 
     @property
     def seed(self) -> int:
@@ -134,15 +155,18 @@ class Problem:
 
         On a CPU it also has no budgets if no result was compared.
         """
-        inputs = {name: value.to("meta") if isinstance(value, torch.Tensor) else value
-                  for name, value in self.arguments.items()}  # fmt: skip
         budgets = dict(self.budgets) if "_solved" in vars(self) else {}
-        grad_output = self.grad_output.to("meta")
-        summary = replace(
-            self, arguments=inputs, grad_output=grad_output, solve=lambda: ({}, budgets)
-        )
-        assert not summary.truth
-        return summary
+        tensors = {name: tensor.to("meta") for name, tensor in self.tensors.items()}
+        upstream = tensors.pop("upstream")
+        return replace(
+            self, arguments=self.arguments | tensors, grad_output=upstream,
+            solve=lambda: ({}, budgets),
+        )  # fmt: skip
+
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the tensor arguments and, as `upstream`, the upstream gradient."""
+        return call_tensors(self.arguments, self.grad_output)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,57 +184,12 @@ class Problem:
     @property
     def far(self) -> bool:
         """Return whether the elements of an input are gigabytes apart."""
-        tensors = call_tensors(self.arguments, self.grad_output).values()
-        return any(map(is_far, tensors))
-
-    def _redrawn(self, change: Change) -> Problem:
-        """Draw the problem with changed inputs.
-
-        Some written tensors stay unchanged, to expose a solution that caches results under one of
-        its inputs. In the same dtype the budgets are at least this problem's, since eager may be
-        lucky on few elements.
-        """
-        draws = Draws(self.draws.number(self.op.name, self.case.name, change.value))
-        dice = draws.dice("which")
-        gradients = change is Change.WRITTEN and "backward" in self.case.directions
-        case, unchanged = self.case.changed(dice), frozenset[str]()
-        if change is Change.WRITTEN:
-            unchanged = _unchanged_inputs(self.arguments, dice)
-        elif change.dtype:
-            case, unchanged = replace(self.case, dtype=change.dtype), self._constant
-        seed = draws.number(self.op.name, case.name, "inputs")
-        drawn = draw(self.op, case, seed, self.device)
-        drawn[0].update({name: self.arguments[name] for name in unchanged})
-
-        # `solve` must not hold this problem, whose memory is freed with its last reference
-        least = None if change.dtype else self._solved[1]
-        few = seed if change.dtype else None
-        solve = functools.partial(
-            _solve, self.op, case, drawn, gradients, self.scarce, seed=few, least=least
-        )
-        return Problem(self.op, case, self.device, *drawn, solve, draws, self.scarce, unchanged)
-
-    def wrong_second_derivatives(
-        self, results: Mapping[str, torch.Tensor], constant: bool
-    ) -> list[str]:
-        """Return the results of a double backward that lack a part of the truth.
-
-        No rounding explains their error. For `constant` see `gradients.second_derivatives`.
-        """
-        drawn, wrong = (self.op, self.arguments, self.grad_output, constant), list[str]()
-        eager = oracle.second_derivatives(*drawn)
-        for name, truth in oracle.second_derivatives(*drawn, torch.float64).items():
-            allowed = max(LOST * _rms(truth), ROUNDED * _rms(eager[name] - truth))
-            error = _rms(results[name] - truth)
-            if error > allowed or (error.isnan() and not allowed.isnan()):
-                wrong.append(name)
-        return wrong
+        return any(map(is_far, self.tensors.values()))
 
     @property
     def _constant(self) -> frozenset[str]:
         """The names of the tensors that take no gradient."""
-        tensors = {name for name, v in self.arguments.items() if isinstance(v, torch.Tensor)}
-        return frozenset(tensors.difference(self.op.differentiable))
+        return frozenset(self.tensors) - {"upstream", *self.op.differentiable}
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the axes of the result `name`."""
@@ -249,19 +228,11 @@ def make_problem(
     """
     seed = draws.number(op.name, case.name, "inputs")
     drawn, gradients = draw(op, case, seed, device), "backward" in case.directions
-    solve = functools.partial(_solve, op, case, drawn, gradients, scarce, seed=seed)
+    solve = partial(_solve, op, case, drawn, gradients, scarce, seed=seed)
     problem = Problem(op, case, device, *drawn, solve, draws, scarce)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
     return problem
-
-
-def _unchanged_inputs(arguments: Mapping[str, Any], dice: random.Random) -> frozenset[str]:
-    """Draw a nonempty proper subset of the floating-point tensors; if there is only one, none."""
-    tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
-    floating = [name for name, tensor in tensors.items() if tensor.is_floating_point()]
-    subsets = [names for size in range(1, len(floating)) for names in combinations(floating, size)]
-    return frozenset(dice.choice(subsets or [()]))
 
 
 def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -290,19 +261,18 @@ def _solve(
         seed: The seed of the inputs, from which a small case gets further draws for its budgets.
         least: The least budgets.
     """
-    arguments, grad_output = drawn
-    truth = {
-        name: tensor.cpu() if scarce else tensor
-        for name, tensor in oracle.truth(op, arguments, grad_output, gradients).items()
-    }
-    eager = oracle.eager(op, arguments, grad_output, gradients)
+    device = drawn[1].device
+    truth = oracle.truth(op, *drawn, gradients)
+    if scarce:
+        truth = {name: tensor.cpu() for name, tensor in truth.items()}
+    eager = oracle.eager(op, *drawn, gradients)
     budgets = {
-        name: budget_of(eager[name], expected, case.by_slice, grad_output.device)
+        name: budget_of(eager[name], expected, case.by_slice, device)
         for name, expected in truth.items()
     }
     others = [least] if least else []
     if seed is not None and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
-        again = (draw(op, case, seed + n, grad_output.device.type) for n in range(1, DRAWS_OF_FEW))
+        again = (draw(op, case, seed + n, device.type) for n in range(1, DRAWS_OF_FEW))
         others += [_solve(op, case, redrawn, gradients, scarce)[1] for redrawn in again]
     for other in others:
         budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}

@@ -7,7 +7,6 @@ a solution may be 2e-3, and the error of each element 1.6e-2, or one ulp if that
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -71,7 +70,7 @@ class Budget:
     def bounds(self, truth: torch.Tensor) -> torch.Tensor:
         """Return the bound on eager's error for each element of the truth, in its shape."""
         largest = truth.new_tensor(self.largest) if self.slices is None else self.slices.bounds
-        return largest.expand_as(truth)
+        return largest.to(truth.device).expand_as(truth)
 
 
 def budget_of(
@@ -91,17 +90,14 @@ def budget_of(
     if not truth.numel():
         return Budget(None, 0.0)
     rms, largest = _errors(eager, truth, device or truth.device)
-    few = truth.numel() < FEW_ELEMENTS
-    slices = _slices(eager, truth, apart) if few or apart else None
+    few, slices = truth.numel() < FEW_ELEMENTS, None
+    if few or apart:
+        dims = tuple(range(int(apart), truth.dim()))
+        in_slices = _error(eager.to(truth.device), truth).amax(dims, keepdim=True)
+        magnitude = truth.abs().amax(dims, keepdim=True)
+        relative = (in_slices / magnitude).flatten()
+        slices = Slices(in_slices, magnitude, relative[relative.isfinite()])
     return Budget(None if few else rms, largest, slices)
-
-
-def _slices(eager: torch.Tensor, truth: torch.Tensor, apart: bool) -> Slices:
-    dims = tuple(range(int(apart), truth.dim()))
-    largest = _error(eager.to(truth.device), truth).amax(dims, keepdim=True)
-    magnitude = truth.abs().amax(dims, keepdim=True)
-    relative = (largest / magnitude).flatten()
-    return Slices(largest, magnitude, relative[relative.isfinite()])
 
 
 def larger(one: Budget, other: Budget) -> Budget:
@@ -119,29 +115,19 @@ def _error(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
 def _errors(
     actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
 ) -> tuple[float, float]:
-    """Return the rms error and the largest error; both are NaN if any error is NaN."""
+    """Return the rms error and the largest error; both are NaN if any error is NaN.
+
+    A chunk at a time is copied to the device and compared there: a GPU whose memory is scarce
+    holds neither tensor.
+    """
     norms, worst = [], []
-    for _, (values, expected) in chunks(device, actual, truth):
-        error = _error(values, expected)
+    chunks = (tensor.reshape(-1).split(CHUNK) for tensor in (actual, truth))
+    for values, expected in zip(*chunks, strict=True):
+        error = _error(values.to(device), expected.to(device))
         norms.append(torch.linalg.vector_norm(error))
         worst.append(error.max())
     norm = torch.linalg.vector_norm(torch.stack(norms))
     return float(norm) / math.sqrt(truth.numel()), float(torch.stack(worst).max())
-
-
-def chunks(
-    device: torch.device | str, *tensors: torch.Tensor
-) -> Iterator[tuple[int, list[torch.Tensor]]]:
-    """Yield tensors of one shape chunk by chunk, flattened and on the device.
-
-    The chunks are copied to the device because tensors are in host memory if GPU memory is scarce.
-
-    Yields:
-        The flat index of the chunk's first element, and the chunk of each tensor, `[n]`.
-    """
-    flat = [tensor.reshape(-1) for tensor in tensors]
-    for start in range(0, len(flat[0]), CHUNK):
-        yield start, [tensor[start : start + CHUNK].to(device) for tensor in flat]
 
 
 @dataclass(frozen=True)
@@ -151,8 +137,7 @@ class Wrong:
     index: tuple[int, ...]
     text: str
     mask: torch.Tensor | None = field(default=None, compare=False, repr=False)
-    """The elements beyond their bound, bool, on the truth's device; None if only the rms error is
-    too large."""
+    """The elements beyond their bound, bool; None if only the rms error is too large."""
 
 
 def check_values(
@@ -179,72 +164,33 @@ def check_values(
         The first wrong element, if any; and the error as a multiple of eager's error, None if
         eager is exact and the result is not.
     """
-    device = device or truth.device
-    rms, worst = _errors(actual, truth, device)
+    rms, worst = _errors(actual, truth, device or truth.device)
     measured, eager = worst, budget.largest
     if budget.rms is not None:
         measured, eager = rms, budget.rms
     ratio = 1.0 if measured == eager else measured / eager if eager else None
+    rms_is_right = budget.rms is None or measured <= slack * eager
     # if the worst error is within the budget, all errors are: an ulp can only widen a bound
-    if not worst <= 2 * slack * budget.least:
-        mask = _beyond(actual, truth, budget, slack, device)
-        if count := int(mask.sum()):
-            where, text = first_index(mask), f"{count} of {truth.numel()} wrong"
-            bound = float(allowed(truth[where], actual.dtype, budget.bounds(truth)[where], slack))
-            return _wrong(where, actual, truth, text, f" ± {bound:.2g}", mask), ratio
-    if budget.rms is not None and not measured <= slack * eager:
-        where = _place_of(worst, actual, truth, device)
-        text = f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's"
-        return _wrong(where, actual, truth, text), ratio
-    return None, ratio
-
-
-def _beyond(
-    actual: torch.Tensor,
-    truth: torch.Tensor,
-    budget: Budget,
-    slack: float,
-    device: torch.device | str,
-) -> torch.Tensor:
-    """Return the mask of the elements beyond their bound, on the truth's device."""
-    mask = torch.empty(truth.numel(), dtype=torch.bool, device=truth.device)
-    for start, (values, expected, largest) in chunks(device, actual, truth, budget.bounds(truth)):
-        bad = ~(_error(values, expected) <= allowed(expected, actual.dtype, largest, slack))
-        bad &= values.double() != expected
-        mask[start : start + len(bad)] = bad
-    return mask.view(truth.shape)
-
-
-def allowed(
-    truth: torch.Tensor, dtype: torch.dtype, largest: torch.Tensor, slack: float
-) -> torch.Tensor:
-    """Return the allowed error of each element, if eager's largest error is `largest`."""
-    return torch.maximum(ulp(truth, dtype), 2 * slack * largest)
-
-
-def _place_of(
-    worst: float, actual: torch.Tensor, truth: torch.Tensor, device: torch.device | str
-) -> tuple[int, ...]:
-    """Return the index of the first element with the worst error."""
-    flat = 0
-    for start, (values, expected) in chunks(device, actual, truth):
-        if (is_worst := _error(values, expected) == worst).any():
-            flat = start + int(is_worst.int().argmax())
-            break
-    return tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), truth.shape))
-
-
-def _wrong(
-    index: tuple[int, ...],
-    actual: torch.Tensor,
-    truth: torch.Tensor,
-    text: str,
-    bound: str = "",
-    mask: torch.Tensor | None = None,
-) -> Wrong:
-    """Return the wrong element; the words `bound`, such as " ± 0.01", follow the expected value."""
-    expected, value = truth[index].item(), actual[index].item()
-    return Wrong(index, f"expected {expected:.8g}{bound}, got {value:.8g} ({text})", mask)
+    if rms_is_right and worst <= 2 * slack * budget.least:
+        return None, ratio
+    if truth.numel() > CHUNK:  # the rest takes more memory than a GPU may have left
+        actual, truth = actual.cpu(), truth.cpu()
+    error = _error(actual.to(truth.device), truth)
+    bounds = torch.maximum(ulp(truth, actual.dtype), 2 * slack * budget.bounds(truth))
+    mask = ~(error <= bounds) & (actual.to(truth.device).double() != truth)
+    bound, text = (
+        "",
+        f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's",
+    )
+    if count := int(mask.sum()):
+        where = first_index(mask)
+        bound, text = f" ± {float(bounds[where]):.2g}", f"{count} of {truth.numel()} wrong"
+    elif rms_is_right:
+        return None, ratio
+    else:
+        where = first_index(error == worst)
+    values = f"expected {truth[where].item():.8g}{bound}, got {actual[where].item():.8g} ({text})"
+    return Wrong(where, values, mask if count else None), ratio
 
 
 def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -256,6 +202,5 @@ def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def first_index(mask: torch.Tensor) -> tuple[int, ...]:
     """Return the index of the first true element."""
-    return tuple(
-        int(i) for i in torch.unravel_index(mask.flatten().view(torch.uint8).argmax(), mask.shape)
-    )
+    flat = mask.flatten().view(torch.uint8).argmax()
+    return tuple(int(i) for i in torch.unravel_index(flat, mask.shape))

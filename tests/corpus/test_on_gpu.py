@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 import pytest
 
 from common import ops
-from common.grading import grade
+from common.grading import remarks
 from common.grading.device import REPEATS
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Sweep
@@ -76,7 +76,7 @@ def verdicts(together, two_connections):
         return found[solution]
 
     with contextlib.closing(ForkServer("cuda")) as server, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grade, "MOST_RECURRED", 0)
+        patch.setattr(remarks, "MOST_RECURRED", 0)
         yield verdicts
 
 

@@ -11,8 +11,7 @@ import torch
 
 from common import ops
 from common.draws import Draws
-from common.grading import grade as grading
-from common.grading import problem
+from common.grading import problem, remarks
 from common.grading.call_plan import modes, plan_of
 from common.grading.problem import Change
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
@@ -51,7 +50,7 @@ def test_an_honest_solution_passes_whatever_is_asked(verdicts, interleaved, mode
     """It honours needs_input_grad."""
     found = verdicts(saves(), interleaved=interleaved, mode=mode)
     require(found, "PASSED", "PASSED")
-    assert found["backward"].notes == (grading.NO_KERNEL,)
+    assert found["backward"].notes == (remarks.NO_KERNEL,)
 
 
 # --- two calls at once ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import pytest
 from common import ops, solutions
 from common.grading import compiling
 from common.grading.compiling import TARGET, Compiler, Unknown, judged
-from common.grading.grade import CAUGHT
+from common.grading.remarks import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.paths import ROOT

@@ -10,8 +10,9 @@ from common import ops
 from common.commands.grader import Asked, Grader
 from common.draws import Draws
 from common.grading.compiling import Compiler
-from common.grading.grade import MOST_RECURRED, grade_case
+from common.grading.grade import grade_case
 from common.grading.problem import Change, make_problem
+from common.grading.remarks import MOST_RECURRED
 from common.grading.sweep import Sweep
 from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, workers, written
 

@@ -10,8 +10,8 @@ import torch
 from common.draws import Draws
 from common.gradients import second_derivatives
 from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose
-from common.grading.grade import OTHER_GRADIENTS, OTHER_SECOND_DERIVATIVES
 from common.grading.problem import make_problem
+from common.grading.remarks import OTHER_GRADIENTS, OTHER_SECOND_DERIVATIVES
 from common.grading.sweep import Sweep, eager_of
 from common.records.lines import headings
 from tests.support.workers import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.grading.compiling import Compiler
-from common.grading.grade import CAUGHT, NO_KERNEL
+from common.grading.remarks import CAUGHT, NO_KERNEL
 from common.grading.sweep import Sweep
 from common.records.lines import headings
 from common.sandbox.launches import LaunchLog

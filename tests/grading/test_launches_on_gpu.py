@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.grading.grade import NO_KERNEL
+from common.grading.remarks import NO_KERNEL
 from common.grading.sweep import Sweep
 from common.spec import DIRECTIONS
 from tests.support.rotating import OP, PLAIN, SOURCE, WAYS

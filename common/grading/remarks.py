@@ -1,0 +1,222 @@
+"""What is added to a verdict and changes none: explanations of a failure, and notes on a pass.
+
+To explain a failure, its call is made again: in a new process, since the failure may depend on an
+earlier call, or to find two programs that conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from common import wire
+from common.errors import Kind
+from common.gradients import second_derivatives
+from common.grading.call_plan import Attempt
+from common.grading.compare import Finding, wrong_values
+from common.grading.execution import Execution
+from common.grading.oracle import leaves
+from common.grading.problem import Problem, call_tensors
+from common.printable import printable
+from common.source import Reason
+from common.spec import DIRECTIONS, Direction
+
+ALONE = "passes in a process of its own"
+REPEATABLE = frozenset(
+    "RUNTIME_ERROR OUT_OF_BOUNDS UNWRITTEN_OUTPUT INCORRECT_SHAPE INCORRECT_DTYPE"
+    " INCORRECT_NUMERICAL".split()
+)
+"""The verdicts on a call that may depend on earlier calls of the process."""
+MOST_RECURRED = 2
+"""A worker's failures that recur in a new process before no further one is repeated."""
+PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
+"""The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
+NO_KERNEL = "no Triton kernel was launched, torch answered"
+CAUGHT = "an exception of a launch was caught by the solution"
+"""The start of a note whose end is the exception's reason."""
+OTHER_GRADIENTS = "a second backward of a retained graph gives other gradients"
+OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and no error"
+LOST, ROUNDED = 0.1, 8.0
+"""The rms error of second derivatives that is no fault: the share of the truth's rms, or the
+multiple of eager's error. A term that autograd loses is larger."""
+
+
+# --- a failure ------------------------------------------------------------------------------------
+
+
+class Recheck:
+    """The calls of a failed case that are made again, in the memory of the case."""
+
+    def __init__(self, execution: Execution, earlier: tuple[str, ...]) -> None:
+        """Make no call yet; `earlier` are the cases that the process answered before."""
+        self._execution, self._earlier = execution, earlier
+        self._passes_alone: dict[tuple[Direction, Attempt], bool] = {}
+
+    def after(self, direction: Direction, finding: Finding) -> tuple[str, ...] | None:
+        """Return the cases on which a failure depends; None if it depends on no earlier call.
+
+        The call is made again as the first of a new process, and is right there. Once two failures
+        of a worker have recurred, no further one is repeated.
+        """
+        attempt, worker = finding.attempt, self._execution.worker
+        if not attempt or finding.verdict not in REPEATABLE or finding.kind is not Kind.NONE:
+            return None
+        key, is_first = (direction, attempt), attempt is self._execution.plan.first
+        if key not in self._passes_alone:
+            passes = False
+            if not is_first or self._earlier:
+                if worker.recurred >= MOST_RECURRED:
+                    return None
+                worker.end_process()
+                worker.cases.append(self._execution.problem.case.name)
+                passes = self._is_right(direction, attempt)
+            worker.recurred += not passes
+            self._passes_alone[key] = passes
+        if not self._passes_alone[key]:
+            return None
+        return () if attempt.further else self._earlier
+
+    def _is_right(self, direction: Direction, attempt: Attempt) -> bool:
+        """Make a call again and compare its results of a direction with the oracle's."""
+        execution = self._execution
+        for each in _until(direction):
+            if execution.fault(execution.ask(each, attempt), attempt):
+                return False
+        problem = execution.problem_of(attempt)
+        return not any(
+            wrong_values(problem, name, execution.result(name, attempt), "")
+            for name in execution.names(direction, attempt)
+        )
+
+    def programs(self, direction: Direction, finding: Finding) -> Reason:
+        """Return the two conflicting programs if results differ, as the end of the reason.
+
+        On a GPU, return the command that names the programs of the failure.
+        """
+        illegal = finding.kind is Kind.ILLEGAL_ACCESS
+        programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
+        solution = self._execution.worker.solution
+        if programs and self._execution.problem.device == "cuda" and not solution.peer:
+            return Reason(f" (nox -s check -- {solution.handle} --device cpu names {programs})")
+        if finding.verdict != "NONDETERMINISTIC":
+            return Reason("")
+        conflict = self._execution.conflict(self._execution.plan.latest, direction)
+        return conflict._replace(text=f": {conflict.text}") if conflict.text else conflict
+
+
+def _until(direction: Direction) -> tuple[Direction, ...]:
+    return DIRECTIONS[: DIRECTIONS.index(direction) + 1]
+
+
+# --- the launches of a pass -----------------------------------------------------------------------
+
+
+def launch_notes(
+    execution: Execution,
+    launched: Mapping[Direction, Sequence[wire.Launched]],
+    direction: Direction,
+) -> Iterator[str]:
+    """Yield a note if the solution caught a launch's exception, or launched no kernel.
+
+    No kernel is needed for results without elements, zeros, or copies of an input. `launched` are
+    the launches of each answered request in the usual mode.
+    """
+    for launches in launched[direction]:
+        if launches.caught:
+            yield f"{CAUGHT}: {printable(str(launches.caught.get('reason')))}"
+            break
+    made = [launches.count for each in _until(direction) for launches in launched[each]]
+    lacks = bool(made) and not any(made) and not execution.worker.solution.peer
+    if lacks and _has_work(execution, _until(direction)):
+        yield NO_KERNEL
+
+
+def _has_work(execution: Execution, directions: Sequence[Direction]) -> bool:
+    """Return whether a result has a nonzero element and is no copy of an input."""
+    problem, first = execution.problem, execution.plan.first
+    inputs = call_tensors(problem.arguments, problem.grad_output).values()
+    results = (
+        execution.result(name, first)
+        for direction in directions
+        for name in execution.names(direction)
+    )
+    return any(
+        bool(result.count_nonzero())
+        and not any(torch.equal(result, value.to(result)) for value in inputs)
+        for result in results
+    )
+
+
+# --- a kept graph ---------------------------------------------------------------------------------
+
+
+def second_backward(execution: Execution, attempt: Attempt) -> tuple[bool, str]:
+    """Return whether a second backward of a kept graph is right, and a note if it is wrong.
+
+    It is neither if an error refuses it.
+    """
+    gradients = _gradients_of_kept(execution, attempt)
+    wrong = [
+        name for name, result in gradients.items()
+        if wrong_values(execution.problem, name, result, "")
+    ]  # fmt: skip
+    return bool(gradients) and not wrong, _note(OTHER_GRADIENTS, wrong)
+
+
+def double_backward(execution: Execution, attempt: Attempt) -> str:
+    """Return a note on wrong second derivatives of a loss; "" if they are right, or refused.
+
+    The loss is linear in the output if an error of the solution refuses the quadratic loss:
+    torch's `once_differentiable` does so only where the upstream gradient takes a gradient.
+    """
+    losses: tuple[wire.Double, ...] = ("quadratic", "constant")
+    for loss in losses:
+        if gradients := _gradients_of_kept(execution, attempt, loss):
+            wrong = _wrong_second_derivatives(execution.problem, gradients, loss == "constant")
+            return _note(OTHER_SECOND_DERIVATIVES, wrong)
+    return ""
+
+
+def _note(what: str, wrong: Sequence[str]) -> str:
+    return f"{what}: of {', '.join(wrong)}" if wrong else ""
+
+
+def _gradients_of_kept(
+    execution: Execution, attempt: Attempt, double: wire.Double = ""
+) -> dict[str, torch.Tensor]:
+    """Return the gradients of a graph that backward has kept; none if an error refuses them."""
+    results = execution.ask("backward", attempt, double=double).results
+    if results is None or None in results.values():
+        return {}
+    return {name: execution.result(name, attempt) for name in results}
+
+
+def _wrong_second_derivatives(
+    problem: Problem, results: Mapping[str, torch.Tensor], constant: bool
+) -> list[str]:
+    """Return the results of a double backward that lack a part of the truth.
+
+    No rounding explains their error. For `constant` see `gradients.second_derivatives`.
+    """
+
+    def derived(dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
+        """Return the reference's second derivatives in a dtype, by default the arguments'."""
+        names = problem.op.differentiable
+        inputs = leaves(problem.arguments, names, dtype)
+        output, wanted = problem.op.reference(**inputs), [inputs[name] for name in names]
+        weight = problem.grad_output.to(output.dtype)
+        second = second_derivatives(output, wanted, weight, constant)
+        return dict(zip(names, second, strict=True))
+
+    eager, wrong = derived(None), list[str]()
+    for name, truth in derived(torch.float64).items():
+        allowed = max(LOST * _rms(truth), ROUNDED * _rms(eager[name] - truth))
+        error = _rms(results[name] - truth)
+        if error > allowed or (error.isnan() and not allowed.isnan()):
+            wrong.append(name)
+    return wrong
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.double().square().mean().sqrt()
