@@ -21,8 +21,8 @@ from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
-from common.sandbox.interpreter.language import LOOPS
-from common.sandbox.interpreter.operations import wrapped
+from common.sandbox.interpreter.language import Loop
+from common.sandbox.interpreter.operations import wrap
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
@@ -166,14 +166,16 @@ class Launches:
     @contextlib.contextmanager
     def counting(self) -> Iterator[None]:
         """Count launches instead of running them."""
-        launches = wrapped(interpreter.GridExecutor, "__call__", self._launch)
-        products = wrapped(InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot)
-        WATCH.observer, LOOPS.iterate = self._traffic, self._traffic.iterations
-        try:
-            with launches, products:
-                yield
-        finally:
-            WATCH.observer, LOOPS.iterate = None, iter
+        WATCH.observer = self._traffic
+        with contextlib.ExitStack() as stack:
+            stack.callback(setattr, WATCH, "observer", None)
+            for owner, name, wrapper in (
+                (interpreter.GridExecutor, "__call__", self._launch),
+                (InterpreterBuilder, "create_dot", self._traffic.in_place_of_dot),
+                (Loop, "__iter__", lambda _, values: self._traffic.iterations(values)),
+            ):
+                stack.callback(wrap(owner, name, wrapper))
+            yield
 
     def _launch(self, run: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):

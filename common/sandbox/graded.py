@@ -16,7 +16,7 @@ from common.sandbox import backend
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import Refused, judge
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.conflicts import Conflicts
+from common.sandbox.interpreter.explanation import Conflicts
 from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.session import Call, Session, check_class

@@ -21,7 +21,7 @@ import numpy as np
 from triton._C.libtriton import ir
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.conflicts import READS, WRITES
+from common.sandbox.interpreter.explanation import READS, WRITES
 from common.sandbox.interpreter.spans import Span, selected
 from common.wire import Reply
 

@@ -1,7 +1,7 @@
 """Bounds checks: every lane's address must lie in a tensor that its launch may touch.
 
 A launch may touch its arguments and, through an address that the kernel loaded, every live tensor
-(see `spans.LoadedPointer`). Triton's interpreter reads and writes any address without a check.
+(see `spans.ANYWHERE`). Triton's interpreter reads and writes any address without a check.
 `watch_memory()` patches its loads, stores and atomics, so that each address is checked first.
 `WATCH` holds the memory of the running launch and logs each out-of-bounds access.
 """
@@ -14,33 +14,39 @@ import inspect
 import itertools
 import re
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox import target
 from common.sandbox.interpreter import spans, together
-from common.sandbox.interpreter.conflicts import ATOMIC, READS, WRITES, Access
-from common.sandbox.interpreter.explanation import Ended, Explanation, Wrap
+from common.sandbox.interpreter.explanation import (
+    ATOMIC,
+    READS,
+    WRITES,
+    Access,
+    Ended,
+    Rerun,
+    Wrap,
+)
 from common.sandbox.interpreter.language import annotated
-from common.sandbox.interpreter.operations import Accesses, RunMode, wrap, wrap_each
+from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
 from common.sandbox.interpreter.spans import (
-    Method,
     Span,
+    accessed,
     alive,
-    bare,
     element,
     extent,
-    selected,
+    origins_of,
     spans_of,
     width_of,
 )
+from common.sandbox.interpreter.together import ProgramGroup
 from common.source import Reason
 
 SHOWN = 6
@@ -71,8 +77,8 @@ class WatchedLaunch(NamedTuple):
     """Returns the memory that the kernel may touch through addresses that it loaded."""
     program: functools.partial[object]
     """The kernel with its converted arguments."""
-    mode: RunMode | None = None
-    """How the programs run; None if one by one in plain Triton."""
+    mode: ProgramGroup | Rerun | None = None
+    """How the programs run; None if one by one in plain Triton. It checks its accesses itself."""
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may point into."""
@@ -80,30 +86,26 @@ class WatchedLaunch(NamedTuple):
 
     def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
         """Return the first address of an active lane that is out of bounds, or None."""
-        addresses, width = pointers.data, width_of(pointers)
-        if not addresses.size:
-            return None
-        first = int(np.minimum.reduce(addresses, axis=None))
-        end = int(np.maximum.reduce(addresses, axis=None)) + width
-        # in most launches masked lanes are in bounds too, and the mask need not be applied
-        if any(span.holds(first, end) for span in self.spans):
-            return None
-        addresses = selected(addresses, mask)
-        outside = np.ones(addresses.shape, dtype=bool)
-        for span in self.reached_by(pointers):
-            outside &= (addresses < span.first) | (addresses + np.uint64(width) > span.end)
-        return int(addresses[outside].flat[0]) if outside.any() else None
+        _, outside = accessed(pointers, mask, self.reached_by(pointers))
+        return int(outside.flat[0]) if outside.size else None
+
+    def wrap(self, address: int, pointers: TensorHandle) -> Wrap | None:
+        """Return what wrapped in the offset of an out-of-bounds address, if that is the cause."""
+        again = Rerun(address, self.first_outside)
+        if not spans.is_loaded(pointers):
+            with contextlib.suppress(Ended, Exception):  # memory may have changed
+                run(self, again)
+        return again.wrap
 
     def describe(
-        self, access: Access, address: int, width: int, spans: Sequence[Span], wrap: Wrap | None
+        self, access: Access, address: int, pointers: TensorHandle, wrap: Wrap | None
     ) -> Reason:
         """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
 
         Args:
             access: The access.
             address: The out-of-bounds address.
-            width: The bytes of an element.
-            spans: The memory that the access may touch; the text names the nearest span.
+            pointers: The access's pointers; the text names the nearest of their origins.
             wrap: The product or sum in the address's offset that wrapped, if any.
         """
         shown = [*self.integers][:SHOWN]
@@ -113,8 +115,9 @@ class WatchedLaunch(NamedTuple):
         integers = [f"{name}={self.integers[name]}" for name in shown]
         program = ", ".join((f"program {access.program}", *integers))
         place = "memory in a launch without tensors"
-        if spans:
-            place = " of ".join(element(address, width, spans))
+        if reached := self.reached_by(pointers):
+            near = [span for span in reached if span.name in origins_of(pointers)]
+            place = " of ".join(element(address, width_of(pointers), near or reached))
         text = f"{program}: {access.verb} {place}, {access.place}"
         if not wrap:
             return Reason(text, (access.place,))
@@ -144,11 +147,16 @@ class AccessLog:
         return next(iter(self.faults), removed)
 
 
-class Observer(Accesses, Protocol):
+class Observer(Protocol):
     """An observer of checked accesses: it looks for conflicting programs or counts traffic."""
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Begin a launch whose arguments span this memory."""
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access by calling `act`; return its result."""
 
 
 @dataclass
@@ -180,33 +188,10 @@ class Watch:
         """
         if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
-        reached = self.launch.reached_by(pointers)
-        origins, wrap = self._explain(self.launch, address, pointers, mask)
-        reached = tuple(span for span in reached if span.name in origins) or reached
-        access, width = Access.now(verb), width_of(pointers)
-        fault = self.launch.describe(access, address, width, reached, wrap)
+        access, wrap = Access.now(verb), self.launch.wrap(address, pointers)
+        fault = self.launch.describe(access, address, pointers, wrap)
         self.log.add(fault)
         raise OutOfBounds(fault, wrap is not None)
-
-    def _explain(
-        self, launch: WatchedLaunch, address: int, pointers: TensorHandle, mask: np.ndarray | None
-    ) -> tuple[Collection[str], Wrap | None]:
-        """Return the arguments that an out-of-bounds address comes from, and its offset's wrap.
-
-        The wrap is None unless all lanes would be in bounds without it.
-        """
-        if spans.is_loaded(pointers):
-            return (), None
-        again = Explanation(launch.program.keywords, launch.first_outside)
-        with contextlib.suppress(Ended, Exception):  # memory may have changed
-            run(launch, again)
-        if again.address != address:
-            return (), None
-        if wrap := again.wrap:
-            unwrapped = TensorHandle(wrap.wide.data, pointers.dtype)
-            if launch.first_outside(unwrapped, mask) is None:
-                return again.origins, wrap
-        return again.origins, None
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -221,37 +206,33 @@ class Watch:
 WATCH = Watch()
 
 
+ACCESSES = {
+    "create_masked_load": (READS, 0, 1), "create_masked_store": (WRITES, 0, 2),
+    "create_atomic_rmw": (ATOMIC, 1, 3), "create_atomic_cas": (ATOMIC, 0, None),
+}  # fmt: skip
+"""By the builder's method: the verb, and the places of the pointers and the mask."""
+
+
 def watch_memory() -> None:
     """Patch the interpreter so that `WATCH` checks each access and orders the programs."""
     spans.track()
-    wrap(InterpreterBuilder, "create_masked_load", _load)
-    wrap(InterpreterBuilder, "create_masked_store", _store)
-    wrap(InterpreterBuilder, "create_atomic_rmw", _rmw)
-    wrap(InterpreterBuilder, "create_atomic_cas", _cas)
+    for name, access in ACCESSES.items():
+        wrap(InterpreterBuilder, name, functools.partial(_access, *access))
     wrap(interpreter.GridExecutor, "__call__", _launch)
     wrap_each(_by_mode)
 
 
-def _load(method: Method, builder: Any, ptrs: Any, mask: Any, *args: Any, **named: Any) -> Any:
-    act = functools.partial(method, builder, ptrs, _mask_handle(mask), *args, **named)
-    return WATCH.access(READS, ptrs, bare(mask), act)
+def _access(
+    verb: str, pointers: int, mask: int | None, method: Operation, *args: Any, **named: Any
+) -> Any:
+    lanes = None if mask is None else args[1 + mask]
+    if isinstance(lanes, TensorHandle):  # a block pointer's mask is an array already
+        lanes = lanes.data
+    act = functools.partial(method, *args, **named)
+    return WATCH.access(verb, args[1 + pointers], lanes, act)
 
 
-def _store(method: Method, builder: Any, ptrs: Any, value: Any, mask: Any, *args: Any) -> Any:
-    act = functools.partial(method, builder, ptrs, value, _mask_handle(mask), *args)
-    return WATCH.access(WRITES, ptrs, bare(mask), act)
-
-
-def _rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, mask: Any, *args: Any) -> Any:
-    act = functools.partial(method, builder, op, ptr, value, mask, *args)
-    return WATCH.access(ATOMIC, ptr, mask.data, act)
-
-
-def _cas(method: Method, builder: Any, ptr: Any, *args: Any) -> Any:
-    return WATCH.access(ATOMIC, ptr, None, functools.partial(method, builder, ptr, *args))
-
-
-def _by_mode(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+def _by_mode(name: str, method: Operation) -> Operation:
     """Let the launch's mode do an operation, but not those that the operation itself calls."""
 
     @functools.wraps(method)
@@ -285,7 +266,7 @@ def _launch(_: Callable[..., None], executor: Any, *args: Any, **options: Any) -
             run(launch)
 
 
-def run(launch: WatchedLaunch, mode: RunMode | None = None) -> None:
+def run(launch: WatchedLaunch, mode: ProgramGroup | Rerun | None = None) -> None:
     """Run the kernel's Python once, by a mode or for the program at the builder's place."""
     WATCH.launch = running = launch._replace(mode=mode)
     try:
@@ -329,21 +310,17 @@ def launched(
 
 def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> WatchedLaunch:
     inputs, constants = WATCH.inputs, executor.constexprs
-    spans = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
-    cached_alive = functools.cache(functools.partial(alive, spans, inputs))
+    own = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
+    cached_alive = functools.cache(functools.partial(alive, own, inputs))
     integers = {
         name: value
         for name, value in arguments.items()
         if type(value) is int and name not in constants
     }
     converted = {
-        name: value if name in constants else interpreter._implicit_cvt(value)
+        name: value if name in constants else spans.label(name, interpreter._implicit_cvt(value))
         for name, value in annotated(executor.fn, arguments).items()
     }
     if WATCH.observer:
-        WATCH.observer.begin_launch(spans)
-    return WatchedLaunch(spans, integers, cached_alive, functools.partial(executor.fn, **converted))
-
-
-def _mask_handle(mask: Any) -> TensorHandle:
-    return mask if isinstance(mask, TensorHandle) else TensorHandle(mask, tl.int1)
+        WATCH.observer.begin_launch(own)
+    return WatchedLaunch(own, integers, cached_alive, functools.partial(executor.fn, **converted))

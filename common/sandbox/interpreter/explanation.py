@@ -1,24 +1,130 @@
-"""A rerun that explains an out-of-bounds access: its argument, and any overflow of its offset.
+"""What explains a failure: two programs of a launch that conflict, or an offset that wrapped.
 
-An address shows neither the argument that it was computed from nor an overflow of its 32-bit
-offset. So the program runs again up to the same access. During the rerun, each value records the
-arguments that it points into and, after a product or sum that overflows its type, the values
-without the overflow. A kernel without out-of-bounds accesses does not pay for this.
+Both are searched only when a case has failed: for a conflict, every element of every access of a
+repeated call is looked up; for a wrap, a program runs again and each offset is computed twice.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import triton
 import triton.language as tl
+from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
-from common.sandbox.interpreter.conflicts import ATOMIC, kernel_place
+from common import source
 from common.sandbox.interpreter.operations import Operation, handles
-from common.source import Place
+from common.sandbox.interpreter.spans import Span, element, selected, width_of
+from common.source import Place, Reason
+
+READS, WRITES, ATOMIC = "reads", "writes", "updates"
+"""The verb for each type of access."""
+
+
+class Access(NamedTuple):
+    """One access of a program: `program (6, 4)`, `reads`, `line 31 of rope.py: tl.load(x)`."""
+
+    program: tuple[int, ...]
+    verb: str
+    place: Place
+
+    @classmethod
+    def now(cls, verb: str) -> Access:
+        """Return the access that the running program is about to make."""
+        builder = interpreter.interpreter_builder
+        rank = max((n for n, size in enumerate(builder.grid_dim, 1) if size > 1), default=1)
+        return cls(builder.grid_idx[:rank], verb, kernel_place())
+
+
+_NOT_A_KERNEL = tuple(os.path.dirname(path) + os.sep for path in (triton.__file__, __file__))
+"""The folders of Triton and this package, whose frames lie between a check and the kernel."""
+
+
+def kernel_place() -> Place:
+    """Return the kernel's running expression: `line 12 of rope.py: tl.store(...)`."""
+    frame = sys._getframe(1)
+    while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
+        frame = frame.f_back
+    return source.of_frame(frame)
+
+
+# --- two programs, one of which changes an element that the other touches -------------------------
+
+
+class Conflicts:
+    """The first conflict of a call; a conflict of two atomics only if there is no other.
+
+    The result depends on the order of conflicting programs; the order of atomics changes only the
+    rounding of a sum, or the result of a ticket counter.
+    """
+
+    def __init__(self) -> None:
+        """Begin with no launch."""
+        self._plain = self._atomic = Reason("")
+        self.begin_launch(())
+
+    def begin_launch(self, spans: Sequence[Span]) -> None:
+        """Forget all accesses: a launch begins after the previous launch has ended."""
+        self._spans = spans
+        self._read: dict[int, Access] = {}  # programs run one by one: the first reader is enough
+        self._written: dict[int, Access] = {}
+        self._changed: dict[int, Access] = {}
+
+    @property
+    def conflict(self) -> Reason:
+        """The conflict: `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
+        return self._plain if self._plain.text else self._atomic
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Make an access; ignore the conflicts of a write that leaves the bytes unchanged."""
+        access, width = Access.now(verb), width_of(pointers)
+        addresses = selected(pointers.data, mask).ravel().tolist()
+        if verb == READS:
+            for address in addresses:
+                self._compare(self._changed.get(address), access, address, width)
+                self._read.setdefault(address, access)
+            return act()
+        before = [ctypes.string_at(address, width) for address in addresses]
+        result = act()
+        for address, content in zip(addresses, before, strict=True):
+            if ctypes.string_at(address, width) != content:
+                for accesses in (self._written, self._read):
+                    self._compare(accesses.get(address), access, address, width)
+                self._changed[address] = access
+            self._written[address] = access
+        return result
+
+    def _compare(self, earlier: Access | None, access: Access, address: int, width: int) -> None:
+        """Record two programs' accesses to an element if this is the first conflict of its kind."""
+        if self._plain.text or earlier is None or earlier.program == access.program:
+            return
+        conflict = _describe(earlier, access, element(address, width, self._spans)[0])
+        if earlier.verb == access.verb == ATOMIC:
+            self._atomic = self._atomic if self._atomic.text else conflict
+        else:
+            self._plain = conflict
+
+
+def _describe(first: Access, second: Access, element: str) -> Reason:
+    if (first.verb, first.place) == (second.verb, second.place):
+        both = f"programs {first.program} and {second.program} both"
+        text = f"{both} {first.verb.removesuffix('s')} {element}, {first.place}"
+        return Reason(text, (first.place,))
+    then = f"which program {second.program} {second.verb}, {second.place}"
+    text = f"program {first.program} {first.verb} {element}, {first.place}, {then}"
+    return Reason(text, (first.place, second.place))
+
+
+# --- an offset that wrapped -----------------------------------------------------------------------
 
 SIGNS = {"create_add": "+", "create_sub": "-", "create_mul": "*"}
 """The operations in which an integer may wrap, and their signs in a report."""
@@ -43,36 +149,28 @@ class Ended(BaseException):
     """The rerun ends; no handler of a kernel may catch this."""
 
 
-class Explanation:
-    """A mode in which a program runs again, up to its first out-of-bounds or atomic access."""
+class Rerun:
+    """A mode in which a program runs again, up to an access that it made out of bounds.
+
+    Which product left 32 bits? After one did, a value's `attr` has the value without the wrap.
+    """
 
     def __init__(
         self,
-        arguments: Mapping[str, Any],
-        outside: Callable[[TensorHandle, np.ndarray | None], int | None],
+        address: int,
+        first_outside: Callable[[TensorHandle, np.ndarray | None], int | None],
     ) -> None:
-        """Take the program's arguments, and a function that finds an out-of-bounds address."""
-        self.busy, self._outside = False, outside
-        self.address: int | None = None
-        """The out-of-bounds address that ended the rerun."""
-        self.origins, self.wrap = frozenset[str](), cast(Wrap | None, None)
-        """The arguments that the last operation's pointers point into, as far as known, and what
-        wrapped in their offset."""
-        for name, value in arguments.items():
-            for span_name, handle in _pointers(name, value):
-                handle.attr["origins"] = frozenset({span_name})
+        """Take the access's address, and the function that finds one out of bounds."""
+        self.busy = False
+        self.wrap: Wrap | None = None
+        """What wrapped in the access's offset, if all lanes would be in bounds without it."""
+        self._address, self._first_outside = address, first_outside
 
     def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
-        """Return the result of an operation, labelled with its origins and its wrap."""
-        operands = handles(args)
-        if operands:  # of an access, its pointers come first
-            self.origins, self.wrap = _origins(operands[0]), _wrap_of(operands[0])
+        """Return the result of an operation, with its wrap."""
         result = operation(*args)
-        origins = frozenset[str]().union(*map(_origins, operands))
-        for handle in handles(result):
-            handle.attr["origins"] = origins
-        if REPEATABLE.fullmatch(name) and isinstance(result, TensorHandle):
-            result.attr["wrap"] = _wrap(name, operation, args, operands, result)
+        if REPEATABLE.fullmatch(name) and (wrap := _wrap(name, operation, args, result)):
+            result.attr["wrap"] = wrap
         return result
 
     def access(
@@ -83,26 +181,13 @@ class Explanation:
         Raises:
             Ended: It is out of bounds, or atomic and so cannot be repeated.
         """
-        self.address = self._outside(pointers, mask)
-        if self.address is not None or verb == ATOMIC:
-            raise Ended
-        return act()
-
-
-def _pointers(name: str, value: Any) -> Iterator[tuple[str, TensorHandle]]:
-    """Yield the handles of an argument's pointers, each with the name of its span."""
-    if isinstance(value, tuple | tl.tuple):
-        for index, part in enumerate(value):
-            yield from _pointers(f"{name}[{index}]", part)
-    elif isinstance(value, tl.tensor | tl.tensor_descriptor):
-        handle = getattr(value.handle, "base", value.handle)
-        if handle.dtype.is_ptr():
-            yield name, handle
-
-
-def _origins(handle: TensorHandle) -> frozenset[str]:
-    origins: frozenset[str] = handle.attr.get("origins", frozenset())
-    return origins
+        address, wrap = self._first_outside(pointers, mask), _wrap_of(pointers)
+        if address is None and verb != ATOMIC:
+            return act()
+        if wrap and address == self._address:
+            unwrapped = TensorHandle(wrap.wide.data, pointers.dtype)
+            self.wrap = wrap if self._first_outside(unwrapped, mask) is None else None
+        raise Ended
 
 
 def _wrap_of(handle: TensorHandle) -> Wrap | None:
@@ -111,14 +196,11 @@ def _wrap_of(handle: TensorHandle) -> Wrap | None:
 
 
 def _wrap(
-    name: str,
-    operation: Operation,
-    args: tuple[Any, ...],
-    operands: Sequence[TensorHandle],
-    result: TensorHandle,
+    name: str, operation: Operation, args: tuple[Any, ...], result: TensorHandle
 ) -> Wrap | None:
     """Return the result's new wrap, or an operand's earlier wrap with the values updated."""
-    narrows, dtype = name == "create_int_cast", result.dtype.scalar
+    operands, dtype = handles(args), result.dtype.scalar
+    narrows = name == "create_int_cast"
     earlier = next(filter(None, map(_wrap_of, operands)), None)
     may_wrap = (narrows or name in SIGNS) and dtype.is_int() and dtype.int_bitwidth == 32
     if not earlier and not may_wrap:
@@ -141,6 +223,6 @@ def _widened(operand: Any) -> Any:
         return operand
     if wrap := _wrap_of(operand):
         return wrap.wide
-    if operand.dtype.scalar.is_ptr():
+    if operand.dtype.is_ptr():
         return operand
     return TensorHandle(operand.data.astype(np.int64), tl.int64)

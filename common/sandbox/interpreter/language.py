@@ -12,15 +12,14 @@ import ast
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType, SimpleNamespace
 from typing import Any
 
-import numpy as np
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
-from triton.runtime.interpreter import TensorHandle, interpreter_builder, interpreter_semantic
+from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
 from common.sandbox.interpreter.operations import wrap
@@ -53,55 +52,37 @@ def install() -> None:
     wrap(interpreter.FunctionRewriter, "rewrite_ast", _make_names_global)
 
 
-class Tensors(Sequence[Any]):
-    """The numbers of a range as a sequence of tensors."""
+class Loop(Sequence[Any]):
+    """The values of a loop: the numbers of a range, as tensors if they have a type."""
 
-    def __init__(self, numbers: range, dtype: tl.dtype) -> None:
+    def __init__(self, numbers: range, dtype: tl.dtype | None = None) -> None:
         """Keep the numbers and the tensors' type."""
         self._numbers, self._dtype = numbers, dtype
-        self._np_dtype = interpreter._get_np_dtype(dtype)
 
     def __len__(self) -> int:
-        """Return the number of tensors."""
+        """Return the number of values."""
         return len(self._numbers)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the tensor at an index."""
-        number = np.array([self._numbers[index]], dtype=self._np_dtype)
-        return tl.tensor(TensorHandle(number, self._dtype), self._dtype)
+        """Return the value at an index."""
+        number = self._numbers[index]
+        return number if self._dtype is None else _scalar(number, self._dtype)
 
 
-class Loops:
-    """How the loops of kernels iterate."""
-
-    def __init__(self) -> None:
-        """Iterate over all values."""
-        self.iterate: Callable[[Sequence[Any]], Iterable[Any]] = iter
-
-
-LOOPS = Loops()
-
-
-def counted_range(
-    arg1: Any, arg2: Any = None, step: Any = None, **hints: Any
-) -> Iterable[tl.tensor]:
+def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Loop:
     """Return a loop's tensors in the common type of its bounds; the interpreter yields ints."""
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     range_args = (*bounds, 1 if step is None else step)
     dtypes = (interpreter_semantic.to_tensor(arg).dtype for arg in range_args)
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, dtypes)
-    return LOOPS.iterate(Tensors(range(*range_args), dtype))
+    return Loop(range(*range_args), dtype)
 
 
 def _patch_range(patch: Callable[..., None], lang: Any, scope: Any) -> None:
     patch(lang, scope)
     static_range = lang.static_range
     scope.set_attr(lang, "range", counted_range)
-    scope.set_attr(
-        lang,
-        "static_range",
-        lambda *bounds, **options: LOOPS.iterate(static_range(*bounds, **options)),
-    )
+    scope.set_attr(lang, "static_range", lambda *args, **named: Loop(static_range(*args, **named)))
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:

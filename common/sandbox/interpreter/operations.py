@@ -5,13 +5,11 @@ The operations are the methods of its builder, and reductions and scans.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
-import numpy as np
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, TensorHandle
@@ -19,11 +17,14 @@ from triton.runtime.interpreter import BlockPointerHandle, InterpreterBuilder, T
 Operation = Callable[..., Any]
 
 
-def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], None]:
     """Replace a function of a module or a class by a wrapper that receives the original function.
 
     For example, after `wrap(interpreter, "_get_np_dtype", wrapper)`, `_get_np_dtype(dtype)` calls
     `wrapper(original, dtype)`, where `original` is Triton's own `_get_np_dtype`.
+
+    Returns:
+        A function that puts the original function back.
     """
     original = getattr(owner, name)
 
@@ -32,36 +33,7 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
         return wrapper(original, *args, **named)
 
     setattr(owner, name, patched)
-
-
-@contextlib.contextmanager
-def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Iterator[None]:
-    """Wrap a function for the length of the block."""
-    original = getattr(owner, name)
-    wrap(owner, name, wrapper)
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
-
-
-class Accesses(Protocol):
-    """Makes the accesses of programs."""
-
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
-        """Make an access by calling `act`; return its result."""
-
-
-class RunMode(Accesses, Protocol):
-    """How the programs of a launch run, if not one by one; it checks its accesses itself."""
-
-    busy: bool
-    """Whether an operation runs, whose own operations run as in Triton."""
-
-    def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
-        """Return the result of an operation that a kernel calls."""
+    return functools.partial(setattr, owner, name, original)
 
 
 def wrap_each(wrapper: Callable[[str, Operation], Operation]) -> None:

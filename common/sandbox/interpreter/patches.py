@@ -27,26 +27,25 @@ from triton.runtime.jit import JITFunction
 
 from common.errors import IN_A_GRAPH, Kind
 from common.sandbox import configurations, target
-from common.sandbox.interpreter import language, speed
+from common.sandbox.interpreter import language
 from common.sandbox.interpreter.bounds import watch_memory
 from common.sandbox.interpreter.operations import wrap
-from common.sandbox.interpreter.spans import Method
 from common.sandbox.launches import LOG, leave_out
+
+Method = Callable[..., TensorHandle]
 
 
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
     _interpret_library()
-    _patch_bfloat16()
-    wrap(InterpreterBuilder, "create_dot", _dot)
+    for owner, name, wrapper in WRAPPED:
+        wrap(owner, name, wrapper)
+    for owner, name, value in REPLACED:
+        setattr(owner, name, value)
     configurations.install()
-    interpreter.InterpretedFunction.warmup = lambda kernel, *_, **__: WarmKernel(kernel)
     _leave_launches_out_of_graphs()
-    wrap(InterpreterBuilder, "create_int_to_ptr", _int_to_ptr)
     language.install()
-    speed.install()
-    _patch_reductions()
-    _patch_libdevice()
+    _interpret_libdevice()
     _refuse_missing_operations()
     watch_memory()
 
@@ -160,18 +159,9 @@ def _atomic_rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, *ar
     return method(builder, op, ptr, value, *args)
 
 
-def _patch_bfloat16() -> None:
-    builder = InterpreterBuilder
-    for name in ("binary_op", "ternary_op", "unary_op", "create_fma"):
-        wrap(builder, name, _through_float32)
-    for name in ("cast_impl", "create_fp_to_fp"):
-        wrap(builder, name, _cast)
-    # tl.full of bfloat16 calls this method, which the interpreter lacks
-    builder.get_bf16 = lambda self, value: TensorHandle(
-        to_bfloat16(np.array([value], dtype=np.float32)), tl.bfloat16
-    )
-    wrap(builder, "create_atomic_rmw", _atomic_rmw)
-    wrap(interpreter.ReduceScanOpInterface, "apply", _reduce)
+def _get_bf16(builder: Any, value: float) -> TensorHandle:
+    """Return a constant, as of `tl.full`; the interpreter lacks this method."""
+    return TensorHandle(to_bfloat16(np.array([value], dtype=np.float32)), tl.bfloat16)
 
 
 # --- tf32: the interpreter multiplies it in full precision ----------------------------------------
@@ -190,27 +180,6 @@ def _dot(
         a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
     result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
     return _narrow(result) if _is_bfloat16(d) else result
-
-
-# --- warmup: launchers ask the compiled kernel for its resources, then launch it ------------------
-
-
-class WarmKernel:
-    """A kernel in place of Triton's compiled kernel."""
-
-    n_regs, n_spills = target.REGISTERS, 0
-    metadata = SimpleNamespace(shared=target.SHARED)
-
-    def __init__(self, kernel: interpreter.InterpretedFunction) -> None:
-        """Take the kernel to launch."""
-        self._kernel = kernel
-
-    def _init_handles(self) -> None:
-        """Do nothing."""
-
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
-        """Return the launch, whose arguments include the constants, by position."""
-        return self._kernel[grid]  # type: ignore[no-any-return]
 
 
 # --- torch.compile, which cannot trace the interpreter --------------------------------------------
@@ -257,9 +226,6 @@ def _refuse_missing_operations() -> None:
         for name, function in list(vars(module).items()):
             if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
                 setattr(module, name, _replacement(name, function))
-    JITFunction.run = _refusal("a kernel of Gluon, or one that is not triton.jit's")
-    TritonSemantic.dot_scaled = _refusal("tl.dot_scaled")
-    InterpreterBuilder.__getattr__ = _raise_lacking
 
 
 def _replacement(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -307,9 +273,7 @@ def _by_numpy(symbol: str) -> Callable[..., Any] | None:
     return None
 
 
-def _patch_libdevice() -> None:
-    """Compute the functions of libdevice with NumPy."""
-    InterpreterBuilder.create_extern_elementwise = _libdevice_result
+def _interpret_libdevice() -> None:
     for name, function in list(vars(cuda.libdevice).items()):
         if tl.core.is_builtin(function):
             for module in (cuda.libdevice, libdevice):
@@ -346,13 +310,6 @@ _COMBINING: list[Any] = []
 """The reductions and scans whose combine function is running on blocks."""
 
 
-def _patch_reductions() -> None:
-    """Combine blocks instead of single elements if the function allows it."""
-    wrap(interpreter.ReduceOps, "generic_reduce", _reduce_arrays)
-    wrap(interpreter.ScanOps, "generic_scan", _scan_arrays)
-    wrap(interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks)
-
-
 def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
     """Raise if a combine function reads the truth value of a block; Triton returns True."""
     patch(tensor, scope)
@@ -367,15 +324,14 @@ def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any)
 
 
 def _reduce_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
-    """Combine each element at an even index with the next element, until one element is left."""
+    """Reduce to the last of the prefix results."""
     data = (tensor.handle.data for tensor in input)
-    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in data]
     try:
-        while len(arrays[0]) > 1:
-            arrays = _combine(self, input, [x[::2] for x in arrays], [x[1::2] for x in arrays])
+        results = [x[-1] for x in _prefixes(self, input, [
+            x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in data
+        ])]  # fmt: skip
     except Exception:  # Triton's own implementation raises the function's exceptions again
         return elementwise(self, input)
-    results = [x[0] for x in arrays]
     if self.keep_dims:
         reduced = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
         results = [np.expand_dims(x, reduced) for x in results]
@@ -383,33 +339,102 @@ def _reduce_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[A
 
 
 def _scan_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
-    """Compute prefix results: combine elements at distance 1, then results at distance 2, 4, ..."""
+    """Compute prefix results."""
     arrays = [np.moveaxis(tensor.handle.data, self.axis, 0) for tensor in input]
     try:
-        for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
-            combined = _combine(self, input, [np.roll(x, step, axis=0) for x in arrays], arrays)
-            pairs = zip(arrays, combined, strict=True)
-            arrays = [np.concatenate([x[:step], y[step:]]) for x, y in pairs]
+        arrays = _prefixes(self, input, arrays)
     except Exception:
         return elementwise(self, input)
     return _tensors(self, input, [np.moveaxis(x, 0, self.axis) for x in arrays])
 
 
-def _combine(self: Any, input: Sequence[Any], first: Arrays, second: Arrays) -> Arrays:
-    """Combine the blocks `first` with the blocks `second`; return arrays of the same dtypes."""
-    blocks = _tensors(self, [*input, *input], [*first, *second])
-    _COMBINING.append(self)
-    try:
-        result = self.combine_fn(*blocks)
-    finally:
-        _COMBINING.pop()
-    results = result if isinstance(result, tuple) else (result,)
-    return [
-        np.broadcast_to(tensor.handle.data, x.shape).astype(x.dtype)
-        for tensor, x in zip(results, first, strict=True)
-    ]
+def _prefixes(self: Any, input: Sequence[Any], arrays: Arrays) -> Arrays:
+    """Combine elements at distance 1, then results at distance 2, 4, ..."""
+    for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
+        first = _tensors(self, input, [np.roll(x, step, axis=0) for x in arrays])
+        _COMBINING.append(self)
+        try:
+            result = self.combine_fn(*first, *_tensors(self, input, arrays))
+        finally:
+            _COMBINING.pop()
+        results = result if isinstance(result, tuple) else (result,)
+        combined = (np.broadcast_to(each.handle.data, arrays[0].shape) for each in results)
+        arrays = [
+            np.concatenate([x[:step], y[step:].astype(x.dtype)])
+            for x, y in zip(arrays, combined, strict=True)
+        ]
+    return arrays
 
 
 def _tensors(self: Any, like: Sequence[Any], arrays: Arrays) -> list[Any]:
     """Return the arrays as tensors of the types of others."""
     return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(arrays, like, strict=True)]
+
+
+# --- speed: results that the interpreter would compute again --------------------------------------
+
+
+def _patch_once(patch: Callable[[Any], Any], fn: Any) -> Any:
+    """Patch the language once per launch, not at each call of a device function."""
+    patched = not any(map(tl.core.is_builtin, (tl.load, tl.core.load, tl.tensor.to)))
+    return interpreter._LangPatchScope() if patched else patch(fn)
+
+
+def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
+    """Make `T` an operation of the builder, as in Triton's compiler.
+
+    Triton's interpreter transposes the data in Python, which several programs cannot do at once.
+    """
+    patch(tensor, scope)
+    transposed = property(lambda self: interpreter_semantic.permute(self, (1, 0)))
+    scope.set_attr(tensor, "T", transposed)
+
+
+def _once_per_type(cache: dict[str, Any], convert: Callable[[Any], Any], tt_dtype: Any) -> Any:
+    """Cache the numpy dtype of each scalar type by the type's name, since types hash slowly."""
+    scalar = tt_dtype.scalar
+    if scalar.name not in cache:
+        cache[scalar.name] = convert(scalar)
+    return cache[scalar.name]
+
+
+def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -> None:
+    """Skip a check in int64 whose assertion has an effect only in debug mode."""
+    if self.builder.options.debug:
+        check(self, *operands)
+
+
+# --- the patches ----------------------------------------------------------------------------------
+
+WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (InterpreterBuilder, "create_int_to_ptr", _int_to_ptr),
+    *((InterpreterBuilder, name, _through_float32)
+      for name in ("binary_op", "ternary_op", "unary_op", "create_fma")),
+    (InterpreterBuilder, "cast_impl", _cast),
+    (InterpreterBuilder, "create_fp_to_fp", _cast),
+    (InterpreterBuilder, "create_atomic_rmw", _atomic_rmw),
+    (InterpreterBuilder, "create_dot", _dot),
+    (interpreter.ReduceScanOpInterface, "apply", _reduce),
+    (interpreter.ReduceOps, "generic_reduce", _reduce_arrays),
+    (interpreter.ScanOps, "generic_scan", _scan_arrays),
+    (interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks),
+    (interpreter, "_patch_lang", _patch_once),
+    (interpreter, "_patch_lang_tensor", _transpose_by_operation),
+    (interpreter, "_get_np_dtype", functools.partial(_once_per_type, {})),
+    (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
+)  # fmt: skip
+"""Functions and their wrappers, which get the original function first."""
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (InterpreterBuilder, "get_bf16", _get_bf16),
+    (InterpreterBuilder, "create_extern_elementwise", _libdevice_result),
+    (InterpreterBuilder, "__getattr__", _raise_lacking),
+    (TritonSemantic, "dot_scaled", _refusal("tl.dot_scaled")),
+    (JITFunction, "run", _refusal("a kernel of Gluon, or one that is not triton.jit's")),
+    # launchers ask the kernel that warmup compiles for its resources, then launch it
+    (interpreter.InterpretedFunction, "warmup", lambda kernel, *_, **__: kernel),
+    (interpreter.InterpretedFunction, "_init_handles", lambda kernel: None),
+    (interpreter.InterpretedFunction, "n_regs", target.REGISTERS),
+    (interpreter.InterpretedFunction, "n_spills", 0),
+    (interpreter.InterpretedFunction, "metadata", SimpleNamespace(shared=target.SHARED)),
+)
+"""Attributes and their values."""

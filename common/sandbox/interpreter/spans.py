@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -93,27 +94,19 @@ def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
 
 # A pointer argument of a launch points into that argument, also after a conversion to an integer
 # and back (`(x.to(tl.int64) + 8).to(x.dtype)`). A pointer made from any other integer, such as an
-# entry of a table of addresses, has the type `LoadedPointer` and may point into every live tensor.
-# The type records the provenance, since the interpreter keeps a handle's type in all operations on
-# pointers.
+# entry of a table of addresses, may point into every live tensor. The origins are an attribute of
+# a handle's type, since the interpreter keeps the type in all operations on pointers.
 
-Method = Callable[..., TensorHandle]
 _live_objects = gc.get_objects
 _PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
 """Subclasses are excluded, since some have no memory of their own."""
-
-
-class LoadedPointer(tl.pointer_type):  # type: ignore[misc]
-    """The type of a pointer that a kernel made from an integer."""
-
-
-class Address(tl.dtype):  # type: ignore[misc]
-    """The type of an integer that a kernel made from a pointer argument."""
-
-
-def is_loaded(pointers: TensorHandle) -> bool:
-    """Return whether a kernel made the pointers from integers other than converted arguments."""
-    return isinstance(pointers.dtype.scalar, LoadedPointer)
+ANYWHERE = ""
+"""The origin of a pointer that a kernel made from an integer that it loaded."""
+KEPT = (
+    "create_int_to_ptr", "create_ptr_to_int", "create_bitcast", "create_select", "binary_op",
+    "cast_impl",
+)  # fmt: skip
+"""The builder's methods whose result has the origins of all operands."""
 
 
 def live_tensors() -> Iterator[torch.Tensor]:
@@ -127,47 +120,47 @@ def live_tensors() -> Iterator[torch.Tensor]:
             yield instance
 
 
-def _is_address(handle: TensorHandle) -> bool:
-    return type(handle.dtype) is Address
+def origins_of(value: Any) -> frozenset[str]:
+    """Return the arguments that a handle's pointers or integers were made from, as far as known."""
+    return getattr(getattr(value, "dtype", None), "origins", frozenset())
 
 
-def _as_address(handle: TensorHandle) -> TensorHandle:
-    return TensorHandle(handle.data, Address(handle.dtype.scalar.name))
+def is_loaded(pointers: TensorHandle) -> bool:
+    """Return whether a kernel made the pointers from integers other than converted arguments."""
+    return ANYWHERE in origins_of(pointers)
 
 
-def _as_loaded(handle: TensorHandle) -> TensorHandle:
-    pointer = handle.dtype.scalar
-    dtype = LoadedPointer(pointer.element_ty, pointer.address_space, pointer.const)
-    return TensorHandle(handle.data, dtype)
-
-
-MARKS: Mapping[str, tuple[Callable[..., bool], Callable[[TensorHandle], TensorHandle]]] = {
-    "create_int_to_ptr": (lambda _, source, *__: not _is_address(source), _as_loaded),
-    "create_ptr_to_int": (lambda _, source, *__: not is_loaded(source), _as_address),
-    "create_bitcast": (lambda r, source, *_: is_loaded(source) and r.dtype.is_ptr(), _as_loaded),
-    "create_select": (lambda _, __, left, right: is_loaded(left) or is_loaded(right), _as_loaded),
-    "binary_op": (lambda _, x, y, *__: _is_address(x) or _is_address(y), _as_address),
-    "cast_impl": (lambda r, source, *_: _is_address(source) and r.dtype.is_int(), _as_address),
-}
-"""By the builder's method: whether its result gets another type, from the result and the operands,
-and the function that gives it."""
+def label(name: str, argument: Any) -> Any:
+    """Give the pointers in a converted argument of a launch the argument's name as their origin."""
+    if isinstance(argument, tuple | tl.tuple):
+        for index, part in enumerate(argument):
+            label(f"{name}[{index}]", part)
+    elif isinstance(argument, tl.tensor | tl.tensor_descriptor):
+        handle = getattr(argument.handle, "base", argument.handle)
+        if handle.dtype.is_ptr():
+            _set_origins(handle, frozenset({name}))
+    return argument
 
 
 def track() -> None:
-    """Patch the interpreter so that pointers and integers keep their provenance."""
-    for name, (applies, mark) in MARKS.items():
-        wrap(InterpreterBuilder, name, functools.partial(_marked, applies, mark))
+    """Patch the interpreter so that pointers and integers keep their origins."""
+    for name in KEPT:
+        unknown = frozenset({ANYWHERE} if name == "create_int_to_ptr" else ())
+        wrap(InterpreterBuilder, name, functools.partial(_keep_origins, unknown))
 
 
-def _marked(
-    applies: Callable[..., bool],
-    mark: Callable[[TensorHandle], TensorHandle],
-    method: Method,
-    builder: Any,
-    *args: Any,
+def _keep_origins(
+    unknown: frozenset[str], method: Callable[..., TensorHandle], builder: Any, *args: Any
 ) -> TensorHandle:
     result = method(builder, *args)
-    return mark(result) if applies(result, *args) else result
+    if origins := frozenset().union(*map(origins_of, args)) or unknown:
+        _set_origins(result, origins)
+    return result
+
+
+def _set_origins(handle: TensorHandle, origins: frozenset[str]) -> None:
+    handle.dtype = copy.copy(handle.dtype)
+    handle.dtype.origins = origins
 
 
 # --- the lanes of an access -----------------------------------------------------------------------
@@ -190,7 +183,22 @@ def width_of(pointers: TensorHandle) -> int:
     return max(bits // 8, 1)
 
 
-def bare(mask: Any) -> np.ndarray:
-    """Return the mask as an array; a block pointer's mask is an array already."""
-    array: np.ndarray = mask.data if isinstance(mask, TensorHandle) else mask
-    return array
+def accessed(
+    pointers: TensorHandle, mask: np.ndarray | None, spans: Sequence[Span]
+) -> tuple[list[Span], np.ndarray]:
+    """Return the spans that an access may touch, and the addresses of active lanes outside them."""
+    addresses, width = pointers.data, np.uint64(width_of(pointers))
+    if addresses.size:
+        first = int(np.minimum.reduce(addresses, axis=None))
+        end = int(np.maximum.reduce(addresses, axis=None)) + int(width)
+        near = [span for span in spans if span.first < end and first < span.end]
+        # in most launches masked lanes lie in the same span too, and the mask need not be applied
+        if any(span.holds(first, end) for span in near):
+            return near, addresses[:0]
+    addresses = selected(addresses, mask)
+    near, outside = [], np.ones(addresses.shape, dtype=bool)
+    for span in spans:
+        if ((addresses < span.end) & (addresses + width > span.first)).any():
+            near.append(span)
+        outside &= (addresses < span.first) | (addresses + width > span.end)
+    return near, addresses[outside]

@@ -80,9 +80,6 @@ def store_beside(x, out, distance, N: tl.constexpr, WAY: tl.constexpr):
     elif WAY == "integer":
         address = (out.to(tl.int64) + 4 * distance).to(tl.pointer_type(tl.float32))
         tl.store(address + lanes, value)
-    elif WAY == "counted":
-        tl.atomic_add(x, 1.0)
-        tl.store(out + distance + lanes, value)
     else:
         tl.store(tl.broadcast_to(out, (N,)) + lanes + distance, value)
 
@@ -97,6 +94,9 @@ def far_row(x, out, a, b, c, d, e, first, stride, N: tl.constexpr, WAY: tl.const
         tl.store(moved(out, rows * stride) + lanes[None, :], value[None, :])
     elif WAY == "bytes":
         tl.store(out + (row * stride - stride + lanes).to(tl.int64) + stride, value)
+    elif WAY == "counted":
+        tl.atomic_add(x.to(tl.pointer_type(tl.int32)), 1)
+        tl.store(out + row * stride + lanes, value)
     elif WAY == "hash":
         tl.store(out - 1 - row * stride % 2 + 0 * lanes, value)
     else:
@@ -242,8 +242,8 @@ THROUGH = {
     "input's neighbour": of_a_neighbour,
 }
 """The ways to `x` other than an argument that is a tensor."""
-BESIDE = ("pointer", "function", "block pointer", "integer", "counted")
-WRAPPED = ("row", "tile", "bytes", "hash", "too far")
+BESIDE = ("pointer", "function", "block pointer", "integer")
+WRAPPED = ("row", "tile", "bytes", "hash", "too far", "counted")
 
 
 def fault_of(launch, known=False, **options):

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.conflicts import Conflicts
+from common.sandbox.interpreter.explanation import Conflicts
 
 N = 4
 
