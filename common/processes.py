@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib.util
 import os
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-_LIBC = ctypes.CDLL(None)
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable with the GPUs that a process may see: numbers, or UUIDs of GPUs or MIG slices."""
 
@@ -60,11 +58,8 @@ def processor_time(pid: int) -> float:
 
     Return 0 if the process has ended.
     """
-    clock = ctypes.c_int()
-    if _LIBC.clock_getcpuclockid(pid, ctypes.byref(clock)):
-        return 0.0
     try:
-        return time.clock_gettime(clock.value)
+        return time.clock_gettime(~pid << 3 | 2)  # the id that Linux gives to a process's clock
     except OSError:
         return 0.0
 
@@ -78,14 +73,9 @@ def processes(number: int) -> Iterator[Executor]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
-    forked = multiprocessing.get_context("fork")
-    pool = ProcessPoolExecutor(number, forked, initializer=_ignore_interrupts)
+    forked, ignored = multiprocessing.get_context("fork"), (signal.SIGINT, signal.SIG_IGN)
+    pool = ProcessPoolExecutor(number, forked, initializer=signal.signal, initargs=ignored)
     try:
         yield pool
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the process that waits for this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -307,7 +307,7 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
     session.clocks.pop(request.backward, None)
     # the result of a peer's `prepare` would not follow a change, and its call may overwrite it
-    results = () if session.prepare else tuple(map(session.tensor, request.results))
+    results = () if session.solution.prepare else tuple(map(session.tensor, request.results))
     slots = request.calls[0].slots.items() if results else ()
     originals = {name: session.elements(slot).repeat(2) for name, slot in slots}
     calls = [timed_call(session, call, originals) for call in request.calls]
@@ -329,11 +329,7 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
 def timed_call(
     session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
 ) -> TimedCall:
-    """Return one call of the rotation, whose inputs change if they have an original.
-
-    Forward is the solution's function with its arguments bound and nothing around it, since a
-    wrapper would be timed too. For a peer with `prepare`, forward is the result of `prepare`.
-    """
+    """Return one call of the rotation, whose inputs change if they have an original."""
     inputs, options = session.bind_timed(call)
     grad_output = session.tensor(call.grad_output)
     tensors = {**inputs, **options, "upstream": grad_output}
@@ -342,11 +338,7 @@ def timed_call(
         for name, unit in call.changing.items()
         if name in originals
     ]
-    if session.prepare:
-        forward = session.prepare(**inputs, **options)
-    else:
-        assert session.function is not None
-        forward = functools.partial(session.function, *inputs.values(), **options)
+    forward = session.solution.call(inputs.values(), options)
     return TimedCall(forward, [inputs[name] for name in call.differentiable], grad_output, changing)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import Parameter, Signature
 from pathlib import Path
 from types import ModuleType
@@ -25,6 +26,7 @@ from common.wire import Reply
 class Loaded(NamedTuple):
     """A solution's imported file."""
 
+    op: Op[Any]
     module: ModuleType
     function: Callable[..., Any]
     """The function named after the op; it takes options by keyword."""
@@ -34,6 +36,18 @@ class Loaded(NamedTuple):
     It takes the op's arguments and returns the call that is timed. It does the work that the peer's
     library leaves to its user, such as sorting tokens by expert; this work is not timed. All work
     of a contributor's solution is timed."""
+
+    def call(self, inputs: Iterable[Any], options: Reply) -> Callable[[], Any]:
+        """Return the call that is timed: the function with nothing around it but its arguments.
+
+        Raises:
+            Refused: UNSUPPORTED, if the function does not take an option.
+        """
+        options = named_options(self.function, options)
+        if self.prepare:
+            prepared: Callable[[], Any] = self.prepare(*inputs, **options)
+            return prepared
+        return functools.partial(self.function, *inputs, **options)
 
 
 def load(path: Path, op: Op[Any]) -> Loaded:
@@ -65,7 +79,7 @@ def load(path: Path, op: Op[Any]) -> Loaded:
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
     _check_signature(function, op.interface, op.name)
     prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
-    return Loaded(module, by_keyword(function), prepare)
+    return Loaded(op, module, by_keyword(function), prepare)
 
 
 def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:

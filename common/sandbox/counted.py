@@ -49,8 +49,7 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         out of bounds because its offset wrapped. If the solution fails or does not support the
         case, also a verdict and its reason; a failure may be due to the missing data.
     """
-    assert session.op is not None
-    large = session.op.large
+    large = session.solution.op.large
     is_large = large is not None and large.name == request.case
     case = large if large and is_large else board_case(session, request.case)
     steps, seed = list[Reply](), zlib.crc32(case.name.encode())

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,8 +16,7 @@ from common.arena import Arena, dtype_name
 from common.sandbox import backend, contract
 from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal
-from common.spec import Op
-from common.wire import FIRST_RUN, UNDRAWN, Arguments, ConfigurationDraw, Reply, Run, TensorSlot
+from common.wire import Arguments, Reply, TensorSlot
 
 if TYPE_CHECKING:
     from common.sandbox.clock import Clock
@@ -37,30 +35,28 @@ class Call:
     """One graded call, with the tensors that it holds until the harness has compared them."""
 
     inputs: dict[str, torch.Tensor]
-    grad_output: TensorSlot
-    """The slot of the upstream gradient."""
-    run: Run = FIRST_RUN
-    place: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-    """Enters the stream of forward, backward and the delivery of their results."""
-    configurations: ConfigurationDraw = UNDRAWN
-    conflicts: bool = False
+    request: wire.Forward
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
     report: Reply = field(default_factory=dict)
     """Of the latest of forward and backward, for the reply: the launches (see `wire.Launched`), and
     as `conflict` two programs that conflict, if asked, "" for none."""
 
+    def place(self) -> contextlib.AbstractContextManager[None]:
+        """Enter the stream of forward, backward and the delivery of their results."""
+        on_side = self.request.setting == "stream"
+        return backend.another_stream() if on_side else contextlib.nullcontext()
+
 
 class Session:
     """One solution in its process, and its calls whose results are alive."""
 
+    solution: contract.Loaded
+    """Set by `load`, the first request but for `share`."""
+
     def __init__(self, seal: Seal) -> None:
         """Begin without a solution; `seal` is the tamper check, made before the solution loads."""
         self.seal = seal
-        self.op: Op[Any] | None = None
-        self.function: Callable[..., Any] | None = None
-        self.module: ModuleType | None = None
-        self.prepare: Callable[..., Any] | None = None
         self.arena: Arena | None = None
         self.calls: dict[str, Call] = {}
         """The calls whose results are alive, by attempt."""
@@ -76,8 +72,7 @@ class Session:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
         if request.memory:
             backend.limit(request.memory)
-        self.op = OPS[request.op]
-        self.module, self.function, self.prepare = contract.load(Path(request.path), self.op)
+        self.solution = contract.load(Path(request.path), OPS[request.op])
         return {}
 
     def tune(self, request: wire.Tune) -> Reply:
@@ -87,7 +82,7 @@ class Session:
         the shapes that the solution has looked up since the last request, without their
         configurations.
         """
-        kernels = tuple(getattr(self.module, "TUNED", ()))
+        kernels = tuple(getattr(self.solution.module, "TUNED", ()))
         asked = [
             [kernel.name, [int(width) for width in widths], dtype_name(dtype), int(tokens)]
             for kernel in kernels
@@ -100,8 +95,8 @@ class Session:
                 for name, widths, dtype, tokens, config in request.choices
                 if name == kernel.name
             }
-        names = ("name", "default", "space")
-        described = [{name: getattr(kernel, name) for name in names} for kernel in kernels]
+        fields = ("name", "default", "space")
+        described = [{field: getattr(kernel, field) for field in fields} for kernel in kernels]
         return {"kernels": described, "asked": asked}
 
     def share(self, request: wire.Share) -> Reply:
@@ -134,7 +129,6 @@ class Session:
         return self._renewed(self.arena.tensor(slot).detach())
 
     def _renewed(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the tensor with a new version."""
         self._version += 1
         return _with_version(tensor, self._version)
 
@@ -144,16 +138,12 @@ class Session:
         return self.arena.elements(slot)
 
     def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
-        """Return a call's tensors by name, and its options.
+        """Return a call's tensors by name, and its options, of which some may be tensors.
 
-        A differentiable argument is a leaf that requires a gradient. An option may be a tensor. The
-        tensors are new, except those that the call lists as `kept`, `written` or `freed`. In a
-        process that has not answered the previous call, all are new.
-
-        Raises:
-            Refused: UNSUPPORTED, if the function does not take an option of the call.
+        A differentiable argument is a leaf that requires a gradient. The tensors are new, except
+        those that the call lists as `kept`, `written` or `freed`. In a process that has not
+        answered the previous call, all are new.
         """
-        assert self.function is not None
         earlier, self._bound = self._bound, {}
         tensors = {name: earlier[name] for name in (*call.kept, *call.written) if name in earlier}
         for name in tensors.keys() & set(call.written):
@@ -162,11 +152,11 @@ class Session:
         earlier.clear()
         tensors |= self._in_place_of(freed, call.tensors)
         for name, slot in call.tensors.items():
-            self._bound[name] = tensors[name] if name in tensors else self.tensor(slot)
-            self._bound[name].requires_grad_(name in call.differentiable)
+            self._bound[name] = tensor = tensors[name] if name in tensors else self.tensor(slot)
+            tensor.requires_grad_(name in call.differentiable)
         inputs = dict(self._bound)
-        optional = {name: inputs.pop(name) for name in call.optional}
-        return inputs, contract.named_options(self.function, {**call.options, **optional})
+        options = {name: inputs.pop(name) for name in call.optional}
+        return inputs, {**call.options, **options}
 
     def _in_place_of(
         self, freed: dict[str, torch.Tensor], slots: Mapping[str, TensorSlot]

@@ -8,7 +8,6 @@ result is untouched memory, to which the operating system has not assigned pages
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -148,8 +147,7 @@ def _untouched(value: Any) -> Any:
 
 def board_case(session: Session, name: str) -> Case:
     """Return the board case of this name, of the solution's op."""
-    assert session.op is not None
-    case: Case = next(case for case in session.op.cases("board") if case.name == name)
+    case: Case = next(case for case in session.solution.op.cases("board") if case.name == name)
     return case
 
 
@@ -172,17 +170,12 @@ def directions(
     Raises:
         Refused: UNSUPPORTED, if the function does not take an option of the call.
     """
-    op = session.op
-    assert op is not None and session.function is not None
+    op = session.solution.op
     small = _small(op, case, seed)
     with ShapeOnlyMode(small):
         arguments, grad_output = draw(op, case, seed, "cpu")
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
-    inputs, options = contract.given(op, arguments)
-    named = contract.named_options(session.function, options)
-    call = functools.partial(session.function, *inputs, **named)
-    if session.prepare:
-        call = session.prepare(*inputs, **named)
+    call = session.solution.call(*contract.given(op, arguments))
     with ShapeOnlyMode(small, ran):
         yield "forward"
         output = call()
@@ -212,7 +205,6 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         it first. In `stopped`, the verdict, the reason and the direction if the call raised an
         exception; in `caught`, the verdict and the reason of a launch's exception that it caught.
     """
-    assert session.op is not None and session.function is not None
     kernels: dict[str, Reply] = {}
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from common import wire
 from common.arena import slot_like
 from common.sandbox import backend, graded
 from common.sandbox.failures import Refused
@@ -17,30 +17,30 @@ TARGET = torch.zeros(4)
 SLOT = slot_like(TARGET, 0)
 
 
-def deliver(result, place=contextlib.nullcontext):
-    call = Call({}, SLOT, place=place, results={"output": result})
-    session = SimpleNamespace(tensor=lambda slot: TARGET)
-    graded._deliver(session, call, "output", SLOT)
+def deliver(result, setting=""):
+    call = Call({}, wire.Forward(None, SLOT, setting=setting), {"output": result})
+    session = SimpleNamespace(calls={"first": call}, tensor=lambda slot: TARGET)
+    return graded.deliver(session, wire.Deliver("first", "output", SLOT))
 
 
 @pytest.mark.parametrize(
-    ("stream", "verdict", "reason"),
+    ("setting", "verdict", "reason"),
     [
-        (False, "TAMPERED", "a result changed after it was returned"),
-        (True, "NONDETERMINISTIC", "work was left on another stream than the caller's"),
+        ("", "TAMPERED", "a result changed after it was returned"),
+        ("stream", "NONDETERMINISTIC", "work was left on another stream than the caller's"),
     ],
 )
-def test_a_late_write_is_named(monkeypatch, stream, verdict, reason):
+def test_a_late_write_is_named(monkeypatch, setting, verdict, reason):
     """On a stream of the caller's own, a kernel on the default stream writes late by mistake."""
     result = torch.zeros(4)
-    monkeypatch.setattr(backend, "another_stream", lambda: contextlib.nullcontext())
+    monkeypatch.setattr(backend, "another_stream", torch.no_grad)
     monkeypatch.setattr(backend, "synchronize", lambda: result.fill_(1))
     with pytest.raises(Refused) as late:
-        deliver(result, backend.another_stream if stream else contextlib.nullcontext)
+        deliver(result, setting)
     assert (late.value.verdict, late.value.reason) == (verdict, reason)
 
 
 def test_a_negation_that_torch_has_not_made_yet_is_delivered(monkeypatch):
     monkeypatch.setattr(backend, "synchronize", lambda: None)
-    deliver(torch._neg_view(torch.ones(4)))
+    assert deliver(torch._neg_view(torch.ones(4))) == {"shape": [4], "dtype": "float32"}
     assert TARGET.tolist() == [-1] * 4
