@@ -39,6 +39,7 @@ SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 
 ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element, by dtype."""
+DTYPES = (*ITEMSIZE,)
 
 Reference = Callable[..., "torch.Tensor"]
 """An op in plain torch, with the signature of its solutions."""
@@ -101,6 +102,8 @@ class Case:
     """The fields that hold a list with the size of each sequence."""
     together: ClassVar[tuple[str, ...]] = ()
     """The fields that are either all at their defaults or all set."""
+    further: ClassVar[tuple[str, ...]] = ()
+    """The arguments whose layouts `others` lists."""
 
     dtype: str = "float32"
     ranked_by: ByClock = "gpu"
@@ -115,6 +118,8 @@ class Case:
     """Special values in the first argument, or in weights."""
     upstream_values: Values = described("layout", "normal", "upstream={0.upstream_values}")
     """Special values in the upstream gradient, such as zeros for tokens without a loss."""
+    others: tuple[Layout, ...] = described("layout", ())
+    """The layouts of further arguments; empty: all contiguous."""
 
     if TYPE_CHECKING:
 
@@ -135,11 +140,9 @@ class Case:
     @property
     def layouts(self) -> Mapping[str, Layout]:
         """The layouts of the arguments after the first, by argument."""
-        return {}
-
-    def track_of(self, direction: Direction) -> str:
-        """Return the table of the leaderboard to which this direction of the case belongs."""
-        return "forward" if direction == "forward" else "training"
+        plain: tuple[Layout, ...] = ("contiguous",)
+        others = self.others or plain * len(self.further)
+        return dict(zip(self.further, others, strict=True))
 
     @property
     def group(self) -> str:
@@ -171,7 +174,7 @@ class Case:
             return ""
         if word is not None:
             return str(word.format(self))
-        if isinstance(value, tuple):  # the first two letters of each layout: weights=co+tr
+        if isinstance(value, tuple):  # the first two letters of each layout: others=co+tr
             value = "+".join(layout[:2] for layout in value)
         return field.name if value is True else f"{field.name.removesuffix('_layout')}={value}"
 
@@ -223,20 +226,6 @@ C = TypeVar("C", bound=Case)
 
 
 @dataclass(frozen=True)
-class Split:
-    """The dimension along which one call splits into independent calls, such as a layer's tokens.
-
-    A slice of the output depends on the same slice of the split arguments, and on all of the other
-    arguments.
-    """
-
-    output: int
-    """The split dimension of the output."""
-    arguments: Mapping[str, int]
-    """The split dimension of each split argument."""
-
-
-@dataclass(frozen=True)
 class Axis:
     """The names of one dimension of a result and of its parts, for messages.
 
@@ -268,12 +257,21 @@ class PairTable(Generic[C]):
     """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
 
     factors: Factors
-    case_of: Callable[[Row], C]
-    """Return the case with the row's values."""
+    make: Callable[..., C]
+    """Return the case with the values of a row; the values of `others.0` and `others.1` become one
+    argument, `others`."""
     subsets: Sequence[Factors] = ()
     """Values to which many solutions are limited; their pairs also occur among these values."""
     possible: Callable[[Row], bool] = lambda row: True
     """Whether values of some factors can be combined; each factor has a value that always can."""
+
+    def case_of(self, row: Row) -> C:
+        """Return the case with the row's values."""
+        fields: Row = {}
+        for name, value in row.items():
+            field, _, index = name.partition(".")
+            fields[field] = (*fields.get(field, ()), value) if index else value
+        return self.make(**fields)
 
 
 Axes = Mapping[str, tuple[Axis, ...]]
@@ -299,12 +297,17 @@ class Op(Generic[C]):
     work: Callable[[C, Direction], Work]
     workspace: Callable[[C], int]
     """Return the maximum bytes that eager's forward and backward need beyond the inputs."""
-    split: Split
-    """The dimension along which the oracle computes a few slices at a time."""
+    split: Mapping[str, int]
+    """The dimension along which a call splits into independent calls, such as a layer's tokens: of
+    the output, and of each split argument. The oracle computes a few slices at a time."""
     axes: Callable[[C, Mapping[str, Any]], Axes]
     """Name the dimensions of the results of one call, given its arguments."""
     tracks: tuple[str, ...] = ("forward", "training")
     """The tracks; the first is the main track, in which the board ranks the solutions."""
+    track_of: Callable[[C, Direction], str] = lambda case, direction: (
+        "forward" if direction == "forward" else "training"
+    )
+    """Return the track to which a direction of a case belongs."""
     output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
     """Return the output's shape; its dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)

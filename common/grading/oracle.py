@@ -32,7 +32,7 @@ def truth(
         grad_output: The gradient of the output.
         gradients: Whether to compute the gradients; without them the work is a third.
     """
-    dims, differentiable = op.split.arguments, op.differentiable if gradients else ()
+    dims, differentiable = op.split, op.differentiable if gradients else ()
     shared = {name: value for name, value in arguments.items() if name not in dims}
     shared = leaves(shared, differentiable, torch.float64)
     sliced = [name for name in differentiable if name in dims]
@@ -45,9 +45,9 @@ def truth(
                for name, dim in dims.items() if name in arguments}  # fmt: skip
         inputs = shared | leaves(own, differentiable, torch.float64)
         output = op.reference(**inputs)
-        results[OUTPUT].narrow(op.split.output, *piece).copy_(output.detach())
+        results[OUTPUT].narrow(op.split[OUTPUT], *piece).copy_(output.detach())
         if differentiable:
-            upstream = grad_output.narrow(op.split.output, *piece).double()
+            upstream = grad_output.narrow(op.split[OUTPUT], *piece).double()
             output.backward(upstream, inputs=[inputs[name] for name in differentiable])
         for name in sliced:
             results[name].narrow(dims[name], *piece).copy_(inputs[name].grad)
@@ -84,7 +84,7 @@ def _pieces(
     op: Op[Any], shared: dict[str, Any], grad_output: torch.Tensor
 ) -> Iterator[tuple[int, int]]:
     """Yield the start and the length of each piece along the split dimension of the output."""
-    count = grad_output.shape[op.split.output]
+    count = grad_output.shape[op.split[OUTPUT]]
     sizes = [
         size for value in shared.values() if isinstance(value, torch.Tensor) for size in value.shape
     ]

@@ -196,7 +196,7 @@ def record_of(
         op=op.name,
         case=case.name,
         params=case.params,
-        track=case.track_of(direction),
+        track=op.track_of(case, direction),
         ranked_by=case.ranked_by,
         twin=case.twin,
         direction=direction,

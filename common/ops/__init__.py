@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """Return the names of all ops that `load` accepts."""
-    return [name for name in interfaces.names() if isinstance(_loaded(name), Op)]
+    return [name for name in interfaces.names() if not isinstance(_loaded(name), UserError)]
 
 
 def load(name: str) -> Op[Any]:
@@ -32,9 +32,22 @@ def load(name: str) -> Op[Any]:
     Raises:
         UserError: The file does not import, or its OP is invalid.
     """
-    op = _loaded(name)
-    if isinstance(op, str):
-        raise UserError(op)
+    if isinstance(op := _loaded(name), UserError):
+        raise op
+    return op
+
+
+@functools.cache
+def _loaded(name: str) -> Op[Any] | UserError:
+    from common.ops import _whole
+
+    try:
+        interfaces.read(name)
+        with _whole.faults_of(name):
+            op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
+            _whole.check(name, op)
+    except UserError as error:
+        return error
     return op
 
 
@@ -44,15 +57,17 @@ def valid(op_names: Iterable[str]) -> list[Op[Any]]:
     Raises:
         UserError: Ops are named, and all of them are invalid.
     """
-    from common.ops._whole import trial_fault
+    from common.ops import _whole
 
     valid_ops, faults = [], []
     for name in sorted(set(op_names)):
-        op = _loaded(name)
-        if isinstance(op, Op) and not (fault := trial_fault(op)):
+        try:
+            op = load(name)
+            with _whole.faults_of(name):
+                _whole.check_by_trial(op)
             valid_ops.append(op)
-        else:
-            faults.append(op if isinstance(op, str) else fault)
+        except UserError as error:
+            faults.append(str(error))
     if faults and not valid_ops:
         raise UserError("; ".join(faults))
     for fault in faults:
@@ -74,27 +89,16 @@ def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Cas
     Raises:
         UserError: The op's cases are faulty, and `alone` is true.
     """
-    from common.ops._whole import listed
-
-    cases = listed(op, tier, device)
-    if isinstance(cases, str):
-        if alone:
-            raise UserError(cases)
-        say_once(cases)
-        return []
-    return cases
-
-
-@functools.cache
-def _loaded(name: str) -> Op[Any] | str:
-    """Return the op, or the fault in its file."""
-    from common.ops._whole import checked
+    from common.ops import _whole
 
     try:
-        interfaces.read(name)
+        with _whole.faults_of(op.name):
+            return _whole.with_distinct_names(op.tier(tier, device), tier)
     except UserError as error:
-        return str(error)
-    return checked(name, lambda: importlib.import_module(f"common.ops.{name}"))
+        if alone:
+            raise
+        say_once(str(error))
+        return []
 
 
 def load_mistakes(op: str) -> Mapping[str, Reference]:

@@ -15,7 +15,7 @@ import torch
 from common import spec
 from common.ops._pairs import rows_of
 from common.ops._views import place, randn
-from common.spec import ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
+from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
 
 Mask = Literal["span", "random", "all", "none"]
 Widths = tuple[int, int]
@@ -24,8 +24,6 @@ LONGEST_SPAN = 1024
 WIDEST_TWIN = 512
 """The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
 and two minutes at 1024."""
-CONTIGUOUS: tuple[Layout, ...] = ("contiguous",)
-DTYPES = ("float32", "bfloat16", "float16")
 # In float32 at K = 1024 (H200), a kernel that adds the K terms of a product in order errs up to 4.3
 # times as much as cuBLAS, which splits the sum. The ratio grows with the square root of K: 16 times
 # at 14,336. A tf32 product errs a thousand times as much as cuBLAS.
@@ -49,8 +47,8 @@ class MaskedCase(Case):
     """One input of a masked op; `masked` derives a class with the op's names."""
 
     sizes = ("tokens", "widths")
-    names: ClassVar[tuple[tuple[str, ...], tuple[str, ...]]]
-    """The names of the two widths, and of the weights."""
+    names: ClassVar[tuple[str, ...]]
+    """The names of the two widths; `further` has the names of the weights."""
 
     tokens: int
     widths: Widths
@@ -63,8 +61,6 @@ class MaskedCase(Case):
     """The number of sequences, which are concatenated."""
     scale: float = described("option", 1.0, "scale={0.scale:g}")
     """The standard deviation of x."""
-    weights: tuple[Layout, ...] = described("layout", ())
-    """The layout of each weight, in the order of the arguments; empty: all contiguous."""
     mask_layout: Layout = described("layout", "contiguous")
 
     @property
@@ -76,13 +72,12 @@ class MaskedCase(Case):
     @property
     def measures(self) -> dict[str, spec.Fact]:
         """The number of tokens and both widths."""
-        return {"tokens": self.tokens, **dict(zip(self.names[0], self.widths, strict=True))}
+        return {"tokens": self.tokens, **dict(zip(self.names, self.widths, strict=True))}
 
     @property
     def layouts(self) -> dict[str, Layout]:
         """The layouts of the weights and of the mask."""
-        weights = self.weights or CONTIGUOUS * len(self.names[1])
-        return {**dict(zip(self.names[1], weights, strict=True)), "mask": self.mask_layout}
+        return {**super().layouts, "mask": self.mask_layout}
 
     def changed(self, dice: random.Random) -> Self:
         """Return the case with the opposite mask if all tokens are of one kind.
@@ -134,7 +129,7 @@ def masked(
     one_set = [*weights.values()][: len(weights) // 2]
 
     class OpCase(MaskedCase):
-        names = (*widths,), (*weights,)
+        names, further = (*widths,), (*weights,)
 
     def size(case: MaskedCase, width: str) -> int:
         return case.widths[width != next(iter(widths))]
@@ -150,7 +145,7 @@ def masked(
             # every seventh input feature is infinite in the weights that no token selects
             if case.values == "infinite" and case.mask != ("all", "none")[index >= len(one_set)]:
                 plain[:, ::7] = torch.inf
-            drawn[weight] = place(plain, case.weights[index] if case.weights else "contiguous")
+            drawn[weight] = place(plain, case.layouts[weight])
         return drawn | {"mask": draw_mask(case, generator)}
 
     def work(case: MaskedCase, direction: Direction) -> spec.Work:
@@ -226,7 +221,7 @@ def masked(
         output=lambda case: (case.tokens, size(case, output)),
         work=work,
         workspace=workspace,
-        split=spec.Split(0, {"x": 0, "mask": 0}),
+        split={"output": 0, "x": 0, "mask": 0},
         axes=axes,
         slack=MASKED_SLACK,
         permutable=("mask",),
@@ -284,16 +279,11 @@ WEIGHTS: tuple[Layout, ...] = ("contiguous", "transposed", "sparse", "strided")
 
 
 def pairs(case: type[MaskedCase]) -> spec.PairTable[MaskedCase]:
-    """Return the options of an op; `w0` is the layout of its first weight."""
-    weights = [f"w{index}" for index in range(len(case.names[1]))]
-    contiguous = dict.fromkeys(("layout", "mask_layout", *weights), CONTIGUOUS)
-
-    def case_of(row: spec.Row) -> MaskedCase:
-        fields = {name: row[name] for name in FACTORS}
-        return case(**fields, weights=tuple(row[weight] for weight in weights))
-
+    """Return the table of an op's options."""
+    weights = [f"others.{index}" for index in range(len(case.further))]
+    contiguous = dict.fromkeys(("layout", "mask_layout", *weights), ("contiguous",))
     factors = {**FACTORS, **dict.fromkeys(weights, WEIGHTS)}
-    return spec.PairTable(factors, case_of, subsets=({"dtype": DTYPES[1:]}, contiguous))
+    return spec.PairTable(factors, case, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
 
 def _smoke(

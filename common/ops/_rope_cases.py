@@ -113,16 +113,6 @@ class RopeCase(Case):
         lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
         return dataclasses.replace(self, lengths=lengths, rate=dice.choice((0.5, 0.75)))
 
-    def track_of(self, direction: spec.Direction) -> str:
-        """Return the track of the case, the same in both directions."""
-        if self.lengths or self.starts or self.cp_size > 1:
-            return "extended"
-        if not self.paired:
-            return "extended" if self.interleaved else "core"
-        if self.interleaved:
-            return "interleaved"
-        return "partial" if self.d2 < self.d else "standard"
-
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of t and of the output."""
@@ -135,6 +125,17 @@ class RopeCase(Case):
     def positions(self) -> int:
         """This rank's number of positions of the longest sequence."""
         return max(self.lengths) // self.cp_size if self.lengths else self.s
+
+
+def track_of(case: RopeCase, direction: spec.Direction) -> str:
+    """Return the track of a case, the same in both directions."""
+    if case.lengths or case.starts or case.cp_size > 1:
+        return "extended"
+    if not case.paired:
+        return "extended" if case.interleaved else "core"
+    if case.interleaved:
+        return "interleaved"
+    return "partial" if case.d2 < case.d else "standard"
 
 
 # --- pairs of options -----------------------------------------------------------------------------
@@ -162,7 +163,7 @@ MANY = 71
 """A number of sequences; more than 64, which some kernels search in one block."""
 
 
-def possible(row: spec.Row) -> bool:
+def _is_possible(row: spec.Row) -> bool:
     """Return whether options can be combined.
 
     With context parallelism, TransformerEngine refuses start_positions, and the length is even,
@@ -172,37 +173,32 @@ def possible(row: spec.Row) -> bool:
     return alone or row.get("cp", (1, 0)) == (1, 0)
 
 
-def case_of(row: spec.Row) -> RopeCase:
-    """Return the case of a table's row, as small as its options allow."""
-    row = dict(row)
-    tensor_format, _, ends_layout = row.pop("tensor_format").partition(", ")
-    rotated, starts, (cp_size, cp_rank) = row.pop("rotated"), row.pop("starts"), row.pop("cp")
-    sizes = _sizes(tensor_format, row.pop("sequences"), row.pop("length") == "even", cp_size)
+def _of_row(
+    *, tensor_format: Any, rotated: str, sequences: str, length: str, starts: Any,
+    cp: tuple[int, int], **fields: Any,
+) -> RopeCase:  # fmt: skip
+    """Return the case of a table's row, as small as its options allow.
+
+    Of `many` lengths, six in seven are 0. A batch has at most nine sequences, since no kernel
+    searches for the sequence of a token there.
+    """
+    tensor_format, *ends_layout = tensor_format.split(", ")
+    unit = 2 * cp[0] if length == "even" else 1
+    many = [int(index % 7 == 0) for index in range(MANY)]
+    counts = {"one": [7], "few": [3, 0, 1, 5], "many": many}[sequences]
+    s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
+    sizes: dict[str, Any] = {"lengths": tuple(count * unit for count in counts)}
     return RopeCase(
         tensor_format=tensor_format,
-        ends_layout=ends_layout or "contiguous",
+        ends_layout=ends_layout[0] if ends_layout else "contiguous",
         starts=starts != "none",
         starts_layout="contiguous" if starts == "none" else starts,
-        cp_size=cp_size,
-        cp_rank=cp_rank,
-        d2=row["d"] if rotated == "all" else row["d"] - 6,
-        **sizes,
-        **row,
+        cp_size=cp[0],
+        cp_rank=cp[1],
+        d2=fields["d"] - 6 * (rotated == "part"),
+        **(sizes if tensor_format == "thd" else {"s": s + (length == "even"), "b": b}),
+        **fields,
     )
-
-
-def _sizes(tensor_format: str, sequences: str, even: bool, cp_size: int) -> dict[str, Any]:
-    """Return `s` and `b`, or the lengths; of `many` lengths, six in seven are 0.
-
-    A batch has at most nine sequences, since no kernel searches for the sequence of a token there.
-    """
-    if tensor_format != "thd":
-        s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
-        return {"s": s + even, "b": b}
-    unit = 2 * cp_size if even else 1
-    many = tuple(int(index % 7 == 0) for index in range(MANY))
-    counts = {"one": (7,), "few": (3, 0, 1, 5), "many": many}[sequences]
-    return {"lengths": tuple(count * unit for count in counts)}
 
 
 PLAIN: Factors = {
@@ -235,7 +231,7 @@ SUBSETS: tuple[Factors, ...] = (
     {"tensor_format": ("bshd",)},
 )
 """The values that common kinds of solutions support."""
-TABLE = spec.PairTable(FACTORS, case_of, SUBSETS, possible)
+TABLE = spec.PairTable(FACTORS, _of_row, SUBSETS, _is_possible)
 
 # --- cases ----------------------------------------------------------------------------------------
 
@@ -307,7 +303,7 @@ def _smoke() -> Iterator[RopeCase]:
     yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
     # bfloat16 has a larger range than float16
     yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
-    yield from map(case_of, rows_of(TABLE))
+    yield from map(TABLE.case_of, rows_of(TABLE))
 
 
 LARGE = _paired(4104, 32, 128, 128, dtype="bfloat16")
@@ -399,24 +395,18 @@ def _short_lengths() -> tuple[int, ...]:
     return (*short[:1000], 2055, *short[1000:])
 
 
-LONGEST_SHORT, LONGEST, MANY_HEADS, MANY_LENGTHS = 128, 32_768, 32, 1024
-"""The limits at which reduced cases differ: sequence lengths up to 128, up to 32,768 and above;
-numbers of heads up to 32 and above; numbers of packed sequences up to 1,024 and above."""
-
-
 def twin(case: RopeCase) -> RopeCase:
     """Return the reduced case: fewer tokens, batches and heads, cut to different numbers.
 
-    Short sequences are cut to a power of two, long sequences to 12 or 20 tokens.
+    Numbers of heads differ up to 32 and above, numbers of packed sequences up to 1,024 and above.
+    Sequences of up to 128 tokens are cut to a power of two, up to 32,768 to 12, longer ones to 20.
     """
-    heads = min(case.h, 4) + (case.h > MANY_HEADS)
+    heads = min(case.h, 4) + (case.h > 32)
     if case.lengths:
-        many = len(case.lengths) > MANY_LENGTHS
+        many = len(case.lengths) > 1024
         lengths = (1, 3, 0, 2, 19, 1, 2) if many else (7, 1, 12, 4, 3)
         return dataclasses.replace(case, lengths=lengths, h=heads, twin=True)
-    length = min(case.s, 16)
-    if case.s > LONGEST_SHORT:
-        length = 20 if case.s > LONGEST else 12
+    length = min(case.s, 16) if case.s <= 128 else 12 if case.s <= 32_768 else 20
     return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)
 
 
@@ -441,27 +431,20 @@ def axes(case: RopeCase, arguments: Mapping[str, Any]) -> spec.Axes:
         halves = {"the first of each pair": first, "the second of each pair": second}
     rotated = {"the rotated features": range(d2), "the unrotated features": range(d2, d)}
     chunks = {"this rank's first chunk": range(s // 2), "its second chunk": range(s // 2, s)}
+    starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]
+    sequences = [range(*ends) for ends in pairwise(starts)]
+    firsts = {sequence[0] for sequence in sequences if sequence}
+    tokens: dict[str, Collection[int]] = {
+        **{f"sequence {index}": tokens for index, tokens in enumerate(sequences) if tokens},
+        "the first token of each sequence": firsts,
+        "all but the first token of each sequence": set(range(starts[-1])) - firsts,
+        "all but the first sequence": range(starts[1], starts[-1]) if starts[1:] else (),
+    }
     parts: dict[str, Mapping[str, Collection[int]]] = {
         "position": chunks if case.cp_size > 1 else {},
-        "token": _sequences(case),
+        "token": tokens,
         "feature": {**halves, **rotated},
     }
     names = (*DIMENSIONS[case.tensor_format], "feature")
     dimensions = tuple(spec.Axis(name, parts.get(name, {})) for name in names)
     return {"output": dimensions, "t": dimensions}
-
-
-def _sequences(case: RopeCase) -> dict[str, Collection[int]]:
-    starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]
-    sequences = {
-        f"sequence {index}": range(start, end)
-        for index, (start, end) in enumerate(pairwise(starts))
-        if start < end
-    }
-    firsts = {sequence[0] for sequence in sequences.values()}
-    groups = {
-        "the first token of each sequence": firsts,
-        "all but the first token of each sequence": set(range(starts[-1])) - firsts,
-        "all but the first sequence": range(starts[1], starts[-1]) if starts[1:] else (),
-    }
-    return {**sequences, **groups}

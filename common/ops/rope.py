@@ -19,9 +19,9 @@ from typing import Any, Protocol
 import torch
 
 from common.ops import rotate_half
-from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, twin
+from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, track_of, twin
 from common.ops._views import place, randn
-from common.spec import ITEMSIZE, Direction, Op, Split, Work
+from common.spec import ITEMSIZE, Direction, Op, Work
 
 
 class Rope(Protocol):
@@ -144,10 +144,18 @@ LARGEST_START = 9
 
 
 def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
-    """Draw the arguments of one call."""
+    """Draw the arguments of one call.
+
+    In an `apart` case each row of t is 100 times as large as the row before. The longest sequence
+    starts at `LARGEST_START`.
+    """
     device = generator.device
+    t = randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values)
+    if case.apart:
+        powers = 100.0 ** torch.arange(-(len(t) // 2), len(t) - len(t) // 2, device=device)
+        t = (t * powers.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
     arguments: dict[str, Any] = {
-        "t": _tokens(case, generator),
+        "t": t,
         "freqs": _angles(case, generator),
         "tensor_format": case.tensor_format,
         "interleaved": case.interleaved,
@@ -158,32 +166,13 @@ def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
         ends = torch.tensor((0, *case.lengths), device=device).cumsum(0)
         arguments["cu_seqlens"] = place(ends.to(torch.int32), case.ends_layout)
     if case.starts:
-        arguments["start_positions"] = place(_starts(case, generator), case.starts_layout)
+        lengths = case.lengths or (case.s,) * case.b
+        size = (len(lengths),)
+        starts = torch.randint(LARGEST_START + 1, size, generator=generator, device=device)
+        if lengths:
+            starts[lengths.index(max(lengths))] = LARGEST_START
+        arguments["start_positions"] = place(starts.to(torch.int32), case.starts_layout)
     return arguments
-
-
-def _starts(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw each sequence's start position, int32 `[b]`; the longest has `LARGEST_START`."""
-    lengths = case.lengths or (case.s,) * case.b
-    starts = torch.randint(
-        LARGEST_START + 1,
-        (len(lengths),),
-        generator=generator,
-        device=generator.device,
-        dtype=torch.int32,
-    )
-    if lengths:
-        starts[lengths.index(max(lengths))] = LARGEST_START
-    return starts
-
-
-def _tokens(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw t; in an `apart` case each row is 100 times as large as the previous row."""
-    t = randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values)
-    if not case.apart:
-        return t
-    powers = 100.0 ** torch.arange(-(len(t) // 2), len(t) - len(t) // 2, device=t.device)
-    return (t * powers.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
 
 
 def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
@@ -196,17 +185,11 @@ def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
         return randn((positions, 1, 1, case.d2), "float32", case.freqs_layout, generator)
     position = torch.arange(used + 3 * case.spare, device=device, dtype=torch.float32)
     position += {"far": 1_000_000, "paired": 1}.get(case.angles, 0)  # position 0 rotates nothing
-    feature = torch.arange(case.d2, device=device)
-    base: int | torch.Tensor = 10_000
-    if case.paired:
-        pair = feature // 2 if case.interleaved else feature % max(case.d2 // 2, 1)
-    else:
-        pair = feature % max(case.d2 // 2, 1)
-        base = 10_000 + 5_000 * (feature >= case.d2 // 2)
-    angles = (
-        case.rate * torch.outer(position, base ** (-2 * pair / max(case.d2, 1)))[:, None, None, :]
-    )
-    return place(angles, case.freqs_layout)
+    feature, half = torch.arange(case.d2, device=device), max(case.d2 // 2, 1)
+    pair = feature // 2 if case.interleaved and case.paired else feature % half
+    base = 10_000 + 5_000 * (feature >= case.d2 // 2) * (not case.paired)
+    angles = case.rate * torch.outer(position, base ** (-2 * pair / max(case.d2, 1)))
+    return place(angles[:, None, None, :], case.freqs_layout)
 
 
 def work(case: RopeCase, direction: Direction) -> Work:
@@ -230,12 +213,13 @@ OP = Op(
     reference=reference,
     differentiable=("t",),
     tracks=("standard", "partial", "interleaved", "core", "extended"),
+    track_of=track_of,
     cases=cases,
     twin=twin,
     draw=draw,
     work=work,
     workspace=lambda case: 2 * work(case, "forward").bytes,  # measured: 1.8 times these bytes
-    split=Split(-2, {"t": -2}),  # heads, in every format
+    split={"output": -2, "t": -2},  # heads, in every format
     axes=axes,
     permutable=("freqs",),
     table=TABLE,

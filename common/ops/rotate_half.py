@@ -7,18 +7,14 @@ Source: `_rotate_half` in TransformerEngine's `transformer_engine/pytorch/attent
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from itertools import product
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
 
-from common.ops._shaped import DTYPES, ShapedCase, dimensions, pairs, smoke
-from common.ops._views import randn
-from common.spec import ITEMSIZE, Axes, Axis, Direction, Op, Split, Tier, Values, Work, described
+from common.ops._shaped import dimensions, shaped
+from common.spec import ITEMSIZE, Axes, Axis
 
 
 class RotateHalf(Protocol):
@@ -44,47 +40,7 @@ def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
     return torch.cat((-x2, x1), dim=-1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class RotateHalfCase(ShapedCase):
-    """One input of `rotate_half`, with `shape`, dtype and layouts."""
-
-    interleaved: bool = described("option", False)
-
-    @property
-    def group(self) -> str:
-        """The dtype and the pairing: halves or interleaved."""
-        return f"{self.dtype} {self.interleaved}"
-
-    def track_of(self, direction: Direction) -> str:
-        """Return the case's track, the same in both directions."""
-        return "extended" if self.interleaved else "core"
-
-
-TABLE = pairs(RotateHalfCase, 0, {"interleaved": (False, True)})
-
-
-def draw(case: RotateHalfCase, generator: torch.Generator) -> dict[str, Any]:
-    """Draw the arguments of one call."""
-    x = randn(case.shape, case.dtype, case.layout, generator, values=case.values)
-    return {"x": x, "interleaved": case.interleaved}
-
-
-def work(case: RotateHalfCase, direction: Direction) -> Work:
-    """Return the minimum work, the same in both directions.
-
-    Read and write every element once; negate half of the elements.
-    """
-    elements = math.prod(case.shape)
-    return Work(bytes=2 * elements * ITEMSIZE[case.dtype], flops=elements // 2)
-
-
-def twin(case: RotateHalfCase) -> RotateHalfCase:
-    """Return the reduced case: the first dimension is cut to 8, the rest is unchanged."""
-    rows, *inner = case.shape
-    return dataclasses.replace(case, shape=(rows if rows < 16 else 8, *inner), twin=True)
-
-
-def axes(case: RotateHalfCase, arguments: Mapping[str, Any]) -> Axes:
+def axes(case: Any, arguments: Mapping[str, Any]) -> Axes:
     """Name the dimensions of the output and of x's gradient."""
     d = case.shape[-1]
     parts = {"the first half": range(d // 2), "the second half": range(d // 2, d)}
@@ -95,44 +51,21 @@ def axes(case: RotateHalfCase, arguments: Mapping[str, Any]) -> Axes:
     return {"output": named, "x": named}
 
 
-def cases(tier: Tier) -> Iterator[RotateHalfCase]:
-    """Yield the cases of a tier; there is no plot."""
-    case = RotateHalfCase
-    if tier == "smoke":
-        yield from smoke(case, TABLE, _special(), least=(2,))
-    elif tier == "matrix":
-        rows, widths = (1, 63, 1000, 4096), (2, 66, 128, 1000, 2048)
-        for dtype, count, width, interleaved in product(DTYPES, rows, widths, (False, True)):
-            yield case(shape=(count, 3, width), dtype=dtype, interleaved=interleaved)
-    elif tier == "board":
-        yield case(shape=(10, 2, 4, 8), ranked_by="host")
-        for interleaved in (False, True):
-            yield case(shape=(8192, 2, 32, 128), dtype="bfloat16", interleaved=interleaved)
+TIMED = {"shape": (8192, 2, 32, 128), "dtype": "bfloat16"}
 
-
-def _special() -> Iterator[RotateHalfCase]:
-    # all shapes differ, so that no case gets another case's result from a cache keyed by shape
-    widths: dict[Values, int] = {"zeros": 12, "subnormal": 14, "huge": 16}
-    for values, d in widths.items():
-        yield RotateHalfCase(shape=(5, 2, d), values=values, dtype="float16")
-        yield RotateHalfCase(shape=(5, 2, d), values=values, interleaved=True)
-        yield RotateHalfCase(shape=(6, 2, d), upstream_values=values, dtype="float16")
-
-
-OP = Op(
+OP = shaped(
     name="rotate_half",
     order=2,  # display order
     interface=RotateHalf,
     reference=reference,
-    differentiable=("x",),
+    rows=("x",),
+    options={"interleaved": (False, True)},
+    flops=(0.5, 0.5),  # half of the elements are negated
+    linear=True,
+    board=(TIMED, TIMED | {"interleaved": True}),
+    plotted=(),
     tracks=("core", "extended"),
-    cases=cases,
-    twin=twin,
-    draw=draw,
-    work=work,
-    workspace=lambda case: 2 * work(case, "forward").bytes,
-    split=Split(0, {"x": 0}),
+    track_of=lambda case, direction: "extended" if case.interleaved else "core",
+    workspace=lambda case: 4 * math.prod(case.shape) * ITEMSIZE[case.dtype],
     axes=axes,
-    table=TABLE,
-    large=RotateHalfCase(shape=(16400, 16, 64, 128), dtype="bfloat16"),
 )

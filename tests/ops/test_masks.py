@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from common import ops
-from common.ops._masked import MaskedCase, draw_mask
+from common.ops._masked import draw_mask
 from common.spec import DIRECTIONS
 
 LINEAR, FFN = ops.load("masked_linear"), ops.load("masked_ffn")
-CASE = MaskedCase(tokens=12, widths=(6, 10), mask="random", dtype="float32")
+CASE, FFN_CASE = (
+    dataclasses.replace(op.large, tokens=12, widths=(6, 10), mask="random", dtype="float32")
+    for op in (LINEAR, FFN)
+)
 
 
 def drawn(op, case, seed=0):
@@ -61,13 +64,15 @@ def ffn_by_hand(x, w1, w2, w3, u1, u2, u3, mask):
 
 
 @pytest.mark.parametrize(
-    ("op", "by_hand"), [(LINEAR, linear_by_hand), (FFN, ffn_by_hand)], ids=["linear", "ffn"]
+    ("op", "case", "by_hand"),
+    [(LINEAR, CASE, linear_by_hand), (FFN, FFN_CASE, ffn_by_hand)],
+    ids=["linear", "ffn"],
 )
-def test_reference_is_the_definition_and_so_are_its_gradients(op, by_hand):
+def test_reference_is_the_definition_and_so_are_its_gradients(op, case, by_hand):
     def results(function):
         arguments = {
             name: value.double().requires_grad_() if value.is_floating_point() else value
-            for name, value in drawn(op, CASE).items()
+            for name, value in drawn(op, case).items()
         }
         output = function(**arguments)
         upstream = torch.linspace(-1, 1, output.numel()).view(output.shape).double()

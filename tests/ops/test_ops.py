@@ -17,7 +17,6 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading.problem import make_problem
-from common.ops import _whole
 from common.ops._draw import draw
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
@@ -31,10 +30,9 @@ def tensors(arguments):
 @pytest.mark.parametrize("name", FILES)
 def test_the_file_is_whole(name):
     """The commands leave out an op whose file is not, with a line: this one."""
-    op = ops.load(name)
-    assert not _whole.trial_fault(op)
+    (op,) = ops.valid([name])
     for tier in TIERS:
-        assert isinstance(found := _whole.listed(op, tier, "cpu"), list), found
+        ops.cases(op, tier, "cpu", alone=True)
 
 
 @every_op
@@ -43,7 +41,7 @@ def test_every_track_is_declared_and_on_the_board(op):
         assert list(op.cases(tier)), lacks(op, f"no case of tier {tier}")
     for tiers in (("board",), TIERS):
         cases = [case for tier in tiers for case in op.cases(tier)]
-        found = {case.track_of(d) for case in cases for d in DIRECTIONS}
+        found = {op.track_of(case, d) for case in cases for d in DIRECTIONS}
         assert found == {*op.tracks}, lacks(op, f"tracks of the cases of {tiers}")
 
 
@@ -54,9 +52,9 @@ def test_inputs_draw_and_pass_through_the_reference(op, case):
     output = op.reference(**arguments)
     assert output.dtype == first.dtype == getattr(torch, case.dtype)
     assert op.output(case) == tuple(output.shape)
-    for name, dim in op.split.arguments.items():
+    for name, dim in op.split.items():
         if name in arguments:
-            size = output.shape[op.split.output]
+            size = output.shape[op.split["output"]]
             assert arguments[name].shape[dim] == size, lacks(op, f"split of {name}")
     infinite = any(t.isinf().any() for t in tensors(arguments).values())
     assert infinite == (case.values == "infinite")

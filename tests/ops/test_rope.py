@@ -26,7 +26,7 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
     assert {(c.tensor_format, c.b, c.s, c.d) for c in matrix} == grid
     assert all(c.d2 == c.d // 2 and c.dtype == "float32" and c.scale == 100.0 for c in matrix)
     assert all(
-        c.angles == "random" and not c.interleaved and c.track_of("forward") == "core"
+        c.angles == "random" and not c.interleaved and OP.track_of(c, "forward") == "core"
         for c in matrix
     )
 
@@ -53,7 +53,7 @@ def test_ropes_board_has_tracks_of_models_shapes():
 
 
 def track(case):
-    (found,) = {case.track_of(direction) for direction in DIRECTIONS}
+    (found,) = {OP.track_of(case, direction) for direction in DIRECTIONS}
     return found
 
 

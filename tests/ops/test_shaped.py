@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Protocol
 
 import pytest
 import torch
 
+from common import ops
 from common.ops import _whole
 from common.ops._shaped import BOARD, shaped
 from common.spec import TIERS
@@ -38,7 +38,8 @@ OPTIONS = {"interface": WithOptions, "reference": with_options}
 FORMS = {
     "one argument": ONE,
     "one argument, few values": {**ONE, "values": ("zeros",)},
-    "one argument, boards of its own": {**ONE, "board": (*BOARD, (10, 2, 4, 8))},
+    "one argument, boards of its own": {**ONE, "board": (*BOARD, {"shape": (5, 2)})},
+    "one argument, linear": {**ONE, "linear": True, "plotted": ()},
     "one with a vector": {**VECTOR, "vectors": ("weight",)},
     "one with options": {**OPTIONS, "options": {"scale": (2.0, 3.0), "flip": (False, True)}},
     "one with an option of one value": {**OPTIONS, "options": {"scale": (2.0,), "flip": (False,)}},
@@ -52,10 +53,10 @@ def formed(form):
 @pytest.mark.parametrize("form", FORMS)
 def test_an_op_of_any_arguments_keeps_every_promise(form):
     op = formed(form)
-    assert _whole.checked("formed", lambda: SimpleNamespace(OP=op)) is op
-    assert not _whole.trial_fault(op)
+    _whole.check("formed", op)
+    _whole.check_by_trial(op)
     for tier in TIERS:
-        assert isinstance(found := _whole.listed(op, tier, "cpu"), list), found
+        ops.cases(op, tier, "cpu", alone=True)
     test_ops.test_the_parameters_say_all_that_a_case_is_drawn_from(op)
     test_pairs.test_each_possible_pair_has_a_row_in_each_subset(op)
     test_smoke.test_smoke_has_every_dtype_layout_and_special_value(op)

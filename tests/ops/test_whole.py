@@ -1,7 +1,6 @@
 """What is said of an op whose file is not whole, one fault each."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,8 +18,13 @@ AXES = SKELETON.axes
 def fault(**fields):
     """What is said of the skeleton with these fields in place of its own."""
     op = dataclasses.replace(SKELETON, **fields)
-    found = _whole.checked("skeleton", lambda: SimpleNamespace(OP=op))
-    return found if isinstance(found, str) else _whole.trial_fault(found)
+    try:
+        with _whole.faults_of("skeleton"):
+            _whole.check("skeleton", op)
+            _whole.check_by_trial(op)
+    except UserError as error:
+        return str(error)
+    return ""
 
 
 def two(tier):
@@ -39,7 +43,8 @@ def two(tier):
         ({"tracks": "forward"},
          ": OP.tracks is 'forward', not a tuple of names: ('x',) has a comma"),
         ({"reference": lambda x: x}, ": OP.reference takes ['x'], the interface ['x', 'y']"),
-        ({"differentiable": ()}, ": OP.differentiable is empty"),
+        ({"differentiable": ()},
+         ": OP.differentiable is (), not a tuple of names: ('x',) has a comma"),
         ({"differentiable": ("x", "z")},
          ": OP.differentiable names ['z']; the arguments are ['x', 'y']"),
         ({"tracks": ("forward",)},
@@ -72,15 +77,11 @@ def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
 
 @pytest.mark.parametrize("names", [("x",), ("x", "z"), "gate"])
 def test_the_names_of_shaped_arguments_are_those_of_the_interface(names):
-    def load():
-        return shaped(
-            name="skeleton", interface=SKELETON.interface, reference=reference, flops=(5, 11),
-            rows=names,
-        )  # fmt: skip
-
-    line = _whole.checked("skeleton", load)
     said = f"rows and vectors name {[*names]}, the interface ['x', 'y']"
-    assert line.startswith(FILE) and said in line
+    with pytest.raises(UserError) as raised, _whole.faults_of("skeleton"):
+        shaped(name="skeleton", interface=SKELETON.interface, reference=reference,
+               flops=(5, 11), rows=names)  # fmt: skip
+    assert str(raised.value) == f"{FILE}: ValueError: {said}"
 
 
 @pytest.fixture
@@ -119,6 +120,9 @@ def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
 
 def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
     broken = dataclasses.replace(SKELETON, reference=lambda x, y: reference(x, y).detach())
-    monkeypatch.setattr(ops, "_loaded", lambda name: broken)
+    monkeypatch.setattr(ops, "load", lambda name: broken)
     with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: RuntimeError"):
         ops.valid(["skeleton"])
+    twice = dataclasses.replace(SKELETON, cases=lambda tier: [*SKELETON.cases(tier)] * 2)
+    with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: OP.cases: 2 matrix cases"):
+        ops.cases(twice, "matrix", "cpu", alone=True)

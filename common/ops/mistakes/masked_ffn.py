@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from itertools import combinations
 
@@ -12,26 +11,18 @@ from torch.nn.functional import gelu, linear, silu
 from common.ops.masked_ffn import WEIGHTS, reference
 from common.ops.mistakes._changes import (
     TF32,
-    Call,
-    exchanging_gradients,
+    Change,
+    Changes,
     linear_in_tf32,
-    of_upstream,
-    transposing,
-    transposing_gradients,
-    with_arguments,
+    transposed,
     with_gradient_of,
 )
 from common.spec import Reference
 
-replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
-    with_arguments, reference
-)
+Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def with_hidden(
-    hidden: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    linear: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = linear,
-) -> Reference:
+def with_hidden(hidden: Function, linear: Function = linear) -> Reference:
     """Return a `masked_ffn` with another function of the gate and up projections.
 
     Args:
@@ -39,20 +30,19 @@ def with_hidden(
         linear: The function that multiplies features by a weight.
     """
 
+    def layer(
+        x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor
+    ) -> torch.Tensor:
+        return linear(hidden(linear(x, w1), linear(x, w3)), w2)
+
     def changed(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
-        visual, textual = (
-            linear(
-                hidden(linear(x, weights[f"{side}1"]), linear(x, weights[f"{side}3"])),
-                weights[f"{side}2"],
-            )
-            for side in "wu"
-        )
+        visual, textual = (layer(x, *(weights[f"{side}{i}"] for i in (1, 2, 3))) for side in "wu")
         return torch.where(mask[:, None], visual, textual)
 
     return changed
 
 
-def with_derivative(derivative: Callable[[torch.Tensor], torch.Tensor]) -> Reference:
+def with_derivative(derivative: Change) -> Reference:
     """Return a `masked_ffn` whose backward uses another derivative of SiLU."""
     return with_hidden(
         lambda gate, up: with_gradient_of(silu(gate), gate * derivative(gate.detach())) * up
@@ -65,12 +55,11 @@ def summing_over_all(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tenso
     return with_gradient_of(output, output + reference(x.detach(), **weights, mask=~mask))
 
 
+change = Changes(reference)
 MISTAKES: dict[str, Reference] = {
-    "the mask is negated": replacing(lambda call: {"mask": ~call["mask"]}),
-    "every token takes the w's": replacing(lambda call: {"mask": torch.ones_like(call["mask"])}),
-    "every token takes the u's": replacing(lambda call: {"mask": torch.zeros_like(call["mask"])}),
+    **change.of_mask("the w's", "the u's"),
     "gate and up are exchanged": with_hidden(lambda gate, up: gate * silu(up)),
-    "w2 and u2 are exchanged": replacing(lambda call: {"w2": call["u2"], "u2": call["w2"]}),
+    "w2 and u2 are exchanged": change.call(lambda call: {"w2": call["u2"], "u2": call["w2"]}),
     "SiLU is left out": with_hidden(lambda gate, up: gate * up),
     "SiLU is applied to the product": with_hidden(lambda gate, up: silu(gate * up)),
     "SiLU is applied to both projections": with_hidden(lambda gate, up: silu(gate) * silu(up)),
@@ -86,27 +75,25 @@ MISTAKES: dict[str, Reference] = {
     "the gradients of gate and up are exchanged, and all that follows": with_hidden(
         lambda gate, up: silu(with_gradient_of(gate, up)) * with_gradient_of(up, gate)
     ),
-    "the gradients of the weights of gate and up are exchanged": exchanging_gradients(
-        reference, ("w1", "w3"), ("u1", "u3")
+    "the gradients of the weights of gate and up are exchanged": change.exchanged(
+        ("w1", "w3"), ("u1", "u3")
     ),
-    "the gradients of the w's and the u's are exchanged": exchanging_gradients(
-        reference, ("w1", "u1"), ("w2", "u2"), ("w3", "u3")
+    "the gradients of the w's and the u's are exchanged": change.exchanged(
+        ("w1", "u1"), ("w2", "u2"), ("w3", "u3")
     ),
     **{
-        f"the gradients of {one} and {other} are exchanged": exchanging_gradients(
-            reference, (one, other)
-        )
+        f"the gradients of {one} and {other} are exchanged": change.exchanged((one, other))
         for one, other in (*combinations(("w1", "w3", "u1", "u3"), 2), ("w2", "u2"))
     },
     **{
-        f"{' and '.join(names)} are read as their transposes": transposing(reference, *names)
+        f"{' and '.join(names)} are read as their transposes": change.arguments(transposed, *names)
         for names in (("w1", "u1"), ("w2", "u2"), ("w3", "u3"), ("w1", "w3", "u1", "u3"))
     },
-    "all weights are read as their transposes": transposing(reference, *WEIGHTS),
-    "the gradients of the weights are written as their transposes": transposing_gradients(
-        reference, *WEIGHTS
+    "all weights are read as their transposes": change.arguments(transposed, *WEIGHTS),
+    "the gradients of the weights are written as their transposes": change.gradients(
+        transposed, *WEIGHTS
     ),
     "the gradients of the weights sum over all tokens": summing_over_all,
     TF32: with_hidden(lambda gate, up: silu(gate) * up, linear_in_tf32),
-    **of_upstream(reference),
+    **change.of_upstream(),
 }

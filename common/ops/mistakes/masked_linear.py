@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-
 import torch
 from torch.nn.functional import linear
 
 from common.ops.masked_linear import WEIGHTS, reference
 from common.ops.mistakes._changes import (
     TF32,
-    Call,
-    exchanging_gradients,
+    Changes,
     linear_in_tf32,
-    of_upstream,
-    transposing,
-    transposing_gradients,
-    with_arguments,
+    transposed,
     with_gradient_of,
 )
 from common.spec import Reference
-
-replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
-    with_arguments, reference
-)
-
-
-def by_product(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Multiply by the mask and add, in place of `where`."""
-    factor = mask[:, None].to(x.dtype)
-    return linear(x, w_v) * factor + linear(x, w_t) * (1 - factor)
 
 
 def summing_over_all(*weights: str) -> Reference:
@@ -57,32 +38,28 @@ def x_by_the_other_weight(
     return with_gradient_of(output, output + reference(x, w_v.detach(), w_t.detach(), ~mask))
 
 
-def in_tf32(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Compute all products in tf32."""
-    return torch.where(mask[:, None], linear_in_tf32(x, w_v), linear_in_tf32(x, w_t))
-
-
+change = Changes(reference)
 MISTAKES: dict[str, Reference] = {
-    "the mask is negated": replacing(lambda call: {"mask": ~call["mask"]}),
-    "every token takes w_v": replacing(lambda call: {"mask": torch.ones_like(call["mask"])}),
-    "every token takes w_t": replacing(lambda call: {"mask": torch.zeros_like(call["mask"])}),
-    "w_v is read as its transpose": transposing(reference, "w_v"),
-    "w_t is read as its transpose": transposing(reference, "w_t"),
-    "both weights are read as their transposes": transposing(reference, *WEIGHTS),
-    "w_t is read with the strides of w_v": replacing(
+    **change.of_mask("w_v", "w_t"),
+    "w_v is read as its transpose": change.arguments(transposed, "w_v"),
+    "w_t is read as its transpose": change.arguments(transposed, "w_t"),
+    "both weights are read as their transposes": change.arguments(transposed, *WEIGHTS),
+    "w_t is read with the strides of w_v": change.call(
         lambda call: {"w_t": call["w_t"].as_strided(call["w_t"].shape, call["w_v"].stride())}
     ),
-    "the products are multiplied by the mask: 0 times infinity is NaN": by_product,
+    "the products are multiplied by the mask: 0 times infinity is NaN": (
+        lambda x, w_v, w_t, mask: linear(x, w_v) * mask[:, None] + linear(x, w_t) * ~mask[:, None]
+    ),
     "the gradient of w_v sums over all tokens": summing_over_all("w_v"),
     "the gradient of w_t sums over all tokens": summing_over_all("w_t"),
     "the gradients of both weights sum over all tokens": summing_over_all("w_v", "w_t"),
-    "the gradients of the weights are exchanged": exchanging_gradients(reference, WEIGHTS),
-    "the gradients of the weights are written as their transposes": transposing_gradients(
-        reference, *WEIGHTS
+    "the gradients of the weights are exchanged": change.exchanged(WEIGHTS),
+    "the gradients of the weights are written as their transposes": change.gradients(
+        transposed, *WEIGHTS
     ),
     "the gradient of x takes the weight that the mask does not choose": x_by_the_other_weight,
-    TF32: in_tf32,
-    **of_upstream(reference),
+    TF32: lambda x, w_v, w_t, mask: torch.where(
+        mask[:, None], linear_in_tf32(x, w_v), linear_in_tf32(x, w_t)
+    ),
+    **change.of_upstream(),
 }

@@ -5,27 +5,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from common.ops import rotate_half
-from common.ops.mistakes._changes import (
-    Call,
-    Change,
-    in_backward,
-    of_upstream,
-    with_arguments,
-    with_gradient_of,
-)
+from common.ops.mistakes._changes import Call, Change, Changes, in_backward, with_gradient_of
 from common.ops.rope import angles_of, reference, rotate
 from common.spec import Reference
 
-replacing: Callable[[Callable[[Call], Call]], Reference] = functools.partial(
-    with_arguments, reference
-)
-Rotation = Callable[[torch.Tensor, torch.Tensor, Change], torch.Tensor]
+change = Changes(reference)
 
 
 def where_interleaved(mistake: Reference) -> Reference:
@@ -36,9 +25,9 @@ def where_interleaved(mistake: Reference) -> Reference:
 # --- angles ---------------------------------------------------------------------------------------
 
 
-def with_freqs(change: Change) -> Reference:
+def with_freqs(changed: Change) -> Reference:
     """Return a `rope` with changed angles."""
-    return replacing(lambda call: {"freqs": change(call["freqs"])})
+    return change.arguments(changed, "freqs")
 
 
 def reduced(freqs: torch.Tensor) -> torch.Tensor:
@@ -59,16 +48,15 @@ def tiled(call: Call) -> Call:
     return {"freqs": freqs.repeat(1, 1, 1, -(-width // freqs.shape[-1]))[..., :width]}
 
 
-@dataclass(frozen=True)
-class Places:
+class Places(NamedTuple):
     """The indices of t's heads, each broadcastable to `[s, b, h]`, or to t's order of those."""
 
+    options: Call
     position: torch.Tensor
     token: torch.Tensor
     """The index within its sequence."""
     batch: torch.Tensor
     head: torch.Tensor
-    options: Call
 
     def of(self, token: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
         """Return the position of a token of a sequence."""
@@ -87,29 +75,24 @@ class Places:
         return own
 
 
-def places_of(t: torch.Tensor, freqs: torch.Tensor, options: Call) -> Places:
-    """Return the indices of each head of t."""
-    rows = torch.arange(len(freqs), device=t.device).view(-1, 1, 1, 1)
-    position = angles_of(t, rows, **options).squeeze(-1)
-    head = torch.arange(t.shape[-2], device=t.device)
-    tensor_format = options.get("tensor_format", "sbhd")
-    if tensor_format == "thd":
-        ends = options["cu_seqlens"] // options.get("cp_size", 1)
-        token = torch.arange(len(t), device=t.device)[:, None]
-        batch = torch.searchsorted(ends, token, right=True) - 1
-        return Places(position, token - ends[batch], batch, head, options)
-    first, second = torch.arange(len(t)).view(-1, 1, 1), torch.arange(t.shape[1]).view(-1, 1)
-    token, batch = (first, second) if tensor_format == "sbhd" else (second, first)
-    return Places(position, token, batch, head, options)
-
-
-def with_positions(change: Callable[[Places], torch.Tensor]) -> Reference:
-    """Return a `rope` with the positions that `change` returns, broadcastable like `Places`."""
+def with_positions(positions_of: Callable[[Places], torch.Tensor]) -> Reference:
+    """Return a `rope` with other positions, broadcastable like `Places`."""
 
     def changed(
         t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
     ) -> torch.Tensor:
-        positions = change(places_of(t, freqs, options)).expand(t.shape[:-1])
+        def indices(count: int, *shape: int) -> torch.Tensor:
+            return torch.arange(count, device=t.device).view(-1, *shape)
+
+        position = angles_of(t, indices(len(freqs), 1, 1, 1), **options).squeeze(-1)
+        token, batch, head = indices(len(t), 1, 1), indices(t.shape[1], 1), indices(t.shape[-2])
+        if options.get("tensor_format") == "bshd":
+            token, batch = batch, token
+        if options.get("tensor_format") == "thd":
+            ends, row = options["cu_seqlens"] // options.get("cp_size", 1), token[..., 0]
+            batch = torch.searchsorted(ends, row, right=True) - 1
+            token = row - ends[batch]
+        positions = positions_of(Places(options, position, token, batch, head)).expand(t.shape[:-1])
         if positions.numel() and int(positions.max()) >= len(freqs):
             raise NotImplementedError("a position past the last one")
         return rotate(t, freqs[positions, 0, 0], interleaved)
@@ -120,7 +103,7 @@ def with_positions(change: Callable[[Places], torch.Tensor]) -> Reference:
 def counted_as(counted: str, other: str) -> Reference:
     """Return a `rope` that splits the number of a row of one format as a row of the other."""
 
-    def change(at: Places) -> torch.Tensor:
+    def positions_of(at: Places) -> torch.Tensor:
         if at.options.get("tensor_format", "sbhd") != counted:
             return at.position
         tokens, batches = at.token.numel(), at.batch.numel()
@@ -130,22 +113,22 @@ def counted_as(counted: str, other: str) -> Reference:
         row = at.batch * tokens + at.token
         return at.of(row // batches, row % batches)
 
-    return with_positions(change)
+    return with_positions(positions_of)
 
 
 def reading(requested: str, other: str) -> Reference:
     """Return a `rope` that reads the requested format as the other format."""
 
-    def changed(**call: Any) -> torch.Tensor:
+    def changed(call: Call) -> Call:
         if call.get("tensor_format", "sbhd") != requested:
-            return reference(**call)
+            return {}
         if call["t"].shape[other.index("s")] > len(call["freqs"]):
             raise NotImplementedError("a position past the last one")
         if call.get("start_positions") is not None or call.get("cp_size", 1) > 1:
             raise NotImplementedError("starts or chunks of the other dimension")
-        return reference(**call | {"tensor_format": other})
+        return {"tensor_format": other}
 
-    return changed
+    return change.call(changed)
 
 
 # --- sequences and ranks --------------------------------------------------------------------------
@@ -189,83 +172,43 @@ def side_by_side(call: Call) -> Call:
 # --- the rotation ---------------------------------------------------------------------------------
 
 
-def with_rotation(rotation: Rotation) -> Reference:
-    """Return a `rope` with another rotation.
+Rotation = Callable[[torch.Tensor, torch.Tensor, Change], torch.Tensor]
+"""A function of the rotated features, their angles, and `rotate_half` with the call's pairing."""
 
-    Args:
-        rotation: A function of the rotated features, of their angles, and of `half_turn`, which is
-            `rotate_half` with the call's pairing.
-    """
+
+def with_rotation(rotation: Rotation) -> Reference:
+    """Return a `rope` with another rotation."""
 
     def changed(
         t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
     ) -> torch.Tensor:
         angles = angles_of(t, freqs, **options)
         rotated, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
-        half_turn = functools.partial(rotate_half.reference, interleaved=interleaved)
-        return torch.cat((rotation(rotated, angles, half_turn), passed), dim=-1)
+        turn = functools.partial(rotate_half.reference, interleaved=interleaved)
+        return torch.cat((rotation(rotated, angles, turn), passed), dim=-1)
 
     return changed
 
 
-def rotation_of(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
+def right(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
     """Rotate as the reference does."""
-    return x * angles.cos() + half_turn(x) * angles.sin()
+    return x * a.cos() + turn(x) * a.sin()
 
 
-def rounded_to_bfloat16(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
+def signs(x: torch.Tensor, turn: Change) -> torch.Tensor:
+    """Return -1 for the first feature of each pair and 1 for the second one."""
+    return turn(torch.ones_like(x))
+
+
+def rounded_to_bfloat16(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
     """Round cos and sin to bfloat16."""
-    cos, sin = (factor.bfloat16().to(x.dtype) for factor in (angles.cos(), angles.sin()))
-    return x * cos + half_turn(x) * sin
+    cos, sin = (factor.bfloat16().to(x.dtype) for factor in (a.cos(), a.sin()))
+    return x * cos + turn(x) * sin
 
 
-def second_of_pairs(x: torch.Tensor, half_turn: Change) -> torch.Tensor:
-    """Return a mask of the second feature of each pair."""
-    return half_turn(torch.ones_like(x)) > 0
-
-
-def by_the_first(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
-    """Use the angle of a pair's first feature for both features."""
-    return rotation_of(
-        x, torch.where(second_of_pairs(angles, half_turn), half_turn(angles), angles), half_turn
-    )
-
-
-def second_by_itself(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
-    """Use a pair's second feature in place of its paired feature."""
-    return (
-        x * angles.cos()
-        + torch.where(second_of_pairs(x, half_turn), x, half_turn(x)) * angles.sin()
-    )
-
-
-def with_one_sign(sign: int) -> Rotation:
-    """Return a rotation where both sine terms have this sign: `x1 cos1 + x2 sin1` for 1."""
-
-    def rotation(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
-        partner = torch.where(second_of_pairs(x, half_turn), half_turn(x), -half_turn(x))
-        return x * angles.cos() + sign * partner * angles.sin()
-
-    return rotation
-
-
-def own_sine_in_backward(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
-    """Compute the gradient as `dx1 = g1 cos1 + g2 sin1`, `dx2 = g2 cos2 - g1 sin2`."""
-    return with_gradient_of(
-        rotation_of(x, angles, half_turn), x * angles.cos() + half_turn(x * angles.sin())
-    )
-
-
-def forward_in_backward(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
+def forward_in_backward(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
     """Compute the gradient as `dx1 = g1 cos1 - g2 sin1`, `dx2 = g2 cos2 + g1 sin2`."""
-    return with_gradient_of(
-        rotation_of(x, angles, half_turn), x * angles.cos() - half_turn(x * angles.sin())
-    )
-
-
-def ones_in_backward(x: torch.Tensor, angles: torch.Tensor, half_turn: Change) -> torch.Tensor:
-    """Replace the rotated features' upstream gradient by ones."""
-    return in_backward(rotation_of(x, angles, half_turn), torch.ones_like)
+    return with_gradient_of(right(x, a, turn), x * a.cos() - turn(x * a.sin()))
 
 
 # --- features, heads and batches that pass through ------------------------------------------------
@@ -302,43 +245,47 @@ def first_alone(letter: str) -> Reference:
     return changed
 
 
-def upstream_comes_back(**call: Any) -> torch.Tensor:
-    """Return the upstream gradient as the gradient of t."""
-    return with_gradient_of(reference(**call), call["t"])
-
-
 def rounded_to_float16(**call: Any) -> torch.Tensor:
     """Round t and the upstream gradient to float16 before the rotation."""
-    rounded = with_gradient_of(call["t"].half().to(call["t"].dtype), call["t"])
-    return in_backward(
-        reference(**call | {"t": rounded}), lambda gradient: gradient.half().to(gradient.dtype)
-    )
+
+    def rounded(values: torch.Tensor) -> torch.Tensor:
+        return values.half().to(values.dtype)
+
+    t = with_gradient_of(rounded(call["t"]), call["t"])
+    return in_backward(reference(**call | {"t": t}), rounded)
 
 
+no_starts = change.call(lambda call: {"start_positions": None})
 MISTAKES: dict[str, Reference] = {
     "the sine has the other sign": with_freqs(torch.neg),
     "the sine has the other sign where interleaved": where_interleaved(with_freqs(torch.neg)),
-    "both partners are added: x1 cos1 + x2 sin1": with_rotation(with_one_sign(1)),
-    "both partners are subtracted: x2 cos2 - x1 sin2": with_rotation(with_one_sign(-1)),
-    "the sine's part is left out": with_rotation(lambda x, angles, half_turn: x * angles.cos()),
-    "cos and sin are exchanged": with_rotation(
-        lambda x, angles, half_turn: x * angles.sin() + half_turn(x) * angles.cos()
+    "both partners are added: x1 cos1 + x2 sin1": with_rotation(
+        lambda x, a, turn: x * a.cos() + signs(x, turn) * turn(x) * a.sin()
     ),
-    "the angles of the first half serve both halves": with_rotation(by_the_first),
-    "interleaved, pair i takes the angle of feature i": replacing(by_pair),
+    "both partners are subtracted: x2 cos2 - x1 sin2": with_rotation(
+        lambda x, a, turn: x * a.cos() - signs(x, turn) * turn(x) * a.sin()
+    ),
+    "the sine's part is left out": with_rotation(lambda x, a, turn: x * a.cos()),
+    "cos and sin are exchanged": with_rotation(lambda x, a, turn: x * a.sin() + turn(x) * a.cos()),
+    "the angles of the first half serve both halves": with_rotation(
+        lambda x, a, turn: right(x, torch.where(signs(a, turn) > 0, turn(a), a), turn)
+    ),
+    "interleaved, pair i takes the angle of feature i": change.call(by_pair),
     "cos and sin are rounded to bfloat16": with_rotation(rounded_to_bfloat16),
     "t is rounded to float16": rounded_to_float16,
     "angles are reduced below 2 pi in float32": with_freqs(reduced),
-    "halves are paired where neighbours are asked for": replacing(
+    "halves are paired where neighbours are asked for": change.call(
         lambda call: {"interleaved": False}
     ),
-    "neighbours are paired where halves are asked for": replacing(
+    "neighbours are paired where halves are asked for": change.call(
         lambda call: {"interleaved": True}
     ),
-    "the second half is turned by itself": with_rotation(second_by_itself),
+    "the second half is turned by itself": with_rotation(
+        lambda x, a, turn: x * a.cos() + torch.where(signs(x, turn) > 0, x, turn(x)) * a.sin()
+    ),
     "partners lie d / 2 apart, not d2 / 2": partners_half_a_head_away,
     "t comes back as it is": lambda **call: call["t"].clone(),
-    "the rest is rotated too": replacing(tiled),
+    "the rest is rotated too": change.call(tiled),
     "the rest is not copied: it is zero": rest_is_zero,
     "the first batch alone is rotated": first_alone("b"),
     "the first head alone is rotated": first_alone("h"),
@@ -363,21 +310,25 @@ MISTAKES: dict[str, Reference] = {
     "rows of bshd are counted as those of sbhd: row // b": counted_as("bshd", "sbhd"),
     "bshd is read as sbhd": reading("bshd", "sbhd"),
     "sbhd is read as bshd": reading("sbhd", "bshd"),
-    "start_positions is ignored": replacing(lambda call: {"start_positions": None}),
-    "start_positions is ignored where interleaved": where_interleaved(
-        replacing(lambda call: {"start_positions": None})
+    "start_positions is ignored": no_starts,
+    "start_positions is ignored where interleaved": where_interleaved(no_starts),
+    "the first sequence's start serves all": change.call(first_start),
+    "cu_seqlens is ignored: positions count on": change.call(one_sequence),
+    "cp_rank is ignored": change.call(lambda call: {"cp_rank": 0}),
+    "cp_size is ignored": change.call(no_ranks),
+    "a rank's two chunks lie side by side": change.call(side_by_side),
+    "the upstream gradient comes back as it is": (
+        lambda **call: with_gradient_of(reference(**call), call["t"])
     ),
-    "the first sequence's start serves all": replacing(first_start),
-    "cu_seqlens is ignored: positions count on": replacing(one_sequence),
-    "cp_rank is ignored": replacing(lambda call: {"cp_rank": 0}),
-    "cp_size is ignored": replacing(no_ranks),
-    "a rank's two chunks lie side by side": replacing(side_by_side),
-    "the upstream gradient comes back as it is": upstream_comes_back,
     "backward turns the same way as forward": with_rotation(forward_in_backward),
     "backward turns the same way as forward where interleaved": where_interleaved(
         with_rotation(forward_in_backward)
     ),
-    "backward takes a feature's own sine": with_rotation(own_sine_in_backward),
-    "the upstream gradient of what is rotated is taken as ones": with_rotation(ones_in_backward),
-    **of_upstream(reference),
+    "backward takes a feature's own sine": with_rotation(
+        lambda x, a, turn: with_gradient_of(right(x, a, turn), x * a.cos() + turn(x * a.sin()))
+    ),
+    "the upstream gradient of what is rotated is taken as ones": with_rotation(
+        lambda x, a, turn: in_backward(right(x, a, turn), torch.ones_like)
+    ),
+    **change.of_upstream(),
 }

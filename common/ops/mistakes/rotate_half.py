@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from common.ops.mistakes._changes import of_upstream, with_arguments, with_gradient_of
+from common.ops.mistakes._changes import Changes, with_gradient_of
 from common.ops.rotate_half import reference
 from common.spec import Reference
 
@@ -19,12 +19,12 @@ def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], HalfPair]) -> Refere
     def changed(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
         if interleaved:
             return torch.stack(change(x[..., ::2], x[..., 1::2]), dim=-1).flatten(-2)
-        x1, x2 = x.chunk(2, dim=-1)
-        return torch.cat(change(x1, x2), dim=-1)
+        return torch.cat(change(*x.chunk(2, dim=-1)), dim=-1)
 
     return changed
 
 
+change = Changes(reference)
 MISTAKES: dict[str, Reference] = {
     "the other half is negated: [x2, -x1]": of_pairs(lambda x1, x2: (x2, -x1)),
     "nothing is negated: [x2, x1]": of_pairs(lambda x1, x2: (x2, x1)),
@@ -32,20 +32,16 @@ MISTAKES: dict[str, Reference] = {
     "the halves keep their places: [-x1, x2]": of_pairs(lambda x1, x2: (-x1, x2)),
     "the halves come back exchanged: [x1, -x2]": of_pairs(lambda x1, x2: (x1, -x2)),
     "x comes back as it is": of_pairs(lambda x1, x2: (x1, x2)),
-    "the gradient of the first half is zero": of_pairs(
-        lambda x1, x2: (-x2, x1.detach())
-    ),
-    "the gradient of the second half is zero": of_pairs(
-        lambda x1, x2: (-x2.detach(), x1)
-    ),
+    "the gradient of the first half is zero": of_pairs(lambda x1, x2: (-x2, x1.detach())),
+    "the gradient of the second half is zero": of_pairs(lambda x1, x2: (-x2.detach(), x1)),
     "the upstream gradient comes back as it is": (
         lambda **call: with_gradient_of(reference(**call), call["x"])
     ),
-    "halves are paired where neighbours are asked for": with_arguments(
-        reference, lambda call: {"interleaved": False}
+    "halves are paired where neighbours are asked for": change.call(
+        lambda call: {"interleaved": False}
     ),
-    "neighbours are paired where halves are asked for": with_arguments(
-        reference, lambda call: {"interleaved": True}
+    "neighbours are paired where halves are asked for": change.call(
+        lambda call: {"interleaved": True}
     ),
-    **of_upstream(reference),
-}  # fmt: skip
+    **change.of_upstream(),
+}
