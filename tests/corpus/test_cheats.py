@@ -63,7 +63,7 @@ def test_bystander_is_untouched(solution, counts):
 
 @pytest.fixture(scope="module")
 def timed(fork_server):
-    """Without a GPU by the host's clock alone; test_on_gpu.py has the other."""
+    """Without a GPU by the host's clock alone; test_wrong_on_gpu.py has the other."""
     several = [*TIMED, *TO_TIME]
     return corpus.timed("cpu", several, server=fork_server, time_scale=corpus.SHORT)
 
