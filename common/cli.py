@@ -15,6 +15,8 @@ from typing import NoReturn
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
 from common.paths import COMMON
+from common.printable import complain
+from common.solutions import left_out
 
 COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
@@ -40,21 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             known = options.command._option_string_actions
             close = did_you_mean(unknown[0].partition("=")[0], known)
             options.command.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
-        shared.name_left_out()
+        for name, reason in left_out().items():
+            complain(f"contributors/{name} is left out: {reason}")
         sys.exit(options.run(options))
     except KeyboardInterrupt:
         kept = "all that bench, tune or grade --json recorded is kept"
-        _complain(f"interrupted; {kept}: run the same command to continue")
+        complain(f"interrupted; {kept}: run the same command to continue")
         sys.exit(130)
     except Exception as error:
         if not (line := _message_of(error)):
             raise
-        _complain(line)
+        complain(line)
         sys.exit(2)
-
-
-def _complain(line: str) -> None:
-    print(f"study: {line}", file=sys.stderr)
 
 
 def _message_of(error: Exception) -> str:

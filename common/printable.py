@@ -27,6 +27,11 @@ def say(line: str, margin: str = "") -> None:
     print(wrapped(printable(line), margin), flush=True)
 
 
+def complain(line: str) -> None:
+    """Print a message of the command line on stderr."""
+    print(f"study: {line}", file=sys.stderr)
+
+
 def columns() -> int:
     """Return the width of the terminal on stdout; 0 if stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

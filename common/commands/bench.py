@@ -13,6 +13,7 @@ from common.commands import engines
 from common.commands import options as shared
 from common.commands.progress import Progress
 from common.errors import UserError
+from common.printable import complain
 from common.solutions import Solution
 from common.spec import TIMED
 
@@ -45,15 +46,14 @@ def run(options: argparse.Namespace) -> int:
     from common.engines.engine import Planned
     from common.records.lines import Counted, Selection
 
+    if line := missing_peers(options, absent):
+        complain(line)
     selection, failed = Selection(options.op, options.only, options.tier), set[str]()
     with (
         Progress("rows") as steps,
         contextlib.closing(bench(engine, selection, absent)) as events,
     ):
-        steps.busy = lambda: engine.busy
-        for number, event in enumerate(events):
-            if not number and (line := missing_peers(options, absent)):
-                steps.say(line)  # the first event follows the start of the devices
+        for event in events:
             match event:
                 case Planned(rows):
                     steps.total(rows)
@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
                     steps.skip(2 * sum(solution.op == event.op for solution in chosen))
                 case _:
                     for row in event.rows:
-                        steps.done(f"{row.solution} {row.case}", event.kept, [row.verdict])
+                        steps.done(f"{row.solution} {row.case}", event.kept)
                         if not (row.fine or row.solution in failed):
                             failed.add(row.solution)
                             steps.say(f"{row.solution}: {row.verdict}: {row.reason}")
@@ -84,9 +84,7 @@ def run(options: argparse.Namespace) -> int:
 def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str:
     """Return a line on the absent peers of the chosen op and the command that installs them.
 
-    Args:
-        options: The options.
-        absent: The reason for each absent peer, by the name of the peer's folder.
+    The peers' names are the keys of `absent`.
     """
     peers = solutions.discover(paths.PEERS)
     wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
@@ -94,7 +92,7 @@ def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str
         return ""
     in_nox = Path(sys.prefix) == paths.ROOT / ".nox" / "study"
     command = "nox -s peers" if in_nox else "python -m common.tools.peers"
-    return f"study: not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
+    return f"not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
@@ -107,13 +105,11 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
     """
     if options.address:
         raise UserError("--missing asks for the devices of this machine: leave --address out")
-    # kept, since `cuda:1` is called `cuda` once it is the only visible GPU
-    options.device = shared.found_device(options)
     from common.measure import machine
     from common.records import runs
 
     unmeasured: set[Solution] = set()
-    for folder in machine.results_folders(options.device):
+    for folder in machine.results_folders(shared.found_device(options)):
         results = runs.read(paths.RESULTS / folder)
         rows = (row for row in results.rows if row.run in results.finished)
         measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}

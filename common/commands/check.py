@@ -17,6 +17,7 @@ from common.solutions import Solution, imports_of_ours, left_out
 
 if TYPE_CHECKING:
     from common.commands.grader import Grader
+    from common.commands.report import Failures, Names, TierReport
     from common.records.lines import Record
 
 
@@ -33,8 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--hint", "the next exercise of the path, and a hint"),
         ("--watch", "grade the smoke cases again after each save; with --case, time that case too"),
     ):
-        dest = names[-1].removeprefix("--").replace("-", "_")
-        either.add_argument(*names, action="store_true", dest=dest, help=help)
+        either.add_argument(*names, action="store_true", help=help)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -81,6 +81,24 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
             yield Grader(server, compiler, options.memory, *shown)
 
 
+class LastFailed:
+    """The cases of a folder that failed in its latest checks, kept for `--last-failed`."""
+
+    def __init__(self, handle: str) -> None:
+        """Read the cases, each with the cases that its process must answer before it."""
+        self._cache = DiskCache("failed", handle, str)
+        found = self._cache.found.get("cases", ())
+        self.failures: Failures = {(name, case): tuple(after) for name, case, *after in found}
+
+    def save(self, smoke: TierReport, board: TierReport) -> None:
+        """Keep the cases that failed in the reports, and earlier ones that were not run."""
+        # the cases before a board's case are the board's, which are not asked again before it
+        known = board.update(smoke.update(self.failures)) | dict.fromkeys(board.failures)
+        cases = sorted([*key, *(after or ())] for key, after in known.items())
+        self._cache.found = {"cases": cases}
+        self._cache.save()
+
+
 def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> bool:
     """Print the failures, or the folder's places; return whether there is no failure."""
     grader.compiler.prepare(solutions)
@@ -94,18 +112,15 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
     earlier = runs.read(paths.RESULTS / machine.results_folder(grader.device))
     names, handle = {solution.name for solution in solutions}, solutions[0].handle
     about = shared.about({row.solution for row in earlier.rows} | names)
-    cache = DiskCache("failed", handle, str)
-    # each failed case, with the cases that its process must answer before, so that it fails
-    found = cache.found.get("cases", ())
-    failed = {(name, case): tuple(after) for name, case, *after in found}
+    last_failed = LastFailed(handle)
+    cases: set[Names] = set()
     if options.case:
         cases = grader.named(options.case, solutions)
-    else:
-        cases = {key for key in failed if options.last_failed and key[0] in names}
-    after = {key: failed[key] for key in cases & failed.keys()}
-    asked = Asked(solutions, cases, after=after)
-    if before := asked.before:
-        print(f"First come {len(before)} cases after which a case failed, in one process.")
+    elif options.lf:
+        cases = {key for key in last_failed.failures if key[0] in names}
+    asked = Asked(solutions, cases, last_failed.failures if cases else {})
+    if asked.before:
+        print(f"First come {len(asked.before)} cases after which a case failed, in one process.")
     rows: list[Record] = []
     try:
         grader.report_smoke(asked, smoke)
@@ -114,10 +129,7 @@ def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Name
         if not smoke.failures and (answers or cases):
             rows = grader.measure_board(asked, board)
     finally:
-        # the cases before a board's case are the board's, which are not asked again before it
-        known = board.update(smoke.update(failed)) | dict.fromkeys(board.failures)
-        cache.found = {"cases": sorted([*key, *(after or ())] for key, after in known.items())}
-        cache.save()
+        last_failed.save(smoke, board)
     if cases:
         board.end()
         return not (smoke.failures or board.failures)

@@ -2,27 +2,30 @@
 
 For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
 simplest condition, on one property or on two, that holds for exactly the failing cases. If none
-exists, the result is one that holds for all failing cases and few passing ones. A condition
-that random labels could satisfy is not reported.
+exists, the result is one that holds for all failing cases and few passing ones.
+
+A condition is reported only if `chance` is small: the probability that random labels are separated
+by any of the conditions that were tried.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations, pairwise
-from operator import eq, le
+from operator import and_, eq, le, or_
 from typing import Any
 
-from common.spec import Fact
+from common.ops._draw import facts_of
+from common.spec import Case, Fact, Op
+from common.verdicts import Autotuned
 
 LEAST = 3
 """The fewest failing cases, and the fewest passing cases, for which a condition is reported."""
 CHANCE = 1e-3
-"""The largest probability that one condition separates labels drawn at random."""
+"""The largest chance of one condition."""
 CHANCE_OF_LESS = 1e-4
 """The same for pairs of conditions, since there are many, and for conditions that do not separate
 exactly."""
@@ -38,6 +41,8 @@ KINDS: tuple[tuple[str, str, Callable[[int], bool]], ...] = (
 )
 Facts = Sequence[Mapping[str, Fact]]
 """The properties of each case by name, the same names in all."""
+Tuned = Mapping[str, Autotuned]
+"""The configurations in which autotuned kernels ran in a case, by kernel."""
 
 
 def failing_condition(failing: Facts, passing: Facts) -> str:
@@ -49,8 +54,19 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
     """
     if min(len(failing), len(passing)) < LEAST:
         return ""
-    search = _ConditionSearch([*failing, *passing], len(failing))
+    search = _Search([*failing, *passing], len(failing))
     return search.by_one() or search.by_two() or search.within()
+
+
+def chance(fails: int, count: int, held: Iterable[int]) -> float:
+    """Return the probability that `fails` random cases of `count` are among those of a condition.
+
+    Args:
+        fails: The number of failing cases.
+        count: The number of all cases.
+        held: For each condition, the number of cases for which it holds.
+    """
+    return sum(math.comb(number, fails) for number in held) / math.comb(count, fails)
 
 
 @dataclass(frozen=True)
@@ -69,10 +85,11 @@ class Condition:
     """Other properties on which a condition holds for the same cases."""
 
 
-Pair = tuple[Condition, Condition]
+Pair = tuple[int, Condition, Condition]
+"""Two conditions on different properties, after the cases for which they hold together, as bits."""
 
 
-class _ConditionSearch:
+class _Search:
     """The conditions on the cases of a run, of which the first have failed."""
 
     def __init__(self, cases: Facts, fails: int) -> None:
@@ -85,11 +102,12 @@ class _ConditionSearch:
     def by_one(self) -> str:
         """Return, in words, one condition that holds for exactly the failing cases; or ""."""
         found = next((each for each in self._conditions if each.cases == self._failed), None)
-        if not found or self._chance(each.cases for each in self._conditions) > CHANCE:
+        tried = (each.cases for each in self._conditions)
+        if not found or self._chance(tried, self._fails) > CHANCE:
             return ""
         also = " and ".join(found.also[:MOST_FURTHER])
         further = f"; {also} tell{'s' * (len(found.also) == 1)} them apart too" if also else ""
-        return self._exactly(f"where {found.holds}", f"where {found.lacks}") + further
+        return self._words(found.holds, f"where {found.lacks}") + further
 
     def by_two(self) -> str:
         """Return, in words, two conditions joined by "and" or "or" for exactly the failing cases.
@@ -99,21 +117,19 @@ class _ConditionSearch:
         """
         failed = self._failed
         simple = [each for each in self._conditions if each.rank < EITHER]
-        wider = [each for each in simple if each.cases & failed == failed]
         narrower = [each for each in simple if each.cases | failed == failed]
-        both = [pair for pair in _pairs(wider) if pair[0].cases & pair[1].cases == failed]
-        either = [pair for pair in _pairs(narrower) if pair[0].cases | pair[1].cases == failed]
-        if _differ(both + either) or any(each.also for pair in both + either for each in pair):
+        both = [pair for pair in _pairs(self._wider(simple), and_) if pair[0] == failed]
+        either = [pair for pair in _pairs(narrower, or_) if pair[0] == failed]
+        if _differ(both + either) or any(each.also for _, *two in both + either for each in two):
             return ""
-        reachable = {cases for one, other in _pairs(simple)
-                     for cases in (one.cases & other.cases, one.cases | other.cases)}  # fmt: skip
-        if self._chance(reachable) > CHANCE_OF_LESS:
+        tried = {cases for join in (and_, or_) for cases, *_ in _pairs(simple, join)}
+        if self._chance(tried, self._fails) > CHANCE_OF_LESS:
             return ""
-        one, other = min(both + either, key=_rank)
-        if (one, other) in both:
-            return self._exactly(f"where {one.holds} and {other.holds}", "elsewhere")
-        passes = f"where {one.lacks} and {other.lacks}"
-        return self._exactly(f"where {one.holds} or {other.holds}", passes)
+        found = min(both + either, key=_rank)
+        _, one, other = found
+        if found in both:
+            return self._words(f"{one.holds} and {other.holds}", "elsewhere")
+        return self._words(f"{one.holds} or {other.holds}", f"where {one.lacks} and {other.lacks}")
 
     def within(self) -> str:
         """Return, in words, one condition, or two joined by "and", for all failing cases; or "".
@@ -123,71 +139,103 @@ class _ConditionSearch:
         several pairs that hold for equally few, none is reported if they differ in their
         properties.
         """
-        failed = self._failed
         simple = [each for each in self._conditions if each.rank in (VALUE, KIND)]
-        wider = [each for each in simple if each.cases & failed == failed and not each.also]
+        wider = [each for each in self._wider(simple) if not each.also]
         if not wider:
             return ""
         one = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
-        held = one.cases.bit_count()
-        by_size: dict[int, list[Pair]] = defaultdict(list)
-        for pair in _pairs(wider):
-            by_size[(pair[0].cases & pair[1].cases).bit_count()].append(pair)
-        fewest = min(by_size, default=self._count)
-        if fewest < min(self._fails + LEAST, held) and not _differ(by_size[fewest]):
-            reachable = {first.cases & second.cases for first, second in _pairs(simple)}
-            if self._is_narrow(fewest, reachable):
-                first, second = min(by_size[fewest], key=_rank)
-                return self._only(f"{first.holds} and {second.holds}", "elsewhere", fewest)
+        held, pairs = one.cases.bit_count(), list(_pairs(wider, and_))
+        fewest = min((cases.bit_count() for cases, *_ in pairs), default=self._count)
+        pairs = [pair for pair in pairs if pair[0].bit_count() == fewest]
+        few = fewest < min(self._fails + LEAST, held) and not _differ(pairs)
+        if few and self._is_narrow(fewest, {cases for cases, *_ in _pairs(simple, and_)}):
+            _, first, second = min(pairs, key=_rank)
+            return self._words(f"{first.holds} and {second.holds}", "elsewhere", fewest)
         if self._is_narrow(held, (each.cases for each in simple)):
-            return self._only(one.holds, f"where {one.lacks}", held)
+            return self._words(one.holds, f"where {one.lacks}", held)
         return ""
 
-    def _chance(self, reachable: Iterable[int], held: int | None = None) -> float:
-        """Return the probability that a condition holds for all cases that random labels fail.
+    def _wider(self, found: Iterable[Condition]) -> list[Condition]:
+        """Return the conditions that hold for all failing cases."""
+        return [each for each in found if each.cases & self._failed == self._failed]
 
-        Args:
-            reachable: The sets of cases for which a condition can hold, as bits.
-            held: The most cases for which it may hold; by default, exactly the failing cases.
-        """
-        sizes = (cases.bit_count() for cases in reachable)
-        ways = sum(math.comb(size, self._fails) for size in sizes if size <= (held or self._fails))
-        return ways / math.comb(self._count, self._fails)
+    def _chance(self, tried: Iterable[int], most: int) -> float:
+        """Return the chance of the tried sets of cases that have at most `most` cases."""
+        sizes = (cases.bit_count() for cases in tried)
+        return chance(self._fails, self._count, (size for size in sizes if size <= most))
 
-    def _is_narrow(self, held: int, reachable: Iterable[int]) -> bool:
-        """Return whether a condition holds for few passing cases, and random labels allow no such.
-
-        Args:
-            held: The number of cases for which the condition holds.
-            reachable: The sets of cases for which a condition can hold, as bits.
-        """
+    def _is_narrow(self, held: int, tried: Iterable[int]) -> bool:
+        """Return whether `held` cases are few, and the chance of a condition on as few is small."""
         few = held <= min(2 * self._fails, self._count - LEAST)
-        return few and self._chance(reachable, held) <= CHANCE_OF_LESS
+        return few and self._chance(tried, held) <= CHANCE_OF_LESS
 
-    def _exactly(self, holds: str, lacks: str) -> str:
-        fails, passes = self._fails, self._count - self._fails
-        return f"fails {holds} ({fails} of {fails}), passes {lacks} ({passes} of {passes})"
-
-    def _only(self, holds: str, lacks: str, held: int) -> str:
-        rest = self._count - held
-        words = f"fails only where {holds} ({self._fails} of {held})"
-        return f"{words}, passes {lacks} ({rest} of {rest})"
+    def _words(self, holds: str, lacks: str, held: int = 0) -> str:
+        """Return a condition in words; `held` is the number of cases if some of them pass."""
+        fails, rest = self._fails, self._count - (held or self._fails)
+        where = f"fails{' only' * bool(held)} where {holds} ({fails} of {held or fails})"
+        return f"{where}, passes {lacks} ({rest} of {rest})"
 
 
-def _pairs(candidates: Iterable[Condition]) -> Iterator[Pair]:
-    """Yield each pair of conditions that share no property."""
+def _pairs(candidates: Iterable[Condition], join: Callable[[int, int], int]) -> Iterator[Pair]:
+    """Yield each pair of conditions that share no property, joined by `and_` or `or_`."""
     for one, other in combinations(candidates, 2):
         if not set(one.fields) & set(other.fields):
-            yield one, other
+            yield join(one.cases, other.cases), one, other
 
 
 def _differ(pairs: Iterable[Pair]) -> bool:
     """Return whether there is no pair, or the pairs differ in their properties."""
-    return len({frozenset((*one.fields, *other.fields)) for one, other in pairs}) != 1
+    return len({frozenset((*one.fields, *other.fields)) for _, one, other in pairs}) != 1
 
 
 def _rank(pair: Pair) -> int:
-    return pair[0].rank + pair[1].rank
+    return pair[1].rank + pair[2].rank
+
+
+# --- properties -----------------------------------------------------------------------------------
+
+
+def properties(
+    cases: Sequence[tuple[Op[Any], Case, Tuned]], upstream: bool
+) -> list[dict[str, Fact]]:
+    """Return the properties of each case, those of its autotuned kernels among them.
+
+    A kernel's parameter is called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
+
+    Args:
+        cases: The op, the case and what was tuned.
+        upstream: Whether the upstream gradient's layout is a property.
+    """
+    pairs = {(kernel, name): None for *_, kernels in cases for kernel, tuned in kernels.items()
+             for values in tuned.values for name in values}  # fmt: skip
+    several = len({kernel for kernel, _ in pairs}) > 1
+    found = []
+    for op, case, kernels in cases:
+        facts = facts_of(op, case)
+        if not upstream:
+            facts.pop("upstream", None)
+        for kernel, name in pairs:
+            ran = kernels[kernel].values if kernel in kernels else [{}]
+            values = list(dict.fromkeys(value.get(name, "not launched") for value in ran))
+            fact = values[0] if len(values) == 1 else " and ".join(sorted(map(str, values)))
+            facts[f"{kernel}'s {name}" if several else name] = fact
+        if pairs:
+            launched = "tried before the call" if has_launches(kernels) else "launched once"
+            facts["an autotuned kernel"] = launched
+        found.append(facts)
+    return found
+
+
+def has_launches(kernels: Tuned) -> bool:
+    """Return whether an autotuner launched a kernel before the launch that counts."""
+    return any(tuned.launches for tuned in kernels.values())
+
+
+def launches_decide(failing: Sequence[Tuned], passing: Sequence[Tuned]) -> bool:
+    """Return whether failures come only after launches by an autotuner."""
+    launched = sum(map(has_launches, [*failing, *passing]))
+    by_chance = chance(len(failing), len(failing) + len(passing), [launched])
+    return all(map(has_launches, failing)) and by_chance <= CHANCE
 
 
 # --- conditions -----------------------------------------------------------------------------------
@@ -211,20 +259,25 @@ def conditions(cases: Facts) -> list[Condition]:
 
 def _every_condition(cases: Facts) -> Iterator[Condition]:
     """Yield the conditions on each property, and on the equality of two sizes."""
-    sizes: list[str] = []
-    for name in cases[0]:
-        column = [case[name] for case in cases]
-        numeric = not any(isinstance(value, str | bool) for value in column)
-        if numeric and all(isinstance(value, int) for value in column):
-            sizes.append(name)
-        describe = _of_numbers if numeric else _of_options
-        descriptions = [*describe(name, column), *(_of_sizes(name) if name in sizes else ())]
-        for rank, holds, lacks, is_true in descriptions:
-            bits = sum(is_true(value) << index for index, value in enumerate(column))
-            yield Condition(rank, (name,), holds, lacks, bits)
+    columns = {name: [case[name] for case in cases] for name in cases[0]}
+    options = {name for name, column in columns.items()
+               if any(isinstance(value, str | bool) for value in column)}  # fmt: skip
+    sizes = [name for name, column in columns.items() if name not in options
+             and all(isinstance(value, int) for value in column)]  # fmt: skip
+    for name, column in columns.items():
+        described = list((_of_options if name in options else _of_numbers)(name, column))
+        if name in sizes:
+            described += [(KIND, f"{name} is {words}", f"{name} is {opposite}", is_true)
+                          for words, opposite, is_true in KINDS]  # fmt: skip
+        for rank, holds, lacks, is_true in described:
+            yield Condition(rank, (name,), holds, lacks, _bits(map(is_true, column)))
     for one, other in combinations(sizes, 2):
-        bits = sum((case[one] == case[other]) << index for index, case in enumerate(cases))
+        bits = _bits(map(eq, columns[one], columns[other]))
         yield Condition(KIND, (one, other), f"{one} = {other}", f"{one} ≠ {other}", bits)
+
+
+def _bits(truths: Iterable[bool]) -> int:
+    return sum(truth << index for index, truth in enumerate(truths))
 
 
 _Description = tuple[int, str, str, Callable[[Any], bool]]
@@ -253,8 +306,3 @@ def _of_numbers(name: str, column: Sequence[Any]) -> Iterator[_Description]:
         yield VALUE, holds, lacks, partial(le, above)
     for value in values:
         yield EXACT, f"{name} = {value}", f"{name} ≠ {value}", partial(eq, value)
-
-
-def _of_sizes(name: str) -> Iterator[_Description]:
-    for words, opposite, holds in KINDS:
-        yield KIND, f"{name} is {words}", f"{name} is {opposite}", holds

@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common import paths
-    from common.commands.answers import coverage
+    from common.commands.report import coverage
     from common.engines.engine import Planned
     from common.engines.grading import grade_all, part_of
 
@@ -49,7 +49,6 @@ def run(options: argparse.Namespace) -> int:
         Progress("cases") as steps,
         contextlib.closing(grade_all(engine, target)) as events,
     ):
-        steps.busy = lambda: engine.busy
         for event in events:
             match event:
                 case Planned(cases):
@@ -61,8 +60,7 @@ def run(options: argparse.Namespace) -> int:
                     steps.skip(sum(solution.op == event.op for solution in chosen))
                 case _:
                     results.append(event)
-                    names = [verdict.verdict for verdict in event.verdicts]
-                    steps.done(f"{event.solution} {event.case}", event.kept, names)
+                    steps.done(f"{event.solution} {event.case}", event.kept)
                     if not event.kept:
                         print(_line(event.verdicts), flush=True)
     verdicts = [verdict for result in results for verdict in result.verdicts]

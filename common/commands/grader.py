@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from common import ops
 from common.commands import options as shared
-from common.commands.answers import Names
 from common.commands.progress import Progress
-from common.commands.report import TierReport
+from common.commands.report import Failures, Names, TierReport
 from common.errors import ServerEnded, UserError, did_you_mean
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
@@ -44,24 +43,30 @@ class Asked:
     solutions: Sequence[Solution]
     cases: Set[Names] = frozenset()
     """The cases to run, with every kind of call; empty for all cases."""
-    first: Set[Names] = frozenset()
-    """The cases to grade first."""
-    after: Mapping[Names, Sequence[str]] = field(default_factory=dict)
-    """The cases that failed after others in their process, with the names of the others.
-
-    They are graded with every kind of call: the next plan may not draw the call that failed.
-    """
+    failed: Failures = field(default_factory=dict)
+    """The latest failures. Those that depend on earlier calls are graded with every kind of call,
+    since the next plan may not draw that call; if all cases run, the others come first."""
 
     @property
     def before(self) -> set[Names]:
         """Further cases, which the process of a case in `cases` must answer before it."""
         named = {(name, case) for name, failing in self.cases
-                 for case in self.after.get((name, failing), ())}  # fmt: skip
+                 for case in self.failed.get((name, failing)) or ()}  # fmt: skip
         return named - self.cases
 
     def has(self, solution: Solution, case: Case) -> bool:
         """Return whether to run a solution on a case."""
         return not self.cases or (solution.name, case.name) in self.cases
+
+    def is_first(self, solution: Solution, case: Case) -> bool:
+        """Return whether to grade a case before the others."""
+        name = solution.name, case.name
+        return not self.cases and name in self.failed and not self.failed[name]
+
+    def is_thorough(self, solution: Solution, case: Case) -> bool:
+        """Return whether to make every kind of call."""
+        name = solution.name, case.name
+        return name in self.cases or self.failed.get(name) is not None
 
     def count(self, due: Iterable[tuple[Op[Any], Sequence[Case]]]) -> int:
         """Return the number of pairs of a solution and a case of the tier `due` to run."""
@@ -136,8 +141,7 @@ class Grader:
         """Yield the smoke cases, graded several at a time: most of their time is compilation."""
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
-            key = worker.solution.name, problem.case.name
-            thorough = key in asked.cases or key in asked.after
+            thorough = asked.is_thorough(worker.solution, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
 
         late_names = set[str]()
@@ -152,16 +156,16 @@ class Grader:
         due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
         # one process for each solution, which answers the earlier cases and then the asked ones
         at_once: dict[str, Any] = {"at_once": 1} if asked.before else {}
-        all_cases = Asked(asked.solutions, asked.cases | asked.before)
+        everything = replace(asked, cases=asked.cases | asked.before)
         with (
             self.sweep(overlap=True, grade=grade, late=late, **at_once) as sweep,
-            Progress("smoke cases", all_cases.count(due)) as steps,
+            Progress("smoke cases", everything.count(due)) as steps,
         ):
-            for early, (op, cases) in itertools.product((True, False), due):
+            for first, (op, cases) in itertools.product((True, False), due):
 
-                def skip(solution: Solution, case: Case, early: bool = early) -> bool:
-                    later = ((solution.name, case.name) in asked.first) != early
-                    return later or not all_cases.has(solution, case)
+                def skip(solution: Solution, case: Case, first: bool = first) -> bool:
+                    later = asked.is_first(solution, case) != first
+                    return later or not everything.has(solution, case)
 
                 for result in _fitting(sweep.grade(op, cases, asked.solutions, skip), asked, steps):
                     yield result
@@ -201,10 +205,10 @@ class Grader:
         failing: dict[tuple[str, Case], Failing] = {}
         for group in report.unexplained(known):
             answer = group.by_size[0]
-            key, case = (group.solution, answer.case), (answer.op, answer.case)
-            earlier = failing.get(key, Failing(solutions[group.solution], *case, ()))
-            both = *earlier.directions, *group.directions
-            failing[key] = earlier._replace(directions=both)
+            found = Failing(solutions[group.solution], answer.op, answer.case, group.directions)
+            if earlier := failing.get((group.solution, answer.case)):
+                found = found._replace(directions=earlier.directions + group.directions)
+            failing[group.solution, answer.case] = found
         if failing:
             with self.sweep(overlap=True) as sweep:
                 yield from contrasts(sweep, failing.values())

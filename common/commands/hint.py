@@ -81,41 +81,27 @@ def path() -> Path:
 
 
 def run(grader: Grader, options: argparse.Namespace) -> int:
-    """Print the done exercises and a hint for the folder `options.only`; return 0.
+    """Print the number of done exercises and the next hint for the folder `options.only`; return 0.
 
     Raises:
         UserError: The op has no exercise.
     """
-    handle = options.only.partition("/")[0]
-    files = files_of(handle, grader)
-    show(handle, lambda exercise: lack_of(files, handle, exercise), options.op)
-    return 0
-
-
-def show(handle: str, lacks: Callable[[Exercise], Lack | None], op: str | None = None) -> None:
-    """Print the number of done exercises and the next hint.
-
-    Args:
-        handle: The folder's name.
-        lacks: Returns what an exercise lacks; None if it is done.
-        op: The op of the exercises; None for all ops.
-
-    Raises:
-        UserError: The op has no exercise.
-    """
+    handle, op = options.only.partition("/")[0], options.op
     exercises = [exercise for exercise in path().exercise if op in (None, exercise.op)]
     if not exercises:
         known = ", ".join(dict.fromkeys(each.op for each in path().exercise))
         raise UserError(f"{op} has no exercise: there are some of {known}")
+    files = files_of(handle, grader)
     for number, exercise in enumerate(exercises):
-        if lack := lacks(exercise):
+        if lack := lack_of(files, handle, exercise):
             print(f"{handle}: {number} of {len(exercises)} exercises are done.\n")
             task = exercise.task.replace("HANDLE", handle).strip()
             print(f"Exercise {number + 1}, {exercise.op}: {exercise.title}.\n{wrapped(task)}\n")
             print(wrapped(f"Not yet: {lack.words}."))
             print(wrapped(next_hint(handle, exercise, lack.signs)))
-            return
+            return 0
     print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
+    return 0
 
 
 def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
@@ -153,13 +139,12 @@ class Verdicts(msgspec.Struct):
 
 def lack_of(files: Sequence[File], handle: str, exercise: Exercise) -> Lack | None:
     """Return the lack of the op's first file; None if any file of the op does the exercise."""
-    lacks = []
-    for file in files:
-        if file.solution.op == exercise.op:
-            lacks.append(file.lack(exercise))
-            if not lacks[-1]:
-                return None
-    return lacks[0] if lacks else Lack(f"there is no {handle}/{exercise.op}.py")
+    first = Lack(f"there is no {handle}/{exercise.op}.py")
+    for number, file in enumerate(file for file in files if file.solution.op == exercise.op):
+        if not (lack := file.lack(exercise)):
+            return None
+        first = first if number else lack
+    return first
 
 
 def files_of(handle: str, grader: Grader) -> list[File]:
@@ -191,10 +176,10 @@ class File:
             return None
         mistakes = self.verdicts.mistakes
         ((verdict, count),) = wrong.most_common(1)
-        causes = [f"{' and '.join(directions)}: {', or: '.join(names)}"
-                  for directions, names in mistakes]  # fmt: skip
-        because = f" ({'; '.join(causes)})" if causes else ""
-        words = f"{self.solution.name}: {verdict} in {count} of {len(cases)} cases{because}"
+        causes = "; ".join(f"{' and '.join(directions)}: {', or: '.join(names)}"
+                           for directions, names in mistakes)  # fmt: skip
+        words = f"{self.solution.name}: {verdict} in {count} of {len(cases)} cases"
+        words += f" ({causes})" if causes else ""
         # forward's mistake is the first, and may be the only cause of backward's failures
         signs = {*wrong, *(name for _, names in mistakes[:1] for name in names)}
         if any(each.get("forward") == "PASSED" != each.get("backward", "PASSED") for each in asked):
@@ -205,16 +190,17 @@ class File:
         """Return by how much the counted work exceeds the exercise's limit."""
         if not exercise.measure:
             return None
-        measure = MEASURES[exercise.measure]
         elements = {case.name: math.prod(op.output(case)) for case in op.cases("board")
                     if is_like(op, case, exercise.where)}  # fmt: skip
-        worst = max((measure(counted, elements[counted.case]) for counted in self.counted
-                     if counted.case in elements), default=math.inf)  # fmt: skip
+        # without digests, which only records need
+        counted = counts([self.solution], "", {self.solution: ("", "")})
+        worst = max((MEASURES[exercise.measure](work, elements[work.case]) for work in counted
+                     if work.case in elements), default=math.inf)  # fmt: skip
         if worst <= exercise.most:
             return None
         words = path().measure[exercise.measure].format(f"{worst:.4g}")
-        words = f"{self.solution.name}: {words}"
-        return Lack(f"{words}, and at most {exercise.most:g} in this exercise")
+        limit = f"at most {exercise.most:g} in this exercise"
+        return Lack(f"{self.solution.name}: {words}, and {limit}")
 
     @cached_property
     def verdicts(self) -> Verdicts:
@@ -234,11 +220,6 @@ class File:
         if not any(AGAIN.intersection(each.values()) for each in found.cases.values()):
             cache.save()
         return found
-
-    @cached_property
-    def counted(self) -> list[Counted]:
-        """The counted work of the board's cases, without digests, which only records need."""
-        return list(counts([self.solution], "", {self.solution: ("", "")}))
 
 
 def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from common.board.model import GPUS
 from common.commands import bench
 from common.commands import options as shared
 from common.errors import UserError
+from common.printable import complain
 from common.processes import cores, processes, require
 from common.records import runs
 
@@ -42,12 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
     for option, help in OUTPUT_OPTIONS.items():
-        beside.add_argument(option, action="store_true", help=help)
+        beside.add_argument(option, action="store_const", dest="output", const=option, help=help)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    exported = options.json or options.csv or options.times
+    exported = options.output in ("--json", "--csv", "--times")
     if not exported:
         require(["rich"])  # before the records are read
     if options.op or options.only:
@@ -57,16 +57,19 @@ def run(options: argparse.Namespace) -> int:
     about, only = shared.about(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
-    if exported:
-        _export(measured, options, only)
-    elif options.compare or options.devices or options.model:
-        _print_tables(measured, options, only)
-    elif options.serve:
+    if options.output == "--times":
+        print(columns.as_csv(columns.cases(measured, only), columns.CASE_FIELDS), end="")
+    elif exported:
+        as_text = columns.as_json if options.output == "--json" else columns.as_csv
+        print(as_text(columns.rows(measured, only)), end="")
+    elif options.output == "--serve":
         _serve([ranked(results, about) for results in recorded])
+    elif options.output:
+        _print_tables(measured, options.output, only)
     else:
         if options.op and not any(results.rows for results in of_op):
             command = f"nox -s bench leaderboard -- --op {options.op}"
-            print(f"study: no result of {options.op} is recorded yet: {command}", file=sys.stderr)
+            complain(f"no result of {options.op} is recorded yet: {command}")
         if only:
             of_op = [modelled.placed(results, of_op, only) for results in of_op]
         _draw(
@@ -99,7 +102,7 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
     console.print(f"the page: {page}", style="dim")
 
 
-def _print_tables(devices: Sequence[Device], options: argparse.Namespace, only: str) -> None:
+def _print_tables(devices: Sequence[Device], output: str, only: str) -> None:
     """Print the latest two runs, the speeds on each GPU, or modelled beside measured times.
 
     Raises:
@@ -108,16 +111,15 @@ def _print_tables(devices: Sequence[Device], options: argparse.Namespace, only: 
     from common.board import terminal
 
     gpus, console = [device for device in devices if device.timed], terminal.console()
-    if options.compare:
-        compared = {device: compare(device) for device in gpus}
-        if not any(compared.values()):
+    if output == "--compare":
+        compared = {device: found for device in gpus if (found := compare(device))}
+        if not compared:
             lacking = "no op was measured in two finished runs on one GPU"
             raise UserError(f"{lacking}: run bench again there")
         for device, comparisons in compared.items():
-            if comparisons:
-                terminal.show_comparisons(device, comparisons, console, only)
+            terminal.show_comparisons(device, comparisons, console, only)
         return
-    if options.devices:
+    if output == "--devices":
         if len(gpus) < 2:
             raise UserError("fewer than two GPUs have records: run bench on another one")
         tables = columns.side_by_side(gpus)
@@ -133,16 +135,6 @@ def _print_tables(devices: Sequence[Device], options: argparse.Namespace, only: 
             counted = "count without a GPU (bench --device cpu)"
             raise UserError(f"no row of {', '.join(GPUS)} is counted: {counted}")
     terminal.show_tables(tables, console, only)
-
-
-def _export(devices: Sequence[Device], options: argparse.Namespace, only: str) -> None:
-    """Print the boards as data."""
-    if options.times:
-        text = columns.as_csv(columns.cases(devices, only), columns.CASE_FIELDS)
-    else:
-        rows = columns.rows(devices, only)
-        text = columns.as_json(rows) if options.json else columns.as_csv(rows)
-    print(text, end="")
 
 
 def _serve(devices: Sequence[Device]) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import os
-import re
-import sys
 from collections.abc import Callable, Container
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from common import interfaces, solutions
 from common.errors import UserError
+from common.printable import complain
 from common.processes import VISIBLE, require
 from common.solutions import Solution
 
@@ -38,7 +37,7 @@ def selecting_arguments(parser: argparse.ArgumentParser) -> None:
 def running_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `--device`, `--memory` and `--verbose`, for commands that run solutions."""
     parser.add_argument(
-        "--device", type=device_argument, help="cpu, cuda or cuda:N; default: a GPU if there is one"
+        "--device", choices=("cpu", "cuda"), help="cpu or cuda; default: a GPU if there is one"
     )
     parser.add_argument(
         "--memory",
@@ -81,13 +80,6 @@ def gibibytes(text: str) -> int:
     return size
 
 
-def device_argument(text: str) -> str:
-    """Return the device that the text names, for argparse: `cpu`, `cuda` or `cuda:N`."""
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no device: give cpu, cuda or cuda:1")
-    return text
-
-
 # --- values of options ----------------------------------------------------------------------------
 
 
@@ -106,7 +98,7 @@ def chosen(
         if selected and options.op in (None, solution.op) and (importer := solution.importer):
             by = importer.relative_to(solution.path.parent)
             line = f"{solution.name}.py is a helper: it has no {solution.op}, and {by} imports it"
-            print(f"study: {line}", file=sys.stderr)
+            complain(line)
     return solutions.select((find or solutions.everyone)(), options.op, options.only)
 
 
@@ -152,17 +144,15 @@ def device(options: argparse.Namespace) -> str:
         from common.grading.device import no_bfloat16
 
         if line := no_bfloat16(found):
-            print(f"study: {line}", file=sys.stderr)
+            complain(line)
     return found
 
 
 def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     """Return `cpu` or `cuda`: the requested device, by default a GPU if there is one.
 
-    `cuda:1` becomes the only visible GPU of this process and its children, which use it as `cuda`.
-    Its number is an index of the visible GPUs: number 1 of CUDA_VISIBLE_DEVICES=2,3 is GPU 3.
-    This creates no CUDA context. Without a driver, torch, whose import takes seconds, is not
-    imported.
+    Of several GPUs, `cuda` is the first that CUDA_VISIBLE_DEVICES names. This creates no CUDA
+    context. Without a driver, torch, whose import takes seconds, is not imported.
 
     Raises:
         ModuleNotFoundError: A package that grading needs is missing.
@@ -171,27 +161,15 @@ def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     require()
     # torch would warn at exit about shared memory that killed workers had mapped
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    kind, _, number = (options.device or "").partition(":")
-    if kind == "cpu" or (not kind and not driver()):
+    if options.device == "cpu" or not (options.device or driver()):
         return "cpu"
-    listed = os.environ.get(VISIBLE)
-    if number:
-        names = _listed()
-        if listed is not None and int(number) >= len(names):
-            raise _missing(number, len(names))
-        os.environ[VISIBLE] = number if listed is None else names[int(number)]
     import torch
 
     if torch.cuda.is_available():
         return "cuda"
-    if not kind:
-        return "cpu"
-    if not number:
+    if options.device:
         raise UserError("torch finds no GPU: leave --device out, or give cpu")
-    # NVML counts the GPUs of the restored variable; CUDA has read the variable and keeps its value
-    del os.environ[VISIBLE]
-    os.environ.update({} if listed is None else {VISIBLE: listed})
-    raise _missing(number, torch.cuda.device_count())
+    return "cpu"
 
 
 def driver() -> bool:
@@ -211,28 +189,14 @@ def visible() -> list[str]:
     """
     import torch
 
-    names, count = _listed(), torch.cuda.device_count()
+    names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    count = torch.cuda.device_count()
     if any(name.startswith("MIG") for name in names):
         return names
     return names[:count] or [str(number) for number in range(count)]
 
 
-def _listed() -> list[str]:
-    return [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-
-
-def _missing(number: str, count: int) -> UserError:
-    found = f"{count} GPU{'s' * (count > 1)}, numbered from 0" if count else "no GPU"
-    return UserError(f"there is no cuda:{int(number)}: torch finds {found}")
-
-
 # --- messages -------------------------------------------------------------------------------------
-
-
-def name_left_out() -> None:
-    """Print to stderr which contributors' folders are left out, and why."""
-    for name, reason in solutions.left_out().items():
-        print(f"study: contributors/{name} is left out: {reason}", file=sys.stderr)
 
 
 def left_out(op: str, case: str, reason: str) -> str:

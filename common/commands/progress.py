@@ -8,8 +8,6 @@ import os
 import stat
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable
 
 PERIOD = 30.0
 """Seconds between two lines if stderr is not a terminal."""
@@ -33,9 +31,6 @@ class Progress:
         from rich.table import Column
 
         self._unit, self._doing, self._kept = unit, "starting", 0
-        self._verdicts: Counter[str] = Counter()
-        self.busy: Callable[[], tuple[int, int]] = lambda: (0, 0)
-        """Returns the number of busy devices and of all devices; shown for several devices."""
         console = Console(stderr=True)
         # on a narrow terminal only the description is cut
         bar = 10 if console.width < 120 else 40
@@ -72,19 +67,17 @@ class Progress:
         self._update(description=self._unit if full else None, visible=self._task.completed > 0)
         self._bars.stop()
 
-    def done(self, text: str, kept: bool = False, verdicts: Iterable[str] = ()) -> None:
+    def done(self, text: str, kept: bool = False) -> None:
         """Count a step.
 
         Args:
             text: The name of the step.
             kept: Whether an earlier run did the step, so that the time left ignores it.
-            verdicts: The verdicts of the step.
         """
         self._doing, self._kept = text, self._kept + kept
-        self._verdicts.update(verdicts)
         self._update(advance=1)
         left = UNKNOWN if self._left is None else str(datetime.timedelta(seconds=round(self._left)))
-        self._update(description=", ".join([text, *self._state]), left=left)
+        self._update(description=text, left=left)
 
     def doing(self, text: str) -> None:
         """Show an activity that is not a step."""
@@ -107,15 +100,12 @@ class Progress:
         """Return the state as a line.
 
         Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
-        If they are known, `0.60 rows/s`, `40 PASSED`, `2 CRASHED` and `3 of 4 devices busy` follow
-        the time left.
         """
         total = self._task.total
         counted = "" if total is None else f"{self._task.completed:.0f} of {total:.0f} "
+        about = "" if self._left is None else f", about {duration(self._left)} left"
         took = duration(self._task.elapsed or 0.0, exact=True)
-        about = [] if self._left is None else [f"about {duration(self._left)} left"]
-        words = [f"{counted}{self._unit}", took, *about, *self._state]
-        return f"study: {', '.join(words)} ({self._doing})"
+        return f"study: {counted}{self._unit}, {took}{about} ({self._doing})"
 
     @property
     def _left(self) -> float | None:
@@ -128,16 +118,6 @@ class Progress:
         if rest <= 0 or measured < ENOUGH * (measured + rest):
             return None
         return (self._task.elapsed or 0.0) / measured * rest
-
-    @property
-    def _state(self) -> list[str]:
-        """Texts of the rate, the verdicts and the busy devices, as far as known."""
-        took, measured = self._task.elapsed, self._task.completed - self._kept
-        rate = [f"{measured / took:.2f} {self._unit}/s"] if self._verdicts and took else []
-        verdicts = [f"{count} {verdict}" for verdict, count in self._verdicts.most_common()]
-        busy, all_devices = self.busy()
-        devices = [f"{busy} of {all_devices} devices busy"] * (all_devices > 1)
-        return [*rate, *verdicts, *devices]
 
     def _update(self, **fields: object) -> None:
         self._bars.update(self._task.id, **fields)  # type: ignore[arg-type]

@@ -1,22 +1,42 @@
-"""Print the answers of one tier: each solution's failures, their condition, and the coverage."""
+"""Report the answers of one tier: failures in groups, what a group's cases share, and coverage."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from rich.text import Text
 
 from common import paths, source
 from common.board import terminal
-from common.commands.answers import Answers, CaseVerdicts, Group, by_solution, counted, coverage
+from common.commands.failing_condition import failing_condition, launches_decide, properties
+from common.errors import Kind
 from common.printable import columns, printable, say
+from common.records.lines import headings
 from common.spec import Case, Direction, Op
-from common.verdicts import RIGHT, SOME, WRONG, Picture, Verdict, text_of
+from common.verdicts import (
+    BEFORE_LAUNCH,
+    ENDED,
+    RIGHT,
+    SOME,
+    WRONG,
+    Autotuned,
+    Picture,
+    Verdict,
+    text_of,
+)
 
-STYLES = {WRONG: "red", SOME: "yellow", RIGHT: "dim"}
+SHOWN = 2
+"""The number of cases to show of each group of failures, the smallest cases first."""
+REASONS = 3
+"""The number of reasons to show for unsupported cases, the most common reasons first."""
 MARGIN = 4 * " "
+MARKS = {WRONG: ("wrong", "red"), SOME: ("wrong in part", "yellow"), RIGHT: ("right", "dim")}
+"""The meaning and the style of each mark of a picture."""
 TICKS = 8
 """The columns between two indices in a picture's heading."""
 AFTER_LAUNCHES = (
@@ -24,9 +44,162 @@ AFTER_LAUNCHES = (
     "launch adds to in reset_to_zero, what it overwrites in restore_value"
 )
 """The line for failures that a tuner's launches cause."""
+Names = tuple[str, str]
+"""The names of a solution and of a case."""
+Failures = dict[Names, tuple[str, ...] | None]
+"""The names of failing answers, with `Verdict.after`."""
 
 
-class TierReport(Answers):
+@dataclass(frozen=True)
+class CaseVerdicts:
+    """The verdicts of one solution on one case."""
+
+    op: Op[Any]
+    case: Case
+    verdicts: Mapping[Direction, Verdict]
+
+    @property
+    def failures(self) -> list[tuple[tuple[Direction, ...], Verdict]]:
+        """Each distinct failure, with its directions."""
+        failures: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+        for verdict in self.verdicts.values():
+            if not verdict.fine:
+                failures[verdict.verdict, verdict.reason].append(verdict)
+        return [(tuple(each.direction for each in same), same[0]) for same in failures.values()]
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, or the verdict of each direction if they differ."""
+        names = {direction: verdict.verdict for direction, verdict in self.verdicts.items()}
+        if len(set(names.values())) == 1:
+            return next(iter(names.values()))
+        return " and ".join(f"{direction} {name}" for direction, name in names.items())
+
+    @property
+    def notes(self) -> list[str]:
+        """The distinct kinds of the notes in any direction."""
+        return headings(note for verdict in self.verdicts.values() for note in verdict.notes)
+
+    @property
+    def unsupported(self) -> list[str]:
+        """The distinct reasons of the directions that are not supported."""
+        verdicts = self.verdicts.values()
+        return list(dict.fromkeys(v.reason for v in verdicts if v.verdict == "UNSUPPORTED"))
+
+    def verdict(self, direction: Direction) -> str:
+        """Return the verdict of a direction; a direction that the case lacks is UNSUPPORTED."""
+        return self.verdicts[direction].verdict if direction in self.verdicts else "UNSUPPORTED"
+
+    @property
+    def empty(self) -> bool:
+        """Whether the output has no element, so that no mistake is visible."""
+        return math.prod(self.op.output(self.case)) == 0
+
+
+@dataclass(frozen=True)
+class Group:
+    """The failures of a solution with the same verdict in the same directions."""
+
+    solution: str
+    directions: tuple[Direction, ...]
+    verdict: str
+    failing: Sequence[CaseVerdicts]
+    answered: Sequence[CaseVerdicts]
+    """The solution's answers in the tier that are supported in the first direction."""
+
+    @property
+    def where(self) -> str:
+        """The solution and the directions."""
+        return f"{self.solution} {' and '.join(self.directions)}"
+
+    @cached_property
+    def by_size(self) -> list[CaseVerdicts]:
+        """The failing answers, in the order of the cases' bytes and FLOPs."""
+
+        def size(answer: CaseVerdicts) -> tuple[int, int]:
+            work = answer.op.work(answer.case, "forward")
+            return work.bytes, work.flops
+
+        return sorted(self.failing, key=size)
+
+    @cached_property
+    def smallest(self) -> list[Verdict]:
+        """The smallest cases' failures with distinct groups, or distinct lines of source."""
+        distinct: dict[object, Verdict] = {}
+        for answer in self.by_size:
+            verdict = answer.verdicts[self.directions[0]]
+            line = verdict.places and verdict.places[0][:2]
+            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
+        return list(distinct.values())[:SHOWN]
+
+    @cached_property
+    def condition(self) -> str:
+        """The property that separates the failures from the passes; "" without such a property."""
+        compared = [answer for answer in self._compared if not answer.empty]
+        facts = properties([(answer.op, answer.case, self._tuned(answer)) for answer in compared],
+                           upstream="forward" not in self.directions)  # fmt: skip
+        fails = sum(not answer.empty for answer in self.failing)
+        return failing_condition(facts[:fails], facts[fails:])
+
+    @property
+    def after_launches(self) -> str:
+        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
+        tuned, fails = list(map(self._tuned, self._compared)), len(self.failing)
+        if not launches_decide(tuned[:fails], tuned[fails:]):
+            return ""
+        return " and ".join(dict.fromkeys(name for kernels in tuned[:fails] for name in kernels))
+
+    @property
+    def everywhere(self) -> str:
+        """The number of failures in words if all cases with an element fail; "" otherwise."""
+        fails = len(self.failing)
+        if fails == len(self.answered):
+            return f"every case ({fails})"
+        elements = [answer for answer in self.answered if not answer.empty]
+        return f"every case that has an element ({fails})" if elements == self.failing else ""
+
+    @cached_property
+    def _compared(self) -> list[CaseVerdicts]:
+        """The failing answers, then those that pass in the first direction."""
+        passing = (each for each in self.answered if each.verdict(self.directions[0]) == "PASSED")
+        return [*self.failing, *passing]
+
+    def _tuned(self, answer: CaseVerdicts) -> Mapping[str, Autotuned]:
+        return answer.verdicts[self.directions[0]].configurations
+
+
+def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
+    """Return the solutions that answer no case, and a line on each solution with few answers.
+
+    A failure in either direction is an answer too. A solution that needs a GPU, where there is
+    none, may answer no case.
+    """
+    by_solution: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        by_solution[verdict.solution].append(verdict)
+    silent, lines = set(), []
+    for solution, own in by_solution.items():
+        cases = {verdict.case for verdict in own}
+        answered = {verdict.case for verdict in own if verdict.verdict != "UNSUPPORTED"}
+        without_gpu = {verdict.case for verdict in own if verdict.kind is Kind.NO_GPU}
+        if not answered and without_gpu:
+            needed = f"{len(without_gpu)} of {counted(len(cases))} need a GPU"
+            lines.append(f"{solution} is not judged: {needed}, and none is here")
+        elif not answered:
+            silent.add(solution)
+            lines.append(f"{solution} answers no case: it leaves all {len(cases)} unsupported")
+        elif 10 * len(answered) < len(cases):
+            count = f"{len(answered)} of {len(cases)} cases"
+            lines.append(f"{solution} answers {count}, fewer than a tenth")
+    return silent, lines
+
+
+def counted(count: int) -> str:
+    """Return the number of cases in words."""
+    return f"{count} case{'s' * (count > 1)}"
+
+
+class TierReport:
     """Report the answers of one tier: a group's first failure at once, a summary at the end."""
 
     def __init__(
@@ -40,12 +213,89 @@ class TierReport(Answers):
             picture: Whether to print a picture of the wrong elements after each printed failure.
             watched: Whether to print the first answer at once even if it is no failure.
         """
-        super().__init__()
+        self.by_name: dict[Names, CaseVerdicts] = {}
         self.tier, self._verbose, self._picture, self._watched = tier, verbose, picture, watched
-        self._kinds: set[tuple[str, tuple[Direction, ...], str]] = set()
-        """The printed kinds of failures: solution, directions and verdict."""
-        self._excerpts: set[tuple[str, ...]] = set()
-        """The printed excerpts of the source; with verbose, none is left out."""
+        self._printed: set[tuple[object, ...]] = set()
+        """The printed excerpts of the source, and the printed kinds of failures: solution,
+        directions and verdict."""
+
+    # --- answers ----------------------------------------------------------------------------------
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all answers."""
+        return [each for answer in self.by_name.values() for each in answer.verdicts.values()]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any solution failed, or answered no case."""
+        return bool(self.failures or coverage(self.verdicts)[0])
+
+    @property
+    def failures(self) -> Failures:
+        """The failing answers."""
+        after = {key: [failure.after for _, failure in answer.failures]
+                 for key, answer in self.by_name.items()}  # fmt: skip
+        return {key: max(several, key=lambda names: -1 if names is None else len(names))
+                for key, several in after.items() if several}  # fmt: skip
+
+    def update(self, failed: Failures) -> Failures:
+        """Return earlier failures, with the answers of this report in place of their cases'."""
+        left = {key: after for key, after in failed.items() if key not in self.by_name}
+        return left | self.failures
+
+    @property
+    def share(self) -> str:
+        """The share of passing cases, and why the others are not supported; "" without a pass.
+
+        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, or
+        `10 of 123 cases; 123 not supported or in part: ...` if some passing cases lack backward.
+        The kinds of notes follow: `10 of 10 cases; but no kernel was launched (3 cases)`.
+        """
+        answers = list(self.by_name.values())
+        passing = [each for each in answers if "PASSED" in map(each.verdict, each.verdicts)]
+        lacking = [answer for answer in answers if answer.unsupported]
+        words = f"{len(passing)} of {len(answers)} cases" if passing else ""
+        if passing and lacking:
+            partly = " or in part" * any(answer in passing for answer in lacking)
+            reasons = Counter(printable(why) for each in lacking for why in each.unsupported)
+            shown = [reason for reason, _ in reasons.most_common(REASONS)]
+            more = ["..."] * (len(reasons) > REASONS)
+            words += f"; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
+        noted = Counter(note for answer in answers for note in answer.notes).most_common()
+        but = ", ".join(f"{note} ({counted(n)})" for note, n in noted)
+        return words + f"; but {but}" * bool(but)
+
+    def groups(self) -> list[Group]:
+        """Return the failures by solution, directions and verdict."""
+        failing: dict[tuple[str, tuple[Direction, ...], str], list[CaseVerdicts]] = {}
+        for (solution, _), answer in self.by_name.items():
+            for directions, failure in answer.failures:
+                key = solution, directions, failure.verdict
+                failing.setdefault(key, []).append(answer)
+        return [
+            Group(*key, failures, [answer for answer in self._of(key[0])
+                                   if answer.verdict(key[1][0]) != "UNSUPPORTED"])
+            for key, failures in failing.items()
+        ]  # fmt: skip
+
+    def unexplained(self, explained: Collection[tuple[str, Direction]]) -> Iterator[Group]:
+        """Yield each group without a known property and cause.
+
+        A group of all cases and one that depends on earlier calls are left out, since no property
+        of a case decides whether they fail.
+
+        Args:
+            explained: The solutions and directions with a known cause.
+        """
+        for group in self.groups():
+            known = any((group.solution, direction) in explained for direction in group.directions)
+            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
+            if not (known or alone or group.everywhere or group.condition):
+                yield group
+
+    def _of(self, solution: str) -> list[CaseVerdicts]:
+        return [answer for (name, _), answer in self.by_name.items() if name == solution]
 
     # --- lines ------------------------------------------------------------------------------------
 
@@ -64,9 +314,7 @@ class TierReport(Answers):
             for note in verdict.notes if self._verbose else ():
                 print(printable(f"{name} {verdict.case} {verdict.direction}, a note: {note}"))
         for failing, failure in answer.failures:
-            kind = name, failing, failure.verdict
-            if self._verbose or kind not in self._kinds:
-                self._kinds.add(kind)
+            if self._is_new(name, failing, failure.verdict):
                 before = earlier and earlier.verdicts[failing[0]].verdict
                 interpreted = f", {before} in the interpreter" if before else ""
                 where = f"{name} {failure.case} {' and '.join(failing)}"
@@ -79,21 +327,21 @@ class TierReport(Answers):
         groups = self.groups()
         for group in groups:
             self._summarize(group)
-        for solution, verdicts in by_solution(self.verdicts).items():
-            answers = [answer for (name, _), answer in self.by_name.items() if name == solution]
+        for solution in dict.fromkeys(solution for solution, _ in self.by_name):
+            answers = self._of(solution)
             outcomes = Counter(answer.outcome for answer in answers).most_common()
             names = ", ".join(f"{n} {name}" for name, n in outcomes)
             hidden = any(group.solution == solution and len(group.failing) > len(group.smallest)
                          for group in groups)  # fmt: skip
             more = " (--verbose shows each)" * (hidden and not self._verbose)
             say(f"{solution}, {self.tier}: {names} of {counted(len(answers))}{more}")
-            for line in _configurations(verdicts):
+            for line in _configurations(answers):
                 say(line, MARGIN)
-            unsupported = Counter(why for answer in answers for why in answer.unsupported)
-            for reason, n in unsupported.most_common():
-                say(f"unsupported: {reason} ({counted(n)})", MARGIN)
-            for note, n in Counter(n for answer in answers for n in answer.notes).most_common():
-                say(f"note: {note} ({counted(n)})", MARGIN)
+            unsupported = (f"unsupported: {why}" for each in answers for why in each.unsupported)
+            notes = (f"note: {note}" for each in answers for note in each.notes)
+            for lines in (unsupported, notes):
+                for line, n in Counter(lines).most_common():
+                    say(f"{line} ({counted(n)})", MARGIN)
         for line in coverage(self.verdicts)[1]:
             print(line)
 
@@ -116,11 +364,10 @@ class TierReport(Answers):
         say(line, MARGIN)
         room = columns() - len(MARGIN) if columns() else None
         excerpt = tuple(source.excerpt(failure.places, folder, room))
-        new = self._verbose or (failure.solution, *excerpt) not in self._excerpts
-        self._excerpts.add((failure.solution, *excerpt))
+        shown = excerpt if self._is_new(failure.solution, *excerpt) else ()
         tuned = [f"launched: {failure.tuned}"] if failure.tuned else []
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
-        for text in (*(excerpt if new else ()), *tuned, *plan):
+        for text in (*shown, *tuned, *plan):
             print(f"{MARGIN}{printable(text)}", flush=True)
         if self._picture and failure.picture:
             console = terminal.console()
@@ -129,12 +376,18 @@ class TierReport(Answers):
                 console.print(drawn(failure.picture), soft_wrap=True)
             print(captured.get(), end="", flush=True)
 
+    def _is_new(self, *key: object) -> bool:
+        """Return whether a kind of failure or an excerpt is to print: with verbose, each is."""
+        new = self._verbose or key not in self._printed
+        self._printed.add(key)
+        return new
 
-def _configurations(verdicts: Iterable[Verdict]) -> Iterator[str]:
+
+def _configurations(answers: Iterable[CaseVerdicts]) -> Iterator[str]:
     """Yield a line for each autotuned kernel, such as `_kernel: 5 of 8 configurations`."""
     taken: dict[str, set[str]] = defaultdict(set)
     counts: dict[str, int] = {}
-    for verdict in verdicts:
+    for verdict in (each for answer in answers for each in answer.verdicts.values()):
         for kernel, tuned in verdict.configurations.items():
             taken[kernel].update(map(text_of, tuned.values))
             counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
@@ -157,7 +410,7 @@ def drawn(picture: Picture) -> Text:
     """
     height, width = picture.block
     labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
-    margin = max(map(len, labels))
+    margin = len(labels[-1])
     indent = " " * (len(MARGIN) + len(picture.rows) + margin + 2)
     ticks = range(0, len(picture.cells[0]), TICKS)
     heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
@@ -166,10 +419,10 @@ def drawn(picture: Picture) -> Text:
         name = "" if index else picture.rows
         drawing.append(f"{MARGIN}{name:{len(picture.rows)}} {label:>{margin}} ")
         for mark in cells:
-            drawing.append(mark, STYLES[mark])
+            drawing.append(mark, MARKS[mark][1])
         drawing.append("\n")
-    named = ((WRONG, "wrong"), (SOME, "wrong in part"), (RIGHT, "right"))
-    marks = [f"{mark} {words}" for mark, words in named if mark in "".join(picture.cells)]
+    marks = [f"{mark} {words}" for mark, (words, _) in MARKS.items()
+             if mark in "".join(picture.cells)]  # fmt: skip
     cell = [f"{height} x {width} elements"] * (picture.block != (1, 1))
     others = [f"every {' and '.join(picture.others)}"] * bool(picture.others)
     holds = " of ".join(cell + others)

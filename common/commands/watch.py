@@ -10,7 +10,8 @@ import ast
 import contextlib
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,8 +20,8 @@ import watchfiles
 from common import paths
 from common.board.ranking import limit, median
 from common.commands import options as shared
-from common.commands.answers import Names
 from common.commands.grader import Asked, Grader
+from common.commands.report import Failures, Names
 from common.errors import ServerEnded, UserError
 from common.printable import say
 from common.records.lines import Record
@@ -74,9 +75,10 @@ class FolderWatch:
         self.end = threading.Event()
         """Set once a round has raised an error, which ends the watch."""
         self._grader, self._options = grader, options
-        self._times = Times()
-        self._failed: Mapping[Names, tuple[str, ...] | None] = {}
-        """The cases whose latest verdict is a failure, with `Verdict.after`."""
+        self._failed: Failures = {}
+        """The cases whose latest verdict is a failure."""
+        self._times: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        """The times of each row of the board, in microseconds, the latest last."""
 
     def follow(self, saves: Iterable[set[Path]]) -> None:
         """Grade the folder now and after each save, until the saves end.
@@ -102,8 +104,6 @@ class FolderWatch:
                 self._grader.interrupt()
             current.result()
 
-    # --- one round --------------------------------------------------------------------------------
-
     def round(self) -> None:
         """Grade the folder as it is, unless a file of it is away or does not parse."""
         self.passes = False
@@ -125,16 +125,18 @@ class FolderWatch:
 
     def _grade(self, solutions: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""
-        report, before = self._grader.report("smoke", watched=True), self._failed
-        asked, start = self._asked(solutions), time.monotonic()
+        case, before, start = self._options.case, self._failed, time.monotonic()
+        cases = self._grader.named(case, solutions) if case else set[Names]()
+        asked = Asked(solutions, cases, {} if cases else before)
+        report = self._grader.report("smoke", watched=True)
         try:
             self._grader.report_smoke(asked, report)
         finally:
             self._failed = report.update(before)
         self.passes = not report.failed
-        if asked.cases and not report.failures:
-            self._time(asked)
-        if asked.cases and not report.by_name:  # only the board has the case
+        if cases and not report.failures:
+            self._measure(asked)
+        if cases and not report.by_name:  # only the board has the case
             return
         took = f"{len(report.by_name)} smoke cases in {time.monotonic() - start:.1f} s"
         if mended := before.keys() - self._failed.keys():
@@ -148,18 +150,7 @@ class FolderWatch:
             next_step += f" Next: nox -s check -- {self._options.only}"
         say(f"{took}. {next_step}")
 
-    def _asked(self, solutions: list[Solution]) -> Asked:
-        """Return the case of `--case`, or all cases with the failures first.
-
-        A failure that depends on earlier calls keeps its place behind them.
-        """
-        if case := self._options.case:
-            return Asked(solutions, self._grader.named(case, solutions))
-        first = {key for key, after in self._failed.items() if not after}
-        after = {key: names for key, names in self._failed.items() if names is not None}
-        return Asked(solutions, first=first, after=after)
-
-    def _time(self, asked: Asked) -> None:
+    def _measure(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""
         report = self._grader.report("board")
         if not (rows := self._grader.measure_board(asked, report)):
@@ -168,48 +159,31 @@ class FolderWatch:
         self.passes = self.passes and not report.failed
         if self._grader.device == "cpu":
             print("Nothing is timed without a GPU.", flush=True)
-        elif lines := self._times.lines(rows):
-            print("\n".join(lines), flush=True)
+        for line in table(rows, self._times):
+            print(line, flush=True)
 
 
-class Times:
-    """The latest and the best times of each row, for a table of a round's rows.
+def table(rows: Iterable[Record], times: dict[tuple[str, ...], list[float]]) -> Iterator[str]:
+    """Yield the lines of a table of the timed rows, and add their times to `times`.
 
-    For example, after the third save of a kernel, in microseconds:
+    The limit is the slower of a copy of the case's bytes and dense products of its shapes in the
+    same measurement, followed by the solution's share of the limit. A case that is ranked by host
+    time has no limit. For example, after the third save of a kernel, in microseconds:
 
         8192x2x32x128-bfloat16        now      last      best     eager     limit
         alice/rotate_half forward    53.1  54.0 -2%      53.1     141.3      51.9 98%
     """
-
-    def __init__(self) -> None:
-        """Start without times."""
-        self._earlier: dict[tuple[str, ...], list[float]] = {}
-
-    def lines(self, rows: Iterable[Record]) -> list[str]:
-        """Return the lines of a table of the timed rows.
-
-        The limit is the slower of a copy of the case's bytes and dense products of its shapes in
-        the same measurement, followed by the solution's share of the limit. A case that is ranked
-        by host time has no limit.
-        """
-        table: list[tuple[str, ...]] = []
-        for row in rows:
-            if not row.gpu or not row.host:
-                continue
-            now, times = median(row), self._earlier.setdefault(row.key, [])
-            before = f"{times[-1]:.1f} {now / times[-1] - 1:+.0%}" if times else "-"
-            times.append(now)
-            bound = limit(row)[0]
-            of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
-            cells = [f"{each:.1f}" for each in (now, min(times), median(row, "eager"))]
-            if not table:
-                table.append((f"{row.case}, us", "now", "last", "best", "eager", "limit"))
-            name = f"{row.solution} {shared.TIMED[row.direction]}"
-            table.append((name, cells[0], before, *cells[1:], of_limit))
-        return [
-            f"{name[:31]:32}{now:>8}{last:>13}{best:>8}{eager:>8}{bound:>11}"
-            for name, now, last, best, eager, bound in table
-        ]
+    line = "{:32}{:>8}{:>13}{:>8}{:>8}{:>11}".format
+    for number, row in enumerate(row for row in rows if row.gpu and row.host):
+        if not number:
+            yield line(f"{row.case}, us"[:31], "now", "last", "best", "eager", "limit")
+        now, earlier, bound = median(row), times[row.key], limit(row)[0]
+        last = f"{earlier[-1]:.1f} {now / earlier[-1] - 1:+.0%}" if earlier else "-"
+        earlier.append(now)
+        best, eager = f"{min(earlier):.1f}", f"{median(row, 'eager'):.1f}"
+        of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
+        name = f"{row.solution} {shared.TIMED[row.direction]}"
+        yield line(name[:31], f"{now:.1f}", last, best, eager, of_limit)
 
 
 def _syntax_errors(folder: Path) -> Iterator[str]:

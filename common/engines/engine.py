@@ -259,11 +259,6 @@ class Engine:
         """End the executors."""
         self._executor.close()
 
-    @property
-    def busy(self) -> tuple[int, int]:
-        """The number of busy executors, and the number of all executors that are left."""
-        return 1, 1
-
     def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
         """Run the tasks; yield each result once, as it comes, and messages for the user.
 

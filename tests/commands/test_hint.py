@@ -2,6 +2,7 @@
 
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 
@@ -124,10 +125,11 @@ def test_a_wrong_file_is_told_by_its_mistake_and_run_once(lacks, tmp_path, monke
     assert lacks(alice)[TITLES[0]] == first
 
 
-def test_the_next_exercise_of_an_op_is_shown_with_what_it_lacks(capsys, cache):
+def test_the_next_exercise_of_an_op_is_shown_with_what_it_lacks(monkeypatch, capsys, cache):
     def shown(done, op=None):
         lack = hint.Lack("it")
-        hint.show("alice", lambda each: None if each in PATH[:done] else lack, op)
+        monkeypatch.setattr(hint, "lack_of", lambda *of: None if of[2] in PATH[:done] else lack)
+        hint.run(None, SimpleNamespace(only="alice", op=op))
         return capsys.readouterr().out
 
     out = shown(3)

@@ -1,9 +1,8 @@
-"""Machines as they are: which GPU is taken, what it shares between processes, and its dtypes."""
+"""Machines as they are: what a GPU shares between processes, and its dtypes."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 
 import pytest
@@ -13,46 +12,9 @@ from common.arena import Arena
 from common.commands import options
 from common.errors import UserError
 from common.grading.device import tier_cases
-from common.processes import VISIBLE
 from common.solutions import discover
 from common.wire import Load, Ticket
 from tests.support.workers import workers
-
-# --- which GPU ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("device", "before", "after"),
-    [
-        ("cuda", None, None),
-        ("cuda", "2,3", "2,3"),
-        (None, "2,3", "2,3"),
-        ("cuda:0", None, "0"),
-        ("cuda:1", None, "1"),
-        ("cuda:1", "2,3", "3"),
-        ("cuda:0", "MIG-5a,MIG-7b", "MIG-5a"),
-        ("cuda:1", "GPU-1,GPU-2,GPU-3", "GPU-2"),
-        ("cuda:2", "2,3", "there is no cuda:2: torch finds 2 GPUs, numbered from 0"),
-        ("cuda:1", "MIG-5a", "there is no cuda:1: torch finds 1 GPU, numbered from 0"),
-        ("cuda:0", "", "there is no cuda:0: torch finds no GPU"),
-        ("cuda:9", None, "there is no cuda:9: torch finds 4 GPUs, numbered from 0"),
-    ],
-)
-def test_one_gpu_is_chosen_among_those_that_are_visible(monkeypatch, device, before, after):
-    """Of four GPUs."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: os.environ.get(VISIBLE) != "9")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4 if VISIBLE not in os.environ else 0)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
-    monkeypatch.setattr(options, "driver", lambda: True)
-    monkeypatch.setenv(VISIBLE, before or "")
-    if before is None:
-        monkeypatch.delenv(VISIBLE)
-    try:
-        found = options.device(argparse.Namespace(device=device)), os.environ.get(VISIBLE)
-    except UserError as error:
-        found = str(error)
-    assert found in (("cuda", after), after)
-
 
 # --- what it shares -------------------------------------------------------------------------------
 

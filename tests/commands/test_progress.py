@@ -43,19 +43,13 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
     assert steps.line() == "study: 42 of 42 rows, 1 min 10 s (counting house/rope)"
 
 
-def test_a_line_counts_verdicts_and_busy_devices(clock):
-    """What an earlier run did says nothing of the time left."""
+def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
     steps = Progress("rows", 0)
     steps.total(10)
     for kept in (True, True, True, True, False):
         steps.done("a", kept=kept)
     clock.now += 4
     assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
-    steps.busy = lambda: (3, 4)
-    for verdict in ("PASSED", "PASSED", "CRASHED"):
-        steps.done("b", verdicts=[verdict])
-    state = "1.00 rows/s, 2 PASSED, 1 CRASHED, 3 of 4 devices busy"
-    assert steps.line() == f"study: 8 of 10 rows, 4 s, about 2 s left, {state} (b)"
 
 
 def test_a_few_steps_tell_no_time_left(clock):

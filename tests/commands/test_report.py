@@ -10,9 +10,8 @@ from dataclasses import replace
 import pytest
 
 from common import ops
-from common.commands.answers import SHOWN, coverage
 from common.commands.progress import Progress
-from common.commands.report import TierReport
+from common.commands.report import SHOWN, TierReport, coverage
 from common.errors import Kind
 from common.source import Place
 from common.verdicts import ENDED, Picture, Verdict

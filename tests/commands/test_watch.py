@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import defaultdict
 
 import pytest
 
@@ -110,10 +111,11 @@ def test_a_case_of_the_board_is_measured_and_no_other(watched):
 
 
 def test_times_stand_beside_the_last_and_the_best():
-    def lines(us, **fields):
-        return times.lines([row(us=us, eager=90.0, copy=30.0, **fields)])
+    times = defaultdict(list)
 
-    times = watch.Times()
+    def lines(us, **fields):
+        return [*watch.table([row(us=us, eager=90.0, copy=30.0, **fields)], times)]
+
     head, first = lines(50.0)
     assert head.split()[-5:] == ["now", "last", "best", "eager", "limit"]
     assert first.split()[1:] == ["forward", "50.0", "-", "50.0", "90.0", "30.0", "60%"]
@@ -121,7 +123,7 @@ def test_times_stand_beside_the_last_and_the_best():
     assert lines(44.0)[1].split()[2:6] == ["44.0", "40.0", "+10%", "40.0"]
     assert "with backward" in lines(44.0, direction="backward")[1]
     assert all(len(line) <= 80 for line in lines(44.0, case="8192x2x32x128-bfloat16"))
-    assert times.lines([failed("alice/rope")]) == [], "it was not timed"
+    assert [*watch.table([failed("alice/rope")], times)] == [], "it was not timed"
 
 
 @pytest.mark.parametrize(

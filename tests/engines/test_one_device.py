@@ -79,7 +79,6 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
 
 @pytest.mark.parametrize(("words", "says"), [
     ("--address head:6379", "add --engine ray"),
-    ("--engine ray --device cuda:1", "uses all GPUs: leave --device cuda:1 out"),
     ("--engine ray --device cpu", "uses all GPUs: leave --device cpu out"),
     ("--engine ray", "the package ray is missing"),
     *((f"--engine ray --address {text}", f"--address: {text!r} is no HOST:PORT")

@@ -103,7 +103,7 @@ def test_a_case_that_failed_is_asked_again_after_the_cases_before_it(fork_server
     failing = solution.name, LONG
     found = {}
     for before in ((), (SHORT,)):
-        asked = Asked([solution], {failing}, after={failing: before})
+        asked = Asked([solution], {failing}, {failing: before})
         graded = Grader(fork_server, Compiler("cpu")).graded(asked)
         found[len(before)] = {each.case.name: each.verdicts["forward"] for each in graded}
     assert {name: verdict.verdict for name, verdict in found[0].items()} == {LONG: "PASSED"}

@@ -48,7 +48,7 @@ MAY = {
     "tuning": f"{GRADING} measure",
     "tools": f"{GRADING} measure",
     "commands": f"{GRADING} measure engines board tuning tools",
-    "cli": "errors commands paths",
+    "cli": "errors commands paths printable solutions",
     "__main__": "cli",
 }
 """The files and folders of common/, and those that each of them may import."""

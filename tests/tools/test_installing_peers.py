@@ -149,5 +149,5 @@ def test_bench_names_the_missing_peers_of_the_op_and_the_command(
     for prefix, command in (("/usr", "python -m common.tools.peers"),
                             (str(ROOT / ".nox" / "study"), "nox -s peers")):  # fmt: skip
         monkeypatch.setattr(sys, "prefix", prefix)
-        line = f"study: not on the board: {names} ({command} installs them)" if names else ""
+        line = f"not on the board: {names} ({command} installs them)" if names else ""
         assert bench.missing_peers(asked, absent) == line
