@@ -5,15 +5,9 @@ a solution if every wrong result matches the mistake's result by the numeric rul
 mistake changes nothing in the cases that pass. Cases in which the mistake would leave a tensor
 decide nothing, like those whose verdict is OUT_OF_BOUNDS. A mistake is reported only if it explains
 at least FEWEST cases, and every other mistake fails to explain as many, so that no report is a
-guess. For example, "the sine has the other sign" explains 60 cases, and "the sine is left out"
-explains none.
-
-If no mistake gives all gradients of a solution, those are compared that are wrong in some case.
-
-Two mistakes may give the same results in all cases of a direction. Then the mistake is reported
-that explains the other direction too. For example, a gradient that equals the upstream gradient
-does not come from a forward that returns its input if forward passes. If the other direction does
-not decide, both mistakes are reported.
+guess. If no mistake gives all gradients of a solution, those are compared that are wrong in some
+case. Of two mistakes with the same results in a direction, the one is reported that explains the
+other direction too; if that does not decide, both are.
 
 A failing case that no mistake explains is graded again with each of its properties at its default,
 one property at a time. That helps where too few cases fail to find a failing condition: one failing
@@ -151,13 +145,12 @@ def _judged(
     """Return the wrong cases and the right cases of a direction, the smallest first."""
     cases = [_Judged(graded.problem, graded.verdicts[direction]) for graded in graded_cases
              if direction in graded.verdicts and not graded.case.far_bytes]  # fmt: skip
-    cases = sorted(
-        (case for case in cases if 0 < case.size <= MOST_ELEMENTS), key=lambda case: case.size
-    )
+    cases = sorted(cases, key=lambda case: case.size)
     wrong, right = (
-        [case for case in cases if case.verdict.verdict == verdict]
+        [case for case in cases
+         if case.verdict.verdict == verdict and 0 < case.size <= MOST_ELEMENTS]
         for verdict in ("INCORRECT_NUMERICAL", "PASSED")
-    )
+    )  # fmt: skip
     return wrong, right
 
 
@@ -169,14 +162,10 @@ class _Judged:
     verdict: Verdict
 
     @property
-    def backward(self) -> bool:
-        """Whether the results are gradients."""
-        return self.verdict.direction == "backward"
-
-    @property
     def names(self) -> list[str]:
         """The names of the direction's results."""
-        return [name for name in self.problem.names if (name != OUTPUT) == self.backward]
+        backward = self.verdict.direction == "backward"
+        return [name for name in self.problem.names if (name != OUTPUT) == backward]
 
     @property
     def size(self) -> int:
@@ -194,17 +183,17 @@ class _Judged:
         if not (passes or self.wrong):
             return False
         try:
-            expected = self._results_of(mistake)
+            expected = self._results(mistake)
         except NotImplementedError:
             # without an element of the output there is no access
             return False if passes and self.problem.shapes[OUTPUT].numel() else None
-        compared = [name for name in self.names if not names or name in names]
+        results = expected if passes else self.verdict.results
+        compared = {name: results[name] for name in self.names if not names or name in names}
         if passes:
             dtype = getattr(torch, self.problem.case.dtype)
-            results = {name: expected[name].to(dtype) for name in compared}
-            return not self._outside(results, self._truth, self.problem.budgets)
-        results = {name: self.verdict.results[name] for name in compared}
-        return not self._differing(results, mistake, expected)
+            rounded = {name: result.to(dtype) for name, result in compared.items()}
+            return not self._outside(rounded, self._truth, self.problem.budgets)
+        return not self._differing(compared, mistake, expected)
 
     @cached_property
     def wrong(self) -> list[str]:
@@ -213,51 +202,7 @@ class _Judged:
 
     @cached_property
     def _truth(self) -> Results:
-        return self._results_of(self.problem.op.reference)
-
-    def _results_of(self, reference: Reference) -> Results:
-        op = dataclasses.replace(self.problem.op, reference=reference)
-        return oracle.truth(op, *self._inputs, self.backward)
-
-    def _differing(
-        self, results: Mapping[str, torch.Tensor], reference: Reference, expected: Results
-    ) -> list[str]:
-        """Return the results that differ from a reference's results, by the numeric rule."""
-        outside = self._outside(results, expected, self.problem.budgets)
-        if outside:
-            results = {name: results[name] for name in outside}
-            outside = self._outside(results, expected, self._budgets_of(reference, expected))
-        return outside
-
-    def _outside(
-        self,
-        results: Mapping[str, torch.Tensor],
-        expected: Results,
-        budgets: Mapping[str, Budget],
-    ) -> list[str]:
-        return [
-            name
-            for name, result in results.items()
-            if not _is_right(result, expected[name], budgets[name], self.problem.slack)
-        ]
-
-    def _budgets_of(self, reference: Reference, expected: Results) -> dict[str, Budget]:
-        """Return the larger of eager's error under a mistake and its error without the mistake.
-
-        Under a mistake, values may be larger, or nonzero where the op's values are zero.
-        """
-        op = dataclasses.replace(self.problem.op, reference=reference)
-        arguments, grad_output = self._inputs
-        # dense copies, as in the oracle: a mistake may index a view beyond the end of its memory
-        dense = {name: value.clone() if isinstance(value, torch.Tensor) else value
-                 for name, value in arguments.items()}  # fmt: skip
-        eager = oracle.eager(op, dense, grad_output, self.backward)
-        budgets = dict(self.problem.budgets)
-        for name in self.names:
-            own = budget_of(eager[name], expected[name], self.problem.case.by_slice)
-            if math.isfinite(own.largest):
-                budgets[name] = larger(own, budgets[name])
-        return budgets
+        return self._results(self.problem.op.reference)
 
     @cached_property
     def _inputs(self) -> tuple[dict[str, Any], torch.Tensor]:
@@ -265,13 +210,54 @@ class _Judged:
         problem = self.problem
         return draw(problem.op, problem.case, problem.seed, problem.device)
 
+    def _results(self, reference: Reference, dense: bool = False) -> Results:
+        """Return the results of a reference: the oracle, or `dense`, eager on dense arguments.
 
-def _is_right(result: torch.Tensor, expected: torch.Tensor, budget: Budget, slack: float) -> bool:
-    """Return whether a result passes the numeric rule; expected infinity and NaN are right too."""
-    result = result.to(expected.device)
-    same = (result == expected) | (result.isnan() & expected.isnan())
-    result, expected = result.masked_fill(same, 0), expected.masked_fill(same, 0)
-    return bool(same.all()) or check_values(result, expected, budget, slack)[0] is None
+        Eager's are copies, as in the oracle: a mistake may index a view beyond its memory.
+        """
+        op = dataclasses.replace(self.problem.op, reference=reference)
+        arguments, grad_output = self._inputs
+        backward = self.verdict.direction == "backward"
+        if not dense:
+            return oracle.truth(op, arguments, grad_output, backward)
+        copies = {name: value.clone() if isinstance(value, torch.Tensor) else value
+                  for name, value in arguments.items()}  # fmt: skip
+        return oracle.eager(op, copies, grad_output, backward)
+
+    def _differing(
+        self, results: Mapping[str, torch.Tensor], reference: Reference, expected: Results
+    ) -> list[str]:
+        """Return the results that differ from a reference's results, by the numeric rule.
+
+        The budget is the larger of eager's error under a mistake and its error without: under a
+        mistake, values may be larger, or nonzero where the op's values are zero.
+        """
+        budgets = dict(self.problem.budgets)
+        if not (outside := self._outside(results, expected, budgets)):
+            return []
+        eager = self._results(reference, dense=True)
+        for name in self.names:
+            own = budget_of(eager[name], expected[name], self.problem.case.by_slice)
+            if math.isfinite(own.largest):
+                budgets[name] = larger(own, budgets[name])
+        return self._outside({name: results[name] for name in outside}, expected, budgets)
+
+    def _outside(
+        self,
+        results: Mapping[str, torch.Tensor],
+        expected: Results,
+        budgets: Mapping[str, Budget],
+    ) -> list[str]:
+        """Return the results outside of the numeric rule; expected infinity and NaN are right."""
+        outside = []
+        for name, result in results.items():
+            result, truth = result.to(expected[name].device), expected[name]
+            same = (result == truth) | (result.isnan() & truth.isnan())
+            result, truth = result.masked_fill(same, 0), truth.masked_fill(same, 0)
+            wrong, _ = check_values(result, truth, budgets[name], self.problem.slack)
+            if wrong is not None and not same.all():
+                outside.append(name)
+        return outside
 
 
 # --- contrasts ------------------------------------------------------------------------------------

@@ -1,42 +1,29 @@
-"""What `study check` refuses, compiles again, times alone and says last."""
+"""What `study check` refuses, compiles again and says last."""
 
 from __future__ import annotations
 
-import argparse
 from concurrent.futures import Future
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
-import pytest
-
 from common import ops
 from common.commands import check, grader
-from common.commands import options as shared
-from common.solutions import Solution, imports_of_ours
+from common.solutions import Solution
 from tests.support.records import row
+from tests.support.study import RIGHT
 
 
-def test_imports_of_this_repository_are_named(tmp_path):
-    folder = tmp_path / "alice"
-    (folder / "helpers").mkdir(parents=True)
-    (folder / "rope.py").write_text("import torch\nfrom helpers import tiles\n")
+def test_a_folder_that_imports_this_repository_is_named_and_not_graded(study, by_hand, repository):
+    by_hand("alice", "import torch\nfrom helpers import tiles\n" + RIGHT)
+    folder = repository / "contributors" / "alice"
+    (folder / "helpers").mkdir()
     (folder / "helpers" / "tiles.py").write_text("from common.ops.rope import reference\n")
     (folder / "broken.py").write_text("def f(:\n")
-    (line,) = imports_of_ours(folder)
+    ran = study("check", "alice")
+    (line,) = ran.out.splitlines()
     assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference: a folder")
-
-
-def test_a_folder_that_imports_this_repository_is_not_graded(tmp_path, monkeypatch, capsys):
-    (tmp_path / "rope.py").write_text(
-        "from common import ops\n\ndef rope(t, freqs):\n    return t\n"
-    )
-    monkeypatch.setattr(shared, "contributors", lambda _: [Solution(tmp_path / "rope.py", "rope")])
-    monkeypatch.setattr(check, "started", lambda *_: pytest.fail("it is graded"))
-    options = argparse.Namespace(handle="alice", only=None, watch=False, hint=False)
-    assert check.run(options) == 1
-    (line,) = capsys.readouterr().out.splitlines()
-    assert "imports common" in line
+    assert ran.code == 1
 
 
 def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, capsys):
@@ -49,9 +36,6 @@ def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, cap
     assert "rope is broken" in capsys.readouterr().err
 
 
-# --- the last lines -------------------------------------------------------------------------------
-
-
 def lacking(track, *reasons):
     """The rows of a track with backward: one passes forward, and one for each reason."""
     made = partial(row, solution="alice/rope", track=track)
@@ -61,7 +45,7 @@ def lacking(track, *reasons):
     ]
 
 
-def test_a_folder_without_a_place_is_told_what_each_track_lacks():
+def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
     found = [*lacking("standard", "no grad_fn", "no grad_fn"), *lacking("packed", "thd", "cp")]
     *gaps, last = check.conclusion(found, "2 of 6 cases")
     assert gaps == [
@@ -69,20 +53,10 @@ def test_a_folder_without_a_place_is_told_what_each_track_lacks():
         "alice/rope has no place in packed (lacks 2 of 3 rows): thd; cp",
     ]
     assert last.startswith("No track ranks alice, although all that is answered is right")
-
-
-def test_the_same_gap_of_several_tracks_is_one_line_and_a_place_leads_to_bench():
-    found = [
-        *lacking("standard"),
-        *lacking("partial", "no grad_fn"),
-        *lacking("core", "no grad_fn"),
-    ]
-    gap, last = check.conclusion(found, "3 of 5 cases")
+    gaps = [*lacking("partial", "no grad_fn"), *lacking("core", "no grad_fn")]
+    gap, last = check.conclusion([*lacking("standard"), *gaps], "3 of 5 cases")
     assert "no place in partial (lacks 1 of 2 rows), core (lacks 1 of 2 rows): no grad_fn" in gap
     assert last.endswith("Next: nox -s bench leaderboard -- --only alice")
-
-
-# --- the two halves -------------------------------------------------------------------------------
 
 
 class Graded(NamedTuple):

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import random
 import re
-from typing import Protocol
+from itertools import compress
 
 import pytest
-import torch
 
 from common import ops
 from common.commands.failing_condition import failing_condition
 from common.ops._draw import facts_of
-from common.ops._shaped import shaped
 
 ROPE, LINEAR = ops.load("rope"), ops.load("masked_linear")
-
-
-class Layered(Protocol):
-    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
-
-
-LAYERED = shaped(
-    name="layered", interface=Layered, reference=lambda x, weight: x * weight, rows=("x",),
-    vectors=("weight",), flops=(1, 1),
-)  # fmt: skip
 
 
 def facts(op):
@@ -54,24 +42,18 @@ def is_power_of_two(size):
          "where h > 1 and interleaved is False"),
         (LINEAR, lambda c: c["in"] != c["out"], "in ≠ out", "where in = out"),
         # of the passing cases, few share it with all failing ones
-        (LAYERED, lambda c: not is_power_of_two(c["d"]) and c["values"] != "zeros",
-         "d is no power of two", "where d is a power of two"),
-        (LAYERED, lambda c: not is_power_of_two(c["d"]) and c["weight"] != "offset",
-         "weight is not offset and d is no power of two", "elsewhere"),
         (LINEAR, lambda c: not is_power_of_two(c["in"]) and c["tokens"] != 37,
          "in is no power of two", "where in is a power of two"),
         (LINEAR, lambda c: c["in"] != c["out"] and c["tokens"] not in (9, 37), "in ≠ out",
          "where in = out"),
         (ROPE, lambda c: c["b"] > 1 and c["tensor_format"] == "sbhd" and c["s"] != 1,
          "b > 1 and tensor_format is sbhd", "elsewhere"),
-        (ROPE, lambda c: c["h"] % 2 and c["dtype"] == "bfloat16" and c["d"] > 4,
-         "dtype is bfloat16 and h is odd", "elsewhere"),
     ],
 )  # fmt: skip
 def test_the_property_of_the_failing_cases_is_named(op, fails, holds, lacks):
     cases = facts(op)
-    failing = [case for case in cases if fails(case)]
-    found = failing_condition(failing, [case for case in cases if not fails(case)])
+    failing, passed = divided(cases, fails)
+    found = failing_condition(failing, passed)
     match = re.fullmatch(
         r"fails( only)? where (.*) \((\d+) of (\d+)\), passes (.*) \((\d+) of \6\)", found
     )
@@ -81,15 +63,20 @@ def test_the_property_of_the_failing_cases_is_named(op, fails, holds, lacks):
     assert int(of) + int(passing) == len(cases) and bool(only) == (of != fail_count)
 
 
+def divided(cases, fails):
+    """The failing cases and the passing ones."""
+    failed = [fails(case) for case in cases]
+    return [*compress(cases, failed)], [*compress(cases, [not each for each in failed])]
+
+
 def test_of_several_pairs_that_would_do_none_is_named_but_what_they_share():
     """All failing cases are interleaved; there, b > 1 and s > 4 are the same."""
     pairs = [(flag, b, s) for flag in (False, True) for b in (1, 2) for s in (4, 5)]
     cases = [
         {"interleaved": flag, "b": b, "s": s} for flag, b, s in pairs if not flag or b == s - 3
     ]
-    both = [[case for case in 8 * cases if (case["interleaved"] and case["b"] > 1) is way]
-            for way in (True, False)]  # fmt: skip
-    assert failing_condition(*both) == (
+    found = failing_condition(*divided(8 * cases, lambda c: c["interleaved"] and c["b"] > 1))
+    assert found == (
         "fails only where interleaved is True (8 of 16), passes where interleaved is False"
         " (32 of 32)"
     )
@@ -100,30 +87,24 @@ def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
     cases = [
         {"h": h, "b": index % 3} for index, h in enumerate((1, 2, 3, 3, 3, 10, 10, 12, 12, 12))
     ]
-    expected = "fails where h ≥ 10 (5 of 5), passes where h ≤ 3 (5 of 5)"
-    assert failing_condition(cases[5:], cases[:5]) == ""
-    assert failing_condition(cases[5:] * 2, cases[:5] * 2) == expected.replace("5", "10")
+    expected = "fails where h ≥ 10 (10 of 10), passes where h ≤ 3 (10 of 10)"
+    assert failing_condition(cases[5:], cases[:5]) == "", "ten cases are too few"
+    assert failing_condition(cases[5:] * 2, cases[:5] * 2) == expected
 
 
-def test_properties_that_separate_the_same_cases_are_all_named():
+def test_properties_that_separate_the_same_cases_are_all_named_but_in_no_pair():
     small = [{"h": 1, "d": 16, "dtype": dtype} for dtype in "abababab"]
     large = [case | {"h": 3, "d": 32} for case in small]
     assert failing_condition(large, small) == (
         "fails where h = 3 (8 of 8), passes where h = 1 (8 of 8); d tells them apart too"
     )
-
-
-def test_a_pair_is_not_named_where_one_of_the_two_has_a_double():
     pairs = [(h, s, dtype) for h in (1, 3) for s in (4, 5) for dtype in "ab" for _ in range(4)]
     plain = [{"h": h, "s": s, "dtype": dtype} for h, s, dtype in pairs]
     doubled = [{**case, "d": 16 * case["h"]} for case in plain]
-    for cases, words in (
-        (plain, "fails where h = 3 and dtype is b (8 of 8), passes elsewhere (24 of 24)"),
-        (doubled, ""),
-    ):
-        both = ([c for c in cases if (c["h"] == 3 and c["dtype"] == "b") is way]
-                for way in (True, False))  # fmt: skip
-        assert failing_condition(*both) == words
+    both = "fails where h = 3 and dtype is b (8 of 8), passes elsewhere (24 of 24)"
+    for cases, words in (plain, both), (doubled, ""):
+        found = failing_condition(*divided(cases, lambda c: c["h"] == 3 and c["dtype"] == "b"))
+        assert found == words
 
 
 @pytest.mark.parametrize("few", [1, 2])
@@ -135,18 +116,9 @@ def test_a_few_cases_separate_nothing(few):
 
 
 @pytest.mark.parametrize("name", ops.names())
-def test_labels_drawn_at_random_are_not_separated(name):
-    cases, dice = facts(ops.load(name)), random.Random(name)
+def test_labels_drawn_at_random_are_not_separated_by_properties_of_the_same_names(name):
+    op, dice = ops.load(name), random.Random(name)
+    cases, board = facts(op), [facts_of(op, case) for case in op.cases("board")]
+    assert len({tuple(each) for each in cases + board}) == 1
     for share in (0.04, 0.1, 0.3, 0.5, 0.8) * 3:
-        failed = [dice.random() < share for _ in cases]
-        both = (
-            [c for c, f in zip(cases, failed, strict=True) if f is way] for way in (True, False)
-        )
-        assert not failing_condition(*both)
-
-
-@pytest.mark.parametrize("name", ops.names())
-def test_the_properties_have_the_same_names_in_every_case(name):
-    op = ops.load(name)
-    names = {tuple(facts_of(op, case)) for tier in ("smoke", "board") for case in op.cases(tier)}
-    assert len(names) == 1
+        assert not failing_condition(*divided(cases, lambda _, share=share: dice.random() < share))

@@ -69,9 +69,6 @@ def test_the_first_failure_is_shown_at_once_and_the_summary_says_when_it_fails(c
         f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED of {len(CASES)} cases"
         " (--verbose shows each)",
     ], "cases without an element count on neither side"
-
-
-def test_each_failure_is_shown_once_where_all_are_asked_for(capsys):
     answers(TierReport("smoke", verbose=True)).end()
     out = capsys.readouterr().out
     assert all(out.count(f"output wrong: {case.name}\n") == few_heads(case) for case in CASES)
@@ -88,8 +85,7 @@ def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, m
     for place, verdict in (first, "OUT_OF_BOUNDS"), (first, "RUNTIME_ERROR"), (second, "CRASHED"):
         answers(report, verdict=verdict, places=(place,))
     report.end()
-    out = capsys.readouterr().out
-    shown = Counter(re.findall(r"^    (rope\.py:\d)$", out, re.MULTILINE))
+    shown = Counter(re.findall(r"^    (rope\.py:\d)$", capsys.readouterr().out, re.MULTILINE))
     assert shown.keys() == {"rope.py:1", "rope.py:2"}
     assert (set(shown.values()) == {1}) == (not verbose)
 
@@ -119,19 +115,16 @@ def test_a_property_is_named_for_each_solution_and_direction(capsys):
 
 
 def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_cases():
-    report = TierReport("smoke", verbose=False)
-    answers(report, lambda case: case is CASES[7])
-    answers(report, name="b/rope")
-    answers(report, lambda case: True, name="c/rope")
+    def one(**fields):
+        return answers(TierReport("smoke", False), lambda case: case is CASES[7], **fields)
+
+    report = answers(answers(one(), name="b/rope"), lambda case: True, name="c/rope")
     (group,) = report.unexplained([])
     assert (group.solution, group.by_size[0].case) == ("a/rope", CASES[7])
     assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
-    dependent = Verdict("a/rope", "rope", CASES[7].name, "forward", "INCORRECT_DTYPE", after=())
-    report.add(ROPE, CASES[7], [dependent])
-    assert not list(report.unexplained([])), "it depends on earlier calls"
-    for verdict in sorted(ENDED | {"COMPILE_ERROR"}):
-        report = answers(TierReport("smoke", False), lambda case: case is CASES[7], verdict=verdict)
-        assert not list(report.unexplained([])), "its process is not asked again"
+    assert not list(one(after=()).unexplained([])), "it depends on earlier calls"
+    for verdict in (*ENDED, "COMPILE_ERROR"):
+        assert not list(one(verdict=verdict).unexplained([])), "its process is not asked again"
 
 
 @pytest.mark.parametrize("verbose", [False, True])
@@ -147,32 +140,15 @@ def test_notes_and_what_was_asked_are_shown_where_each_failure_is(verbose, capsy
     assert lines(capsys) == [*note, *said, *asked]
 
 
-# --- terminals ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def narrow(monkeypatch):
-    """A function that makes stdout and stderr a terminal of 80 columns."""
-
-    def narrow():
-        for stream in (sys.stdout, sys.stderr):
-            monkeypatch.setattr(stream, "isatty", lambda: True)
-        monkeypatch.setenv("TERM", "xterm")
-        monkeypatch.setenv("COLUMNS", "80")
-
-    return narrow
-
-
-def test_a_picture_stands_above_a_bar_as_each_line_does(narrow, capsys):
-    narrow()
+def test_a_narrow_terminal_has_a_picture_above_the_bar_and_breaks_no_word(monkeypatch, capsys):
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     with Progress("cases", 2):
         answers(TierReport("smoke", verbose=False, picture=True), picture=PICTURE)
     out, err = capsys.readouterr()
     assert out == "" and "position 0" in err, "what passed the bar by left a remnant of it"
-
-
-def test_a_narrow_terminal_breaks_no_word(narrow, capsys):
-    narrow()
     name = "sbhd-8192x2x32x128-bfloat16-interleaved-paired"
     reason = f"output wrong in {name} and beside it, {name} and {name}: {{}}"
     answers(TierReport("smoke", verbose=False), reason=reason).end()
@@ -184,9 +160,9 @@ def test_a_narrow_terminal_breaks_no_word(narrow, capsys):
 # --- coverage -------------------------------------------------------------------------------------
 
 
-def both(case, *verdicts, reason="tomorrow", name="alice/rope"):
+def both(case, *verdicts, reason="tomorrow", name="alice/rope", **fields):
     return [
-        Verdict(name, "rope", f"case {case}", direction, verdict, reason)
+        Verdict(name, "rope", f"case {case}", direction, verdict, reason, **fields)
         for direction, verdict in zip(BOTH, verdicts, strict=True)
     ]
 
@@ -195,55 +171,42 @@ NONE, FORWARD = ("UNSUPPORTED", "UNSUPPORTED"), ("PASSED", "UNSUPPORTED")
 FAILED = ("CRASHED", "CRASHED")
 SILENT = "alice/rope answers no case: it leaves all 3 unsupported"
 FEW = "alice/rope answers 1 of 11 cases, fewer than a tenth"
+NO_GPU = "alice/rope is not judged: 2 of 3 cases need a GPU, and none is here"
 
 
 @pytest.mark.parametrize(
-    ("answers", "line"),
-    [([NONE] * 3, SILENT), ([FORWARD, *[NONE] * 10], FEW), ([FAILED, *[NONE] * 10], FEW),
-     ([FORWARD, *[NONE] * 9], None)],
-    ids=["no answer", "one direction is an answer", "a failure is an answer", "a tenth"],
+    ("answers", "needing", "line"),
+    [([NONE] * 3, 0, SILENT), ([FORWARD, *[NONE] * 10], 0, FEW), ([FAILED, *[NONE] * 10], 0, FEW),
+     ([FORWARD, *[NONE] * 9], 0, None), ([NONE] * 3, 2, NO_GPU)],
+    ids=["no answer", "one direction is an answer", "a failure is an answer", "a tenth", "no GPU"],
 )  # fmt: skip
-def test_who_answers_nothing_or_little_is_said(answers, line):
-    found = [verdict for case, verdicts in enumerate(answers) for verdict in both(case, *verdicts)]
+def test_who_answers_nothing_or_little_is_said(answers, needing, line):
+    found = []
+    for case, verdicts in enumerate(answers):
+        found += both(case, *verdicts, kind=Kind.NO_GPU if case < needing else Kind.NONE)
     assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
     bob = both(0, *NONE, name="bob/rope")
     assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
 
 
-@pytest.mark.parametrize("needing", range(3))
-def test_who_needs_a_gpu_answers_nothing_and_has_not_failed(needing):
-    kinds = [Kind.NO_GPU] * needing + [Kind.NONE] * (3 - needing)
-    found = [replace(verdict, kind=kind) for case, kind in enumerate(kinds)
-             for verdict in both(case, *NONE)]  # fmt: skip
-    line = f"alice/rope is not judged: {needing} of 3 cases need a GPU, and none is here"
-    assert coverage(found) == ((set(), [line]) if needing else ({"alice/rope"}, [SILENT]))
-
-
-def test_check_fails_without_an_answer_and_counts_cases_not_directions(capsys):
+def test_the_end_counts_cases_and_the_words_of_notes_before_a_colon(capsys):
     report = TierReport("smoke", verbose=False)
     for number, case in enumerate(CASES[:2]):
         report.add(ROPE, case, both(number, *NONE, reason="bshd"))
     report.end()
     assert report.failed
     assert "alice/rope answers no case: it leaves all 2 unsupported" in lines(capsys)
-    report.add(ROPE, CASES[2], both(2, *FORWARD, reason="the output has no grad_fn"))
+    passed = both(2, *FORWARD, reason="the output has no grad_fn")
+    notes = ("no kernel: 2", "caught: it")
+    report.add(ROPE, CASES[2], [replace(verdict, notes=notes) for verdict in passed])
     report.end()
     assert not report.failed
     why = "3 not supported or in part: bshd, the output has no grad_fn"
-    assert report.share == f"1 of 3 cases; {why}"
-    assert lines(capsys)[:3] == [
+    assert report.share == f"1 of 3 cases; {why}; but no kernel (1 case), caught (1 case)"
+    assert lines(capsys)[:5] == [
         "alice/rope, smoke: 2 UNSUPPORTED, 1 forward PASSED and backward UNSUPPORTED of 3 cases",
         "    unsupported: bshd (2 cases)",
         "    unsupported: the output has no grad_fn (1 case)",
+        "    note: no kernel (1 case)",
+        "    note: caught (1 case)",
     ]
-
-
-def test_notes_are_counted_by_case_and_by_their_words_before_a_colon(capsys):
-    report = TierReport("smoke", verbose=False)
-    for number, case in enumerate(CASES[:3]):
-        notes = (f"no kernel: {number}", *["caught: it"] * (number == 1))
-        passed = both(number, "PASSED", "PASSED")
-        report.add(ROPE, case, [replace(verdict, notes=notes) for verdict in passed])
-    report.end()
-    assert lines(capsys)[1:] == ["    note: no kernel (3 cases)", "    note: caught (1 case)"]
-    assert report.share == "3 of 3 cases; but no kernel (3 cases), caught (1 case)"

@@ -18,7 +18,6 @@ import pytest
 from common import solutions
 from common.commands import watch
 from common.commands.grader import Grader
-from common.errors import ServerEnded
 from common.grading import worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
@@ -52,9 +51,9 @@ class Watched:
         self.watch = watch.FolderWatch(Grader(server, Compiler("cuda")), options)
 
     def save(self, name, text):
-        """Save a file, or delete it where there is no text; return its path."""
+        """Save a file; return its path."""
         path = self.folder / f"{name}.py"
-        path.unlink() if text is None else path.write_text(text)
+        path.write_text(text)
         return path
 
     def round(self, **files):
@@ -182,31 +181,17 @@ def test_an_error_of_the_saves_or_of_a_round_ends_the_watch(alice, monkeypatch):
         alice.watch.follow(watch.saves(alice.folder, alice.watch.end))
 
 
-def test_an_interrupted_server_forks_nothing_until_it_resumes(server):
-    server.resume()
-    number, pid, ours = server.fork()
-    with contextlib.closing(ours):
-        server.interrupt()
-        assert ours.recv(1) == b"", "its process is dead"
-        with pytest.raises(ServerEnded):
-            server.fork()
-        server.resume()
-        assert server.reap(number, pid) == -signal.SIGKILL
-
-
 def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
     """A file may be saved before its folder is watched, so that it is saved until that is seen."""
     folder, saves, end = tmp_path / "alice", queue.SimpleQueue(), threading.Event()
     seen = set()
     folder.mkdir()
-    (folder / "old.py").touch()
     thread = threading.Thread(target=lambda: [*map(saves.put, watch.saves(folder, end))])
     thread.start()
 
-    def saved(name, text="1"):
+    def saved(name):
         def look():
-            if text:
-                (folder / name).write_text(text)
+            (folder / name).write_text("1")
             with contextlib.suppress(queue.Empty):
                 seen.update(path.name for path in saves.get(timeout=1.0))
             return (folder / name).name in seen
@@ -215,14 +200,12 @@ def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
 
     assert saved("rope.py")
     (folder / "configs").mkdir()
-    assert saved("configs/gpu.json", "{}")
-    (folder / "old.py").unlink()
-    assert saved("old.py", None)
+    assert saved("configs/gpu.json")
     (folder / "README.md").write_text("what I try")
     (folder.parent / "bob.py").write_text("of another folder")
     (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
     assert saved("helper.py")
-    assert seen == {"rope.py", "gpu.json", "old.py", "helper.py"}
+    assert seen == {"rope.py", "gpu.json", "helper.py"}
     shutil.rmtree(folder)
     folder.mkdir()
     assert saved("new.py")

@@ -74,18 +74,19 @@ def test_a_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, rig
 # --- the cases ------------------------------------------------------------------------------------
 
 
-def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth, op=HALF):
+def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=oracle.truth):
     """Return a case as if a solution had computed this reference, rounded, or as eager does."""
-    problem = make_problem(op, case, Draws(7), "cpu")
+    problem = make_problem(HALF, case, Draws(7), "cpu")
     assert problem.budgets[OUTPUT]  # a comparison would compute it
-    op = dataclasses.replace(op, reference=reference)
+    op = dataclasses.replace(HALF, reference=reference)
     values = by(op, problem.arguments, problem.grad_output)
-    values = {name: value.to(getattr(torch, case.dtype)) for name, value in values.items()}
     verdicts = {}
     for direction in DIRECTIONS:
-        names = [name for name in values if (name == OUTPUT) == (direction == "forward")]
-        kept = {name: values[name] for name in names} if results else {}
-        kept = {} if verdict == "PASSED" else kept
+        kept = {
+            name: value.to(getattr(torch, case.dtype))
+            for name, value in values.items()
+            if (name == OUTPUT) == (direction == "forward") and results and verdict != "PASSED"
+        }
         verdicts[direction] = Verdict("a/b", op.name, case.name, direction, verdict, results=kept)
     solution = SimpleNamespace(name="a/b")
     return SimpleNamespace(solution=solution, case=case, problem=problem.summary, verdicts=verdicts)
@@ -127,19 +128,14 @@ AS_IT_IS = "x comes back as it is"
 UPSTREAM = "the upstream gradient comes back as it is"
 
 
-@pytest.mark.parametrize(("made", "cause"), [(AS_IT_IS, AS_IT_IS), (UPSTREAM, UPSTREAM)])
-def test_of_two_mistakes_with_the_same_gradients_forward_tells(made, cause):
-    found = [graded(case, mistake(made)) for case in CASES[:4]]
-    if made == UPSTREAM:
-        for each in found:
-            right = each.verdicts["forward"]
-            each.verdicts["forward"] = dataclasses.replace(right, verdict="PASSED", results={})
-    directions = DIRECTIONS if made == AS_IT_IS else ("backward",)
-    assert causes(found) == [(directions, cause)]
-
-
-def test_of_two_mistakes_that_nothing_tells_apart_both_are_said():
+def test_of_two_mistakes_with_the_same_gradients_forward_tells_or_both_are_said():
+    found = [graded(case, mistake(AS_IT_IS)) for case in CASES[:4]]
+    assert causes(found) == [(DIRECTIONS, AS_IT_IS)]
     found = [graded(case, mistake(UPSTREAM)) for case in CASES[:4]]
+    for each in found:
+        right = each.verdicts["forward"]
+        each.verdicts["forward"] = dataclasses.replace(right, verdict="PASSED", results={})
+    assert causes(found) == [(("backward",), UPSTREAM)]
     for each in found:
         del each.verdicts["forward"]
     assert causes(found) == [(("backward",), f"{AS_IT_IS}, or: {UPSTREAM}")]
@@ -245,32 +241,28 @@ def test_the_property_is_named_without_which_the_case_passes(tmp_path, fork_serv
     assert contrast.changes == ("values normal in place of subnormal",)
 
 
-class Drawn:
-    """A sweep whose answers are given: for each case, whether it passes in each try."""
-
-    def __init__(self, **tries):
-        self.tries = {"failing": [False] * TRIES, "plainer": [True] * TRIES} | tries
-
-    def grade(self, op, cases, solutions):
-        for case in cases:
-            passes = self.tries["failing" if case == SUBNORMAL else "plainer"].pop(0)
-            verdict = SimpleNamespace(verdict="PASSED" if passes else "INCORRECT_NUMERICAL")
-            yield Graded(None, SimpleNamespace(case=case), {"forward": verdict})
-
-
 @pytest.mark.parametrize(
-    ("drawn", "count"),
+    ("failing", "plainer", "count"),
     [
-        (Drawn(), 1),
-        (Drawn(failing=[False, False, True]), 0),
-        (Drawn(plainer=[True, True, False]), 0),
+        ([False] * TRIES, [True] * TRIES, 1),
+        ([False, False, True], [True] * TRIES, 0),
+        ([False] * TRIES, [True, True, False], 0),
     ],
 )
-def test_what_differs_from_try_to_try_says_nothing(monkeypatch, drawn, count):
+def test_what_differs_from_try_to_try_says_nothing(monkeypatch, failing, plainer, count):
+    """The answers are given: whether each of the two cases passes in each try."""
+    tries = {"normal": list(plainer), "subnormal": list(failing)}
+
+    def grade(op, cases, solutions):
+        for case in cases:
+            verdict = "PASSED" if tries[case.values].pop(0) else "INCORRECT_NUMERICAL"
+            verdicts = {"forward": SimpleNamespace(verdict=verdict)}
+            yield Graded(None, SimpleNamespace(case=case), verdicts)
+
     plain = dataclasses.replace(SUBNORMAL, values="normal")
     monkeypatch.setattr(diagnosis, "plainer", lambda case: [plain])
-    failing = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
-    assert len(list(contrasts(drawn, [failing]))) == count
+    failed = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    assert len(list(contrasts(SimpleNamespace(grade=grade), [failed]))) == count
 
 
 def test_each_property_goes_by_itself():

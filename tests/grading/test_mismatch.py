@@ -31,11 +31,6 @@ def wrong(shape, *sharing):
     return mask
 
 
-def along(size, indices):
-    """Return the words for some of one dimension's indices."""
-    return describe(wrong((size,), list(indices)), [Axis("index")])
-
-
 @pytest.mark.parametrize(
     ("size", "indices", "words"),
     [
@@ -57,7 +52,7 @@ def along(size, indices):
     ],
 )
 def test_indices_of_one_dimension(size, indices, words):
-    assert along(size, indices) == words
+    assert describe(wrong((size,), list(indices)), [Axis("index")]) == words
 
 
 def test_a_set_of_indices_in_each_dimension():
@@ -73,9 +68,6 @@ def test_a_set_of_indices_in_each_dimension():
     ), "a dimension of one index is not named"
     within = wrong((4, 1, 1, 22), (ALL, ALL, ALL, slice(2, 6)))
     assert "(within the first half of the rotated features)" in describe(within, AXES)
-
-
-def test_a_set_that_is_no_product_of_its_dimensions_is_said_to_be_none():
     diagonal = torch.eye(9, dtype=torch.bool)
     assert describe(diagonal, AXES[:2]) == "every position and batch, not all of those"
 
