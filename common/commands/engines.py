@@ -58,8 +58,8 @@ def chosen(
     ray, ray_installed = options.engine == "ray", importlib.util.find_spec("ray") is not None
     if options.address and not ray:
         raise UserError("--address is of a Ray cluster: add --engine ray")
-    if ray and options.device not in (None, "cuda"):
-        raise UserError(f"--engine ray uses all GPUs: leave --device {options.device} out")
+    if ray and options.device == "cpu":
+        raise UserError("--engine ray uses all GPUs: leave --device cpu out")
     if ray and not ray_installed:
         raise ModuleNotFoundError(name="ray")
     # a cluster's GPUs may be on other nodes
