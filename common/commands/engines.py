@@ -26,22 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--address",
-        type=address,
         metavar="HOST:PORT",
         help="the head of the Ray cluster; default: start a cluster of this machine",
     )
-
-
-def address(text: str) -> str:
-    """Return the text if it is HOST:PORT, for argparse.
-
-    Raises:
-        argparse.ArgumentTypeError: The text is no HOST:PORT.
-    """
-    host, _, port = text.rpartition(":")
-    if not host or "/" in host or not port.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no HOST:PORT")
-    return text
 
 
 def chosen(

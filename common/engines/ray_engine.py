@@ -287,7 +287,7 @@ class RayEngine(Engine):
                 host, _, port = self._address.rpartition(":")
                 socket.create_connection((host, int(port)), LONGEST_ANSWER).close()
             ray().init(log_to_driver=False, logging_level="ERROR", **how)
-        except (OSError, OverflowError, RuntimeError, ray().exceptions.RayError) as error:
+        except (OSError, ValueError, RuntimeError, ray().exceptions.RayError) as error:
             where, why = self._address or "this machine", " ".join(str(error).split())
             hint = "" if TOKEN in os.environ else f"; if it asks for a token, set {TOKEN}=token"
             raise UserError(f"no connection to a Ray cluster at {where}: {why}{hint}") from None

@@ -11,17 +11,17 @@ Eager's process stays ready for both directions of a case while solutions are ti
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from common import wire
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
 from common.grading.supervisor import KINDS, Cause
 from common.grading.worker import Worker
-from common.measure.cores import kept_on, quickest
 from common.measure.timed_process import (
     Sampler,
     Samples,
@@ -43,6 +43,10 @@ CALIBRATION, LOOK = 30, 3
 MOST, PAUSE = 10, 0.02
 """The maximum number of samplings of a round, and of waits for a quick probe after each; the
 seconds of a wait."""
+
+
+LOOKED_AT = 4
+"""The number of cores among which the quickest is chosen."""
 
 
 class Disturbed(Exception):
@@ -203,3 +207,50 @@ def eagers_own_faults() -> Iterator[None]:
         yield
     except (Failure, ServerEnded) as error:
         raise BaselineFailed(f"eager's process failed: {error}", kind_of(error)) from None
+
+
+# --- the cores of a process -----------------------------------------------------------------------
+
+
+def quickest(pid: int, probe: Callable[[], float]) -> int:
+    """Return the core, of LOOKED_AT random ones, on which a process's probe takes the least time.
+
+    The speeds of cores differ: a virtual machine's core, for example, runs at half speed while
+    another machine uses the other hyperthread of the physical core.
+    """
+
+    def probe_time(core: int) -> float:
+        with kept_on({core}, pid):
+            return probe()
+
+    cores = sorted(allowed(pid))
+    return min(random.sample(cores, min(LOOKED_AT, len(cores))), key=probe_time)
+
+
+@contextlib.contextmanager
+def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
+    """Keep processes, with all their threads, on `cores` within the context."""
+    before = {pid: allowed(pid) for pid in pids}
+    for pid in before:
+        _keep(pid, cores)
+    try:
+        yield
+    finally:
+        for pid, own in before.items():
+            _keep(pid, own)  # includes threads that were started within the context
+
+
+def allowed(pid: int) -> Collection[int]:
+    """Return the cores that a process may use; the harness's cores if the process has ended."""
+    try:
+        return os.sched_getaffinity(pid)
+    except ProcessLookupError:
+        return os.sched_getaffinity(0)
+
+
+def _keep(pid: int, cores: Collection[int]) -> None:
+    """Keep the threads of a process on `cores`; do nothing for an ended process or thread."""
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(int(task), cores)

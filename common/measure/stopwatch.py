@@ -13,10 +13,9 @@ and 2.1 ms for 90 calls are consistent with a report of 20 us: 1.9 ms / 90 is 21
 The speed of a host may change: the shortest run of changes may come from a fast second, and the
 shortest run of calls from a slow one. The time of a call is therefore the difference of the
 shortest runs or the median difference of consecutive runs, whichever is less. If it is lost in the
-noise of the changes, as of large inputs on a slow host, the report is accepted. The time in which
-the process waits for a core is left out. Before a host time counts as forged, eager,
-which is honest, is timed in place of the solution. Its runs also include freeing the results, which
-samples do not; the time of its runs beyond its samples is allowed.
+noise of the changes, as of large inputs on a slow host, the report is accepted. Before a host time
+counts as forged, eager, which is honest, is timed in place of the solution. Its runs also include
+freeing the results, which samples do not; the time of its runs beyond its samples is allowed.
 """
 
 from __future__ import annotations

@@ -25,7 +25,6 @@ from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import device, limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
-from common.measure.cores import allowed, kept_on
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import (
     Sampler,
@@ -242,7 +241,7 @@ class Timing:
         try:
             with eagers_own_faults():
                 timed = self._process(reference)
-                with kept_on(allowed(self.baseline.worker.pid), reference.pid):
+                with self.baseline.on_one_core(reference):
                     watch = Stopwatch(timed, "host")
                     take = watch.followed_by_run(timed.sampler("solution", "host", burst))
                     rounds = [take(ROUND.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]

@@ -44,10 +44,8 @@ OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ran
     ("rows", "finished", "expected"),
     [
         ([*ROPE, *HALF], None, LAST | {"rotate_half": "rotate_half: run r1, then r2"}),
-        (ROPE[::-1], None, LAST),
         (ROPE, {"r1", "r2"}, {"rope": "rope: run r1, then r2"}),
         (ROPE, {"r3"}, {}),
-        ([ROPE[0], replace(ROPE[1], tier="plot")], None, {}),
         ([timed(run, solution="gone/rope") for run in ("r1", "r2")], None, {}),
         *(([ROPE[0], replace(ROPE[1], **other), ROPE[2]], None, {"rope": "rope: run r1, then r3"})
           for other in OTHERS),
@@ -114,22 +112,14 @@ def test_a_ratio_is_of_the_scores_and_the_furthest_of_one_case():
     assert eager == ("(eager/rope)", "–", "–", "–", "1.000", "c1"), "it lacks c2"
 
 
-def test_a_solution_whose_source_changed_is_marked():
+def test_the_terminal_marks_whose_source_changed_and_names_an_op_of_one_run():
     rows = [timed(run, solution=solution) for run in ("r1", "r2")
             for solution in ("alice/rope", "bob/rope")]  # fmt: skip
     assert not shown(*rows).footnotes
-    drawn = shown(*rows[:-1], replace(rows[-1], sources="s2"))
-    assert [line[0] for line in drawn.rows] == ["alice/rope", "bob/rope*"]
-    assert drawn.footnotes[-1].startswith("*")
-
-
-def test_the_terminal_shows_the_runs_what_changed_and_who_stands_out():
-    rows = [timed("r1", sources="s0"), timed("r2", harness="h2"), HALF[1]]
-    given = results(*rows)
-    text = printed(160, terminal.show_comparisons, given, compare(given),
-                   only="alice/rope", force_terminal=True)  # fmt: skip
-    for part in ("A GPU", "rope: run r1, then r2; between them changed the harness",
-                 "not in two finished runs: rotate_half"):  # fmt: skip
-        assert part in text
-    (line,) = (line for line in text.splitlines() if "alice/rope*" in line)
+    given = results(*rows[:-1], replace(rows[-1], sources="s2"), HALF[1])
+    text = printed(160, terminal.show_comparisons, given, compare(given), only="bob/rope",
+                   force_terminal=True)  # fmt: skip
+    assert "rope: run r1, then r2" in text and "not in two finished runs: rotate_half" in text
+    assert "alice/rope " in text and "* its source changed" in text
+    (line,) = (line for line in text.splitlines() if "bob/rope*" in line)
     assert "\x1b[1;32m" in line, "bold green, marked or not"

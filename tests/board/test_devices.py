@@ -11,7 +11,7 @@ from common.board.ranking import About
 from common.records.lines import SCHEMA, LeftOut, Selection
 from common.records.runs import Results
 from tests.support import boards
-from tests.support.boards import RUN, anchors, failed, printed, row
+from tests.support.boards import RUN, failed, printed, row
 
 BOTH = ("rope", "rotate_half")
 ABOUT = {f"{name}/{op}": About("", "s1") for name in ("alice", "bob", "eager") for op in BOTH}
@@ -137,23 +137,9 @@ def test_the_readme_shows_one_device_and_a_line_for_each_other():
     assert "Other devices" not in markdown.board(devices(SLOW))
     shown = markdown.picture(devices(SLOW, FAST)[0])
     assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
-
-
-def test_a_device_without_a_ranked_solution_has_a_line_and_no_picture():
     nobody = of("A GPU", failed("bob/rope"))
     assert "2026-11-01: no solution is ranked" in markdown.board(devices(FAST, nobody))
     assert markdown.picture(devices(nobody)[0]) == ""
-
-
-def test_links_lead_to_the_sections_of_the_leaderboard():
-    three = devices(FAST, SLOW, of("Third", row()))
-    leaderboard = markdown.leaderboard(three)
-    linked = {part.split(")")[0] for part in markdown.board(three).split("LEADERBOARD.md#")[1:]}
-    assert linked == {"a-gpu", "third"}
-    contents = leaderboard.partition("*× eager*")[0]
-    linked |= {part.split(")")[0] for part in contents.split("](#")[1:]}
-    assert linked == anchors(leaderboard) - {"leaderboard"}
-    assert {"gpu-fast-2", "rope-core", "a-gpu"} <= linked
 
 
 def test_a_later_device_has_a_column_of_its_speeds_in_the_leaderboards_rankings():

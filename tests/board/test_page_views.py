@@ -74,23 +74,6 @@ def test_the_page_opens_with_the_fastest_of_every_op_and_leads_to_its_board(grou
     assert page.evaluate("document.querySelectorAll('*').length") < ELEMENTS
 
 
-def test_a_heading_sorts_by_click_and_by_key(group, opened):
-    page = opened(group.path, board())
-    heading = page.locator("#ranking th", has_text="× eager")
-
-    def speeds():
-        shown = page.locator("#ranking tbody tr > :nth-child(3)").all_inner_texts()
-        return [float(text.split()[0].replace("–", "-1")) for text in shown]
-
-    fast = sorted(speeds(), reverse=True)
-    assert len(set(fast)) > 3
-    for key, order, expected in (("", "descending", fast), ("Enter", "ascending", fast[::-1])):
-        button = heading.locator("button")
-        button.press(key) if key else button.click()
-        page.wait_for_selector(f"#ranking th[aria-sort={order}]")
-        assert seen(page, lambda expected=expected: speeds() == expected)
-
-
 def test_a_direction_and_a_case_rank_anew(group, opened):
     page, chosen = opened(group.path, board()), {"direction": "", "case": ""}
     for fields in ({}, {"direction": "forward"}, {"case": CASE}, {"direction": ""}):

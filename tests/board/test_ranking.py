@@ -118,13 +118,6 @@ def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks(rows, covered, la
     assert (quick.rank, quick.score, quick.covered, quick.lacks) == (None, None, covered, lacks)
 
 
-def test_without_a_gpu_nobody_is_ranked():
-    rows = [row(solution, gpu={}, host={}, twin=True) for solution in ("alice/rope", "bob/rope")]
-    for entry in ranked(*rows):
-        assert (entry.rank, entry.score, entry.worst_share) == (None, None, None)
-        assert (entry.covered, entry.error) == (1, 0.5)
-
-
 def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
     rows = [row("alice/rope", case=case) for case in ("c3", "c1")]
     rows[1:1] = [row("bob/rope", case=case) for case in ("c3", "c2", "c1")]

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from common.board import terminal
 from common.board.ranking import About, rank
-from common.board.table import Table
 from common.records.runs import Results
 from tests.support.boards import RUN, devices, failed, printed, row
 
@@ -41,17 +40,6 @@ def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(widt
     assert (f"too narrow for: {left_out}" in " ".join(text.split())) == bool(left_out)
     if not left_out:
         assert all(words in text for words in ("3.0 GiB", "512.0 MiB", "One program a token."))
-
-
-def test_a_long_heading_has_lines_and_a_table_without_rows_can_be_drawn():
-    devices = Table(
-        "rope", ("solution", "NVIDIA GeForce RTX 4060"), (("a/rope", "2.00"),), owners=ROWS[:1]
-    )
-    lines = printed(80, terminal.show_tables, [devices]).splitlines()
-    assert any(line.strip() == "NVIDIA" for line in lines)
-    assert max(map(len, lines)) < 30, "no wider than it needs"
-    empty = Table("rope", ("solution", "earlier", "of its cases"), ())
-    assert "earlier" in printed(80, terminal.show_tables, [empty])
 
 
 NOTE = "Every word of this note is needed, " * 5 + "to its very end"

@@ -111,7 +111,8 @@ def test_an_address_is_tried_before_ray_is_and_the_token_is_named(connected):
         asked, says = connected(address)
         assert asked["address"] == address and LOOPBACK not in os.environ
         assert "has no GPU" in says
-    asked.clear()
-    _, says = connected(address)
-    assert says.startswith(f"no connection to a Ray cluster at {address}: ")
-    assert "refused" in says and says.endswith("a token, set RAY_AUTH_MODE=token") and not asked
+    for wrong, why in ((address, "refused"), ("head", "invalid literal")):
+        asked.clear()
+        _, says = connected(wrong)
+        assert says.startswith(f"no connection to a Ray cluster at {wrong}: ") and not asked
+        assert why in says and says.endswith("a token, set RAY_AUTH_MODE=token")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import baseline, timed_process
-from common.measure.baseline import MOST, STATES, Baseline, Disturbed
+from common.measure.baseline import LOOKED_AT, MOST, STATES, Baseline, Disturbed, kept_on, quickest
 from common.measure.timed_process import SUSTAINED, TRIAL
 from common.measure.timing import Timing
 from common.records.lines import DeviceState
@@ -150,11 +150,8 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
     made = of(QUICK)
     made.worker.done.clear()
 
-    def started(pid):
-        start = made.worker.clock
-        return lambda: made.worker.clock - start
-
-    monkeypatch.setattr(timed_process, "started", started)
+    clock = SimpleNamespace(perf_counter=lambda: made.worker.clock)
+    monkeypatch.setattr(timed_process, "time", clock)
     for _ in range(2):
         assert made.sustained({"eager": 20.0, "dense": 5.0}) == {"eager": 60.0, "dense": 5.0}
     seconds = [{"eager": 60e-6, "dense": 5e-6}[name] * calls for name, calls in made.worker.done]
@@ -181,3 +178,34 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
     found = timing.sustained(timed, times, by_host)
     assert found == {name: longer[name] for name in names}
+
+
+# --- the cores of a process -----------------------------------------------------------------------
+
+
+def test_a_process_keeps_to_a_core_with_all_threads_and_is_free_again():
+    own, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
+    with busy_child() as child:
+
+        def threads():
+            tasks = os.listdir(f"/proc/{child.pid}/task")
+            return [os.sched_getaffinity(int(each)) for each in tasks]
+
+        with kept_on({core}, child.pid):
+            assert threads() == [{core}] * 2
+        assert threads() == [own] * 2
+
+
+def test_the_quickest_core_is_where_the_probe_takes_least():
+    """Of a few drawn ones, where there are more."""
+    own, looked_at = os.sched_getaffinity(0), []
+    with busy_child() as child:
+
+        def probe():
+            (core,) = os.sched_getaffinity(child.pid)
+            looked_at.append(core)
+            return 20.0 - core
+
+        assert quickest(child.pid, probe) == max(looked_at)
+        assert os.sched_getaffinity(child.pid) == own
+    assert len({*looked_at}) == len(looked_at) == min(len(own), LOOKED_AT)

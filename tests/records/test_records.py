@@ -187,10 +187,7 @@ def test_which_cases_are_left_out(rows, line, of, expected):
 @pytest.mark.parametrize(
     ("state", "says"),
     [
-        ({}, {}),
-        ({"throttled": [], "others": 0, "sm_mhz": [1980, 1980]}, {}),
-        ({"throttled": ["power cap"]}, {}),
-        ({"others": 1}, {"gpu": ["shared with 1 other process"]}),
+        ({"throttled": ["power cap"], "others": 0, "sm_mhz": [1980, 1980]}, {}),
         ({"throttled": ["a", "b"], "others": 2},
          {"gpu": ["a", "b", "shared with 2 other processes"]}),
         ({"slow_probes": 3, "slow_host_probes": 3},

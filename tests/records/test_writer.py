@@ -1,12 +1,10 @@
 """A run's files have one writer: another's changes end the run."""
 
-import errno
 import resource
 import shutil
 
 import pytest
 
-from common import paths
 from common.errors import UserError
 from common.records import runs
 from common.records.runs import RunWriter
@@ -108,15 +106,3 @@ def test_a_full_disk_is_one_line_and_leaves_whole_lines(file, path, room):
     file.rows([row(case="c3")])
     file.close()
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c3"]
-
-
-def test_a_file_that_cannot_be_replaced_is_named_and_leaves_nothing(tmp_path, monkeypatch):
-    def full(path, content):
-        path.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(type(tmp_path), "write_bytes", full)
-    with pytest.raises(OSError, match="No space left") as told:
-        paths.replace(tmp_path / "record", b"")
-    assert told.value.filename == str(tmp_path / "record")
-    assert not [*tmp_path.iterdir()]
