@@ -174,18 +174,25 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu
     if not (counted and counted.steps and eager):  # a call without a step would take no time
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
-    times = {name: model.gpu_time(each.steps, gpu) for name, each in both.items()}
-    times["copy"] = model.copy_time(counted.bytes, gpu)
+    times = {name: _interval(each, gpu) for name, each in both.items()}
+    times["copy"] = _exact(model.copy_time(counted.bytes, gpu))
     dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
-    if dense > times["copy"]:
-        times["dense"] = dense
-    host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
-    return msgspec.structs.replace(row, gpu=_exact(times), host=_exact(host))
+    if dense > times["copy"].median:
+        times["dense"] = _exact(dense)
+    host = {name: _exact(model.host_time(each.steps, backward)) for name, each in both.items()}
+    return msgspec.structs.replace(row, gpu=times, host=host)
 
 
-def _exact(times: Mapping[str, float]) -> dict[str, Summary]:
-    """Return times without an interval."""
-    return {name: Summary(time, time, time) for name, time in times.items()}
+def _interval(counted: Counted, gpu: Gpu) -> Summary:
+    """Return the GPU time, with an interval if the work of a launch is uncertain."""
+    time = model.gpu_time(counted.steps, gpu)
+    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
+    return Summary(time, time - off, time + off)
+
+
+def _exact(time: float) -> Summary:
+    """Return a time without an interval."""
+    return Summary(time, time, time)
 
 
 # --- counted work over the minimum of any solution ------------------------------------------------
@@ -193,7 +200,8 @@ def _exact(times: Mapping[str, float]) -> dict[str, Summary]:
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
     "bytes are those that reach memory; read again is what programs fetch over what the launch"
-    " reads; FLOPs are of products alone; kernels and operators are of the case with the most"
+    " reads; FLOPs are of products alone; kernels and operators are of the case with the most;"
+    " ~ where the programs of a launch differ too much for the amounts of a sample to be certain"
 )
 
 
@@ -219,11 +227,12 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     kernels = [len(launches(case)) for case in cases]
     operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
     moved = [(sum(step.read + step.written for step in case.steps), case.bytes) for case in cases]
+    about = "~" * any(launch.uncertain for case in cases for launch in launches(case))
     return (
         named(cases[0]),
-        _times(moved),
-        _times((fetched(case), read(case)) for case in cases),
-        _times((multiplied(case), case.flops) for case in cases),
+        about + _times(moved),
+        about + _times((fetched(case), read(case)) for case in cases),
+        about + _times((multiplied(case), case.flops) for case in cases),
         str(max(kernels)),
         str(max(operators)),
     )

@@ -28,6 +28,9 @@ from common.wire import Reply
 
 THREADS = 2
 """The number of solutions that are counted concurrently."""
+DEADLINE = 300.0
+"""The seconds of work in which a process must count a case. It is far from what a case takes, since
+`traffic.MOST_LANES` ends the count, and only a loop without an access reaches it."""
 
 
 def counts(
@@ -99,7 +102,7 @@ def _missing(solution: Solution, found: Mapping[str, Reply]) -> list[Case]:
 
 def _count_missing(server: ForkServer, solution: Solution, cache: DiskCache) -> None:
     """Count the missing cases in a process of the server, and save the counts."""
-    worker = Worker(server, solution)
+    worker = Worker(server, solution, DEADLINE)
     try:
         for case in _missing(solution, cache.found):
             with contextlib.suppress(ServerEnded):

@@ -26,15 +26,7 @@ from common.sandbox.interpreter.operations import wrap
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
-from common.sandbox.traffic import (
-    Program,
-    Traffic,
-    WritesIntegers,
-    drawn,
-    nearest,
-    total,
-    unsettled,
-)
+from common.sandbox.traffic import Program, Stratum, Traffic, WritesIntegers, sampled, total
 from common.source import Reason
 from common.spec import Direction
 from common.wire import Reply
@@ -138,11 +130,6 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 # --- launches -------------------------------------------------------------------------------------
 
-PROGRAMS, MORE_PROGRAMS = 16, 48
-"""The number of programs that stand for a launch, and the most if programs differ."""
-ALIKE = 1.15
-"""The ratio of the most to the least work up to which programs, the first and the last aside, are
-alike; if the work only rises or only falls with the number, bisection locates its steps."""
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
 
@@ -180,7 +167,7 @@ class Launches:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):
             try:
                 if math.prod(sizes) > 0:
-                    work = total(self._sample(launch, sizes), self._traffic.extents)
+                    work = total(*self._sample(launch, sizes))
                     named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
                     self._add(named | work)
             except Exception as error:
@@ -189,26 +176,17 @@ class Launches:
                     self.wraps.setdefault(self.direction, fault.reason)
                 raise fault from (None if fault is not error else error.__cause__)
 
-    def _sample(self, launch: WatchedLaunch, sizes: Grid) -> list[tuple[float, Program]]:
-        """Run a sample of the programs, or all of them if they store integers."""
+    def _sample(self, launch: WatchedLaunch, sizes: Grid) -> tuple[list[Stratum], float]:
+        """Run a sample of the programs, or all of them if they store integers; see `sampled`."""
         programs, run = math.prod(sizes), functools.partial(self._program, launch, sizes)
         try:
-            sample = {at: run(at) for at, _ in drawn(programs, PROGRAMS)}
-            if len(sample) == programs:
-                return [(1.0, program) for program in sample.values()]
-            works = [program.work for program in sample.values()]
-            monotone = works in (sorted(works), sorted(works, reverse=True))
-            if not monotone and max(works[1:-1]) > ALIKE * min(works[1:-1]):
-                return [(weight, run(at)) for at, weight in drawn(programs, MORE_PROGRAMS)]
-            while (at := unsettled(sample, programs)) is not None and len(sample) < MORE_PROGRAMS:
-                sample[at] = run(at)
-            return [(weight, sample[at]) for at, weight in nearest(sorted(sample), programs)]
+            return sampled(programs, run)
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
         self._traffic.whole = True
         try:
-            return [(1.0, run(index)) for index in range(programs)]
+            return [Stratum(at, at + 1, at, run(at)) for at in range(programs)], 0.0
         finally:
             self._traffic.whole = False
 
@@ -216,7 +194,7 @@ class Launches:
         """Run the program at an index of the launch order, in which x changes fastest."""
         x, rest = index % sizes[0], index // sizes[0]
         interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
-        work = self._traffic.begin_program()
+        work = self._traffic.begin_program(index)
         launch.program()
         self._traffic.end_program()
         return work

@@ -1,10 +1,10 @@
 """Count the memory traffic and the matrix products of a launch by a sample of its programs.
 
-Of many programs, the first, the last and one drawn from each of several equal ranges between them
-run; then more run to locate where neighbours begin to differ. Of a long loop, the first iteration,
-the last and one drawn from each half between them run. The weight of a program or of an iteration
-is the number that it stands for: of 1,000 iterations, 0, 333, 666 and 999 have the weights 1, 499,
-499 and 1.
+The first program runs, the last, and one drawn from each of several strata (ranges of programs)
+between them. A stratum whose neighbourhood differs is split, until the sums over all programs are
+certain to a few percent. Of a long loop, the first iteration, the last and one drawn from each half
+between them run. The weight of a program or of an iteration is the number that it stands for: of
+1,000 iterations, the first and the last have the weight 1, the others 499.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import functools
 import itertools
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from triton._C.libtriton import ir
@@ -27,44 +27,33 @@ from common.wire import Reply
 
 SECTOR = 32
 """The smallest transfer between a GPU's caches and its memory, in bytes."""
-OPEN = 0.01
-"""The share of a launch's work that may be uncertain between two neighbours of the sample."""
+PROGRAMS, MOST_PROGRAMS = 16, 512
+"""The number of equal strata of a launch, and the most programs that run of any."""
+SETTLED = 0.05
+"""The share of a launch's bytes or FLOPs, two standard errors, up to which a sample is settled."""
+NEIGHBOURS = 7
+"""The number of neighbouring programs of a sample from which a stratum's deviation is estimated."""
 ITERATIONS = 4
 """The number of iterations that stand for a longer loop."""
 WHOLE_LOOP = 64
 """The most iterations of a loop that runs whole because it only loads integers: a search
 carries its place from one iteration to the next, and addresses depend on it."""
-INTENSITY = 256
-"""The FLOPs that count as one byte when the work of two programs is compared."""
+MOST_LANES, LANES_OF_AN_ACCESS = 1 << 30, 1 << 14
+"""The most lanes whose accesses and products are counted for a call, about half a minute's, and the
+lanes that take as long as an access itself. Work does not depend on the machine's load."""
 Region = tuple[tuple[int, int], bool]
 """The first and the end address of a tensor, and whether the access is a store."""
 
 
-@functools.cache
-def drawn(total: int, count: int) -> list[tuple[int, float]]:
-    """Return indices in order, each with the number of programs or iterations it stands for.
-
-    For example, 6 of 1,002: 0 and 1001 have weight 1, and one from each of the four ranges of 250
-    between them has weight 250. The draw is the same each time.
-    """
-    dice = random.Random(total)
-    if total <= count:
-        return [(index, 1.0) for index in range(total)]
-    inner = count - 2
-    edges = [1 + step * (total - 2) // inner for step in range(inner + 1)]
-    ranges = itertools.pairwise(edges)
-    middle = [(dice.randrange(first, end), float(end - first)) for first, end in ranges]
-    return [(0, 1.0), *middle, (total - 1, 1.0)]
+def drawn(edges: Sequence[int], dice: random.Random) -> list[tuple[int, int, int]]:
+    """Return the ranges between edges as first, end, and an index drawn between."""
+    return [(first, end, dice.randrange(first, end)) for first, end in itertools.pairwise(edges)]
 
 
-def nearest(order: Sequence[int], total: int) -> list[tuple[int, float]]:
-    """Return programs, at least three, each with the number of programs nearest to it.
-
-    The first and the last have weight 1, since the last often has the remainder of a tensor.
-    """
-    inner = [(a + b + 1) / 2 for a, b in itertools.pairwise(order[1:-1])]
-    edges = itertools.pairwise([0.0, 1.0, *inner, total - 1.0, float(total)])
-    return [(index, end - first) for index, (first, end) in zip(order, edges, strict=True)]
+def equal(first: int, end: int, parts: int) -> list[int]:
+    """Return the edges of equal ranges; at most as many as there are indices."""
+    parts = min(parts, end - first)
+    return [first + part * (end - first) // parts for part in range(parts)] + [end]
 
 
 class WritesIntegers(Exception):
@@ -81,31 +70,116 @@ class Program:
     """Bytes of the sectors; a sector that the program touches again counts once."""
     flops: Counter[str] = field(default_factory=Counter)
     """FLOPs of `tl.dot`, by the operands' dtype."""
+    ends: dict[Region, tuple[int, int]] = field(default_factory=dict)
+    """The first and the end address that any access of a region touches."""
     rounds: float = 0
     """The number of sequential waits for memory. All loads before a store share one wait; a scalar
     load is a wait of its own, since an address or a branch depends on it."""
+    variance: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    """The variance of `amounts` that sampled loops leave."""
 
     @property
-    def work(self) -> float:
-        """The bytes and the FLOPs as one number, in bytes."""
-        return sum(self.nbytes.values()) + sum(self.flops.values()) / INTENSITY
+    def amounts(self) -> np.ndarray:
+        """The bytes that are loaded, the bytes that are stored, and the FLOPs."""
+        nbytes = [0.0, 0.0]
+        for (_, stores), number in self.nbytes.items():
+            nbytes[stores] += number
+        return np.array([*nbytes, sum(self.flops.values())])
 
 
-def unsettled(sample: Mapping[int, Program], total: int) -> int | None:
-    """Return the program halfway between the two neighbours that leave the most work uncertain.
+class Stratum(NamedTuple):
+    """A range of programs, of which one has run."""
 
-    For example, of 1,000 programs 0 takes 5 and 999 takes 1: the 998 between may take 998 or 4,990,
-    so 499 runs next. Return None if no two neighbours leave more than OPEN of the launch's work
-    uncertain.
+    first: int
+    end: int
+    index: int
+    program: Program
+
+    @property
+    def size(self) -> int:
+        """The number of programs that the one stands for."""
+        return self.end - self.first
+
+    def halves(self, run: Callable[[int], Program], dice: random.Random) -> Iterator[Stratum]:
+        """Yield both halves, of which one has this program and the other one that is drawn."""
+        middle = (self.first + self.end) // 2
+        for first, end in ((self.first, middle), (middle, self.end)):
+            if first <= self.index < end:
+                yield Stratum(first, end, self.index, self.program)
+            else:
+                index = dice.randrange(first, end)
+                yield Stratum(first, end, index, run(index))
+
+
+def sampled(programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum], float]:
+    """Run a sample of a launch's programs, drawn alike each time.
+
+    Where programs differ, the sample finds finer strata, of which others are then drawn: the sums
+    of programs by whose work the strata were chosen would be too small or too large.
+
+    Args:
+        programs: The number of programs of the launch.
+        run: Runs the program of an index.
+
+    Returns:
+        The strata in order, and the share of the bytes or of the FLOPs that they leave uncertain.
     """
-    order = sorted(sample)
-    work = sum(weight * sample[index].work for index, weight in nearest(order, total))
-    uncertain, middle = max(
-        ((after - before - 1) * abs(sample[after].work - sample[before].work),
-         (before + after) // 2)
-        for before, after in itertools.pairwise(order)
-    )  # fmt: skip
-    return middle if uncertain > OPEN * work else None
+    run, dice, edges = functools.cache(run), random.Random(programs), _edges(programs)
+    while True:
+        strata = [Stratum(*each, run(each[-1])) for each in drawn(edges, dice)]
+        uncertain = _variances(strata)[1]
+        finer = strata if uncertain <= SETTLED else _finer(strata, run, dice)
+        if len(finer) == len(strata):
+            return strata, uncertain
+        edges = [*(each.first for each in finer), programs]
+
+
+def _finer(
+    strata: list[Stratum], run: Callable[[int], Program], dice: random.Random
+) -> list[Stratum]:
+    """Return strata of which those that leave the most uncertain are split, until little is."""
+    while len(strata) < MOST_PROGRAMS:
+        variances, uncertain = _variances(strata)
+        order = np.argsort(-variances)[: max(1, len(strata) // 8)]
+        wide = {int(at) for at in order if strata[at].size > 1 and variances[at]}
+        if uncertain <= SETTLED * 3 / 4 or not wide:
+            break
+        strata = [
+            part
+            for at, each in enumerate(strata)
+            for part in (each.halves(run, dice) if at in wide else [each])
+        ]
+    return strata
+
+
+def _edges(programs: int) -> list[int]:
+    """Return the edges of the first strata.
+
+    The strata of the first programs grow from 1, since these often have another part of the work,
+    and may have most of it.
+    """
+    if programs <= PROGRAMS:
+        return list(range(programs + 1))
+    *first, last = (1 << power for power in range((programs // PROGRAMS).bit_length()))
+    return [0, *first, *equal(last, programs - 1, PROGRAMS), programs]
+
+
+def _variances(strata: Sequence[Stratum]) -> tuple[np.ndarray, float]:
+    """Return each stratum's part of the variance of the least certain sum, and two standard errors.
+
+    The deviation within a stratum is that of the programs that ran around it. The standard errors
+    are a share of the sum.
+    """
+    amounts = np.array([each.program.amounts for each in strata])
+    sizes = np.array([each.size for each in strata])[:, None]
+    variances = np.array([each.program.variance for each in strata])
+    if sizes.max() > 1:
+        side = NEIGHBOURS // 2
+        around = np.pad(amounts, ((side, side), (0, 0)), mode="reflect")
+        windows = np.lib.stride_tricks.sliding_window_view(around, NEIGHBOURS, axis=0)
+        variances = np.where(sizes > 1, sizes**2 * windows.var(axis=-1, ddof=1), variances)
+    errors = 2 * np.sqrt(variances.sum(0)) / np.maximum((sizes * amounts).sum(0), 1)
+    return variances[:, errors.argmax()], float(errors.max())
 
 
 class Traffic:
@@ -119,18 +193,20 @@ class Traffic:
         self._weight = 1.0
         self._others = 0
         """The number of accesses and products so far, less the loads of integers."""
+        self._lanes = 0
         self.begin_launch(())
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Start counting the programs of a launch with these spans."""
         self._spans = spans
-        self.extents: dict[Region, tuple[int, int]] = {}
-        """The first and the end address that any access of a region touches."""
-        self.begin_program()
+        self.begin_program(0)
 
-    def begin_program(self) -> Program:
-        """Start counting a program; return its work, to which each later access adds."""
-        self._work, self._waits = Program(), False
+    def begin_program(self, index: int) -> Program:
+        """Start counting a program; return its work, to which each later access adds.
+
+        The iterations of its loops are drawn alike each time, and unlike those of other programs.
+        """
+        self._work, self._waits, self._dice = Program(), False, random.Random(index)
         return self._work
 
     def end_program(self) -> None:
@@ -145,7 +221,9 @@ class Traffic:
 
         Raises:
             WritesIntegers: All programs of the launch have to run, but only a sample does.
+            NotImplementedError: The call accesses more than MOST_LANES.
         """
+        self._spend(pointers.data.size)
         floating = pointers.get_element_ty().is_floating()
         if verb != WRITES:
             self._waits |= self._touch(pointers, mask, stores=False)
@@ -165,7 +243,9 @@ class Traffic:
         addresses = selected(pointers.data, mask).ravel()
         if not addresses.size:
             return False
-        sectors = np.unique(addresses // np.uint64(SECTOR)).tolist()
+        sectors = addresses // np.uint64(SECTOR)
+        begins = np.concatenate([[True], sectors[1:] != sectors[:-1]])
+        sectors = np.unique(sectors[begins]).tolist()  # the rows of a tile are already in order
         first = int(addresses[0])
         spans = ((each.first, each.end) for each in self._spans if each.first <= first < each.end)
         region = next(spans, (0, 1 << 62)), stores
@@ -173,9 +253,9 @@ class Traffic:
         before = len(touched)
         touched.update(sectors)
         self._work.nbytes[region] += SECTOR * (len(touched) - before) * self._weight  # type: ignore[assignment]
-        low, high = self.extents.get(region, (1 << 62, 0))
+        low, high = self._work.ends.get(region, (1 << 62, 0))
         ends = min(low, SECTOR * sectors[0]), max(high, SECTOR * (sectors[-1] + 1))
-        self.extents[region] = ends
+        self._work.ends[region] = ends
         return True
 
     def in_place_of_dot(
@@ -188,57 +268,91 @@ class Traffic:
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
         self._work.flops[dtype] += round(2 * int(np.prod(batch)) * m * n * k * self._weight)
         self._others += 1
+        self._spend(a.data.size + b.data.size)
         return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
+
+    def _spend(self, lanes: int) -> None:
+        """Count the lanes of an access or a product.
+
+        Raises:
+            NotImplementedError: They are more than MOST_LANES with those of the call so far.
+        """
+        self._lanes += lanes + LANES_OF_AN_ACCESS
+        if self._lanes > MOST_LANES:
+            raise NotImplementedError("counting the call's work takes too many accesses")
 
     # --- loops ------------------------------------------------------------------------------------
 
     def iterations(self, values: Sequence[Any]) -> Iterator[Any]:
         """Yield the values of the iterations that run."""
         outer, others, total = self._weight, self._others, len(values)
-        waiting = drawn(total, total if self.whole else ITERATIONS)
+        few = total <= ITERATIONS or self.whole
+        edges = range(total + 1) if few else [0, *equal(1, total - 1, ITERATIONS - 2), total]
+        waiting = drawn(edges, self._dice)
+        drawn_ones: list[np.ndarray] = []
         try:
             while waiting:
-                (index, weight), *waiting = waiting
-                self._weight = outer * weight
+                (first, end, index), *waiting = waiting
+                self._weight = outer * (end - first)
+                before = self._work.amounts if end - first > 1 and outer == 1 else None
                 yield values[index]
+                if before is not None:
+                    drawn_ones.append(self._work.amounts - before)
                 if index == 0 and self._others == others and total <= WHOLE_LOOP:
-                    waiting = [(later, 1.0) for later in range(1, total)]
+                    waiting = [(later, later + 1, later) for later in range(1, total)]
         finally:
             self._weight = outer
+            if len(drawn_ones) == 2:
+                self._work.variance += (drawn_ones[0] - drawn_ones[1]) ** 2
 
 
-def total(
-    sample: Sequence[tuple[float, Program]], extents: Mapping[Region, tuple[int, int]]
-) -> Reply:
+def total(sample: Sequence[Stratum], uncertain: float) -> Reply:
     """Return the work of all programs of a launch.
 
-    A sector that several programs touch counts once: a launch touches at most the memory between
-    the first and the last address of its sample, or more if a single program does, since pointers
-    may move with the iterations of a loop that do not run.
+    A sector that several programs touch counts once: a launch touches at most as much memory as
+    `_extent` finds, or more if a single program does, since pointers may move with the iterations
+    of a loop that do not run.
 
     Args:
-        sample: The programs that ran, each with the number of programs that it stands for.
-        extents: The first and the end address of each region.
+        sample: The programs that ran.
+        uncertain: See `sampled`.
     """
-    programs = sum(weight for weight, _ in sample)
     flops: Counter[str] = Counter()
     nbytes: Counter[Region] = Counter()
     most: Counter[Region] = Counter()
-    for weight, program in sample:
+    ends: dict[Region, list[tuple[int, int]]] = defaultdict(list)
+    for size, program in ((stratum.size, stratum.program) for stratum in sample):
         most |= program.nbytes
         for dtype, number in program.flops.items():
-            flops[dtype] += round(weight * number)
+            flops[dtype] += size * number
         for region, number in program.nbytes.items():
-            nbytes[region] += weight * number  # type: ignore[assignment]
-    distinct = {
-        region: min(number, max(extents[region][1] - extents[region][0], most[region]))
-        for region, number in nbytes.items()
-    }
+            nbytes[region] += size * number
+            ends[region].append(program.ends[region])
+    programs = sample[-1].end
+    distinct = {}
+    for region, number in nbytes.items():
+        extent = _extent(region, ends[region], len(sample) < programs)
+        distinct[region] = min(number, max(extent, most[region]))
+    rounds = sum(stratum.size * stratum.program.rounds for stratum in sample)
     return {
         "sampled": len(sample),
+        "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
         "fetched": round(sum(number for (_, stored), number in nbytes.items() if not stored)),
         "read": round(sum(number for (_, stored), number in distinct.items() if not stored)),
         "written": round(sum(number for (_, stored), number in distinct.items() if stored)),
         "flops": dict(sorted(flops.items())),
-        "rounds": round(sum(weight * program.rounds for weight, program in sample) / programs, 2),
+        "rounds": round(rounds / programs, 2),
     }
+
+
+def _extent(region: Region, ends: Sequence[tuple[int, int]], sampled: bool) -> int:
+    """Return the bytes between the first and the end address that a launch's programs touch.
+
+    Of a sample, the outermost program that did not run lies as far beyond the outermost that ran as
+    the second lies before it; but within the tensor.
+    """
+    (first, end), _ = region
+    low, high = sorted({low for low, _ in ends})[:2], sorted({high for _, high in ends})[-2:]
+    before, after = (low[-1] - low[0], high[-1] - high[0]) if sampled else (0, 0)
+    before, after = min(before, max(low[0] - first, 0)), min(after, max(end - high[-1], 0))
+    return high[-1] + after - (low[0] - before)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
+from collections import Counter
 
 import pytest
 import torch
@@ -167,7 +169,7 @@ BYTES = 2 * ELEMENTS
 def test_the_bytes_and_waits_of_a_kernel_are_exact(counted, body, programs, amounts):
     found = launch_of(counted(copying(body, programs)))
     assert {name: found[name] for name in amounts} == amounts
-    assert found["sampled"] <= 16
+    assert found["sampled"] <= 32 and found["uncertain"] <= 0.02
 
 
 def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
@@ -221,9 +223,7 @@ at = row * 128 + tl.arange(0, 128)
         "the first programs": 9_000 / ROWS,
     }
     (share,) = (exact[name] for name in UNLIKE if UNLIKE[name] == head)
-    steps = head == UNLIKE["the first programs"]
-    assert 16 < found["sampled"] <= 48
-    assert found["written"] == pytest.approx(share * BYTES, rel=0.01 if steps else 0.4)
+    assert found["written"] == pytest.approx(share * BYTES, rel=max(0.05, found["uncertain"]))
 
 
 INTEGERS = """
@@ -336,13 +336,45 @@ def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
 # --- samples and operators, without a process ----------------------------------------------------
 
 
-@pytest.mark.parametrize("total", [0, 1, 2, 7, 8, 9, 1000, 524_288])
+@pytest.mark.parametrize("total", [1, 2, 16, 17, 32, 1000, 524_288])
 def test_a_sample_stands_for_all(total):
-    found = traffic.drawn(total, 8)
-    assert sum(weight for _, weight in found) == total
-    places = [index for index, _ in found]
-    assert places == sorted(set(places))
-    assert not total or (places[0], places[-1]) == (0, total - 1)
+    strata, uncertain = traffic.sampled(total, lambda index: traffic.Program())
+    assert strata[0].index == strata[0].first == uncertain == 0
+    assert strata[-1].index == strata[-1].end - 1 == total - 1
+    assert all(each.end == after.first for each, after in itertools.pairwise(strata))
+
+
+def of_flops(number):
+    return traffic.Program(flops=Counter(bf16=number))
+
+
+@pytest.mark.parametrize(
+    "flops",
+    [
+        lambda at: 31 if 64 <= at < 128 else 1,  # few programs have half of the work
+        lambda at: 1 + (at % 3 == 0),
+        lambda at: at // 100,
+        lambda at: 5 if 4000 <= at < 4500 else 1 if at < 8000 else 2,
+    ],
+)
+def test_the_sums_of_a_sample_are_as_certain_as_it_says(flops):
+    strata, uncertain = traffic.sampled(8192, lambda index: of_flops(flops(index)))
+    found = sum(each.size * each.program.flops["bf16"] for each in strata)
+    assert found == pytest.approx(sum(map(flops, range(8192))), rel=traffic.SETTLED)
+    assert uncertain <= traffic.SETTLED and len(strata) < 400
+
+
+def test_a_count_ends_by_its_work_and_not_by_its_time(counted, monkeypatch):
+    """A machine under load counts what an idle one does."""
+    body = """
+        at = tl.arange(0, 128)
+        row = 0
+        while row < rows:
+            tl.store(y + at, tl.load(x + at))
+            row += 1
+    """
+    reply = counted(copying(body, "1"))
+    assert reply["verdict"] == "UNSUPPORTED" and "accesses" in reply["reason"]
 
 
 @pytest.mark.parametrize("total", [0, 1, 4, 5, 6, 64, 65, 1000])

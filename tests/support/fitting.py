@@ -70,7 +70,11 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
     results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
     whole = {run.run for run in results.runs if run.whole}
     results = replace(results, rows=[row for row in results.rows if row.run in whole])
-    return modelled.pairs(results.latest(), lines, DEVICES[device])
+    rows = results.latest()
+    names = {solution.name for solution in solutions.discover()}
+    timed = {row.key for row in rows if row.verdict == "PASSED" and row.solution in names}
+    assert not timed - lines.keys(), f"not counted: {sorted(timed - lines.keys())}"
+    return modelled.pairs(rows, lines, DEVICES[device])
 
 
 def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
