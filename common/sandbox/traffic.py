@@ -92,7 +92,7 @@ class Stratum(NamedTuple):
 
     first: int
     end: int
-    index: int
+    at: int
     program: Program
 
     @property
@@ -104,11 +104,11 @@ class Stratum(NamedTuple):
         """Yield both halves, of which one has this program and the other one that is drawn."""
         middle = (self.first + self.end) // 2
         for first, end in ((self.first, middle), (middle, self.end)):
-            if first <= self.index < end:
-                yield Stratum(first, end, self.index, self.program)
+            if first <= self.at < end:
+                yield Stratum(first, end, self.at, self.program)
             else:
-                index = dice.randrange(first, end)
-                yield Stratum(first, end, index, run(index))
+                at = dice.randrange(first, end)
+                yield Stratum(first, end, at, run(at))
 
 
 def sampled(programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum], float]:

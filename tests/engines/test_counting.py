@@ -169,7 +169,7 @@ BYTES = 2 * ELEMENTS
 def test_the_bytes_and_waits_of_a_kernel_are_exact(counted, body, programs, amounts):
     found = launch_of(counted(copying(body, programs)))
     assert {name: found[name] for name in amounts} == amounts
-    assert found["sampled"] <= 32 and found["uncertain"] <= 0.02
+    assert found["sampled"] <= 40 and found["uncertain"] <= 0.02
 
 
 def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
@@ -339,8 +339,8 @@ def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
 @pytest.mark.parametrize("total", [1, 2, 16, 17, 32, 1000, 524_288])
 def test_a_sample_stands_for_all(total):
     strata, uncertain = traffic.sampled(total, lambda index: traffic.Program())
-    assert strata[0].index == strata[0].first == uncertain == 0
-    assert strata[-1].index == strata[-1].end - 1 == total - 1
+    assert strata[0].at == strata[0].first == uncertain == 0
+    assert strata[-1].at == strata[-1].end - 1 == total - 1
     assert all(each.end == after.first for each, after in itertools.pairwise(strata))
 
 
