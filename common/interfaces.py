@@ -35,20 +35,43 @@ def names() -> list[str]:
 
 
 def read(op: str) -> Interface:
-    """Return the interface that an op's file defines.
+    """Return the interface that the text of an op's file states.
 
     Raises:
         UserError: The file cannot be read, or defines no interface.
     """
-    path = OPS / f"{op}.py"
+    path, found = OPS / f"{op}.py", dict[str, Any]()
     try:
-        if (interface := _parsed(op, path.read_text(encoding="utf-8"))) is None:
-            raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
-        return interface
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            match node:
+                case ast.Assign([ast.Name("OP")], value) | ast.AnnAssign(ast.Name("OP"), _, value):
+                    found["op"] = value
+                case ast.ClassDef() if "Protocol" in map(_last_name, node.bases):
+                    functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+                    found |= {each.name: each.args for each in functions}
     except SyntaxError as error:
         raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{shown(path)}: {error}") from None
+    if "op" not in found:
+        raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
+    if "__call__" not in found:
+        lacks = "no typing.Protocol with a `__call__` states the signature of solutions"
+        raise UserError(f"{shown(path)}: {lacks}")
+    arguments, constants = found["__call__"], dict[str, Any]()
+    del (arguments.posonlyargs or arguments.args)[0]  # self
+    for argument in ast.walk(arguments):
+        if isinstance(argument, ast.arg):
+            argument.annotation = None
+    for keyword in getattr(found["op"], "keywords", ()):
+        if keyword.arg in ("order", "tracks"):
+            with contextlib.suppress(ValueError):
+                constants[keyword.arg] = ast.literal_eval(keyword.value)
+    return Interface(op, f"{op}({ast.unparse(arguments)})".replace("'", '"'), **constants)
+
+
+def _last_name(base: ast.expr) -> str:
+    return ast.unparse(base).rpartition(".")[2]
 
 
 def known() -> dict[str, Interface]:
@@ -71,40 +94,3 @@ def say_once(line: str) -> None:
 def shown(path: Path) -> str:
     """Return the path of an op's file relative to the repository, for messages."""
     return str(path.relative_to(ROOT))
-
-
-@functools.cache
-def _parsed(op: str, source: str) -> Interface | None:
-    """Return the interface; None if the source assigns no `OP`."""
-    body = ast.parse(source).body
-    assigned = [
-        node.value
-        for node in body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and ast.unparse(node).startswith(("OP = ", "OP: "))
-    ]
-    if not assigned:
-        return None
-    calls = [
-        node
-        for protocol in body
-        if isinstance(protocol, ast.ClassDef) and "Protocol" in map(_last_name, protocol.bases)
-        for node in protocol.body
-        if isinstance(node, ast.FunctionDef) and node.name == "__call__"
-    ]
-    if not calls:
-        raise ValueError("no typing.Protocol with a `__call__` states the signature of solutions")
-    arguments, constants = calls[0].args, dict[str, Any]()
-    del (arguments.posonlyargs or arguments.args)[0]  # self
-    for argument in ast.walk(arguments):
-        if isinstance(argument, ast.arg):
-            argument.annotation = None
-    for keyword in assigned[0].keywords if isinstance(assigned[0], ast.Call) else ():
-        if keyword.arg in ("order", "tracks"):
-            with contextlib.suppress(ValueError):
-                constants[keyword.arg] = ast.literal_eval(keyword.value)
-    return Interface(op, f"{op}({ast.unparse(arguments)})".replace("'", '"'), **constants)
-
-
-def _last_name(base: ast.expr) -> str:
-    return ast.unparse(base).rpartition(".")[2]

@@ -101,7 +101,7 @@ class Solution:
         if _may_bind(self.path, self.op):
             return None
         others = sorted(path for path in python_files(self.path.parent) if path != self.path)
-        return next((path for path in others if _imports(path, self.path.stem)), None)
+        return next((path for path in others if self.path.stem in _packages(path)), None)
 
 
 def source_of(path: Path) -> Path:
@@ -142,27 +142,11 @@ def _may_bind(path: Path, name: str) -> bool:
         source = path.read_text()
         if f"\ndef {name}(" in source:  # true of most files; parsing thousands takes seconds
             return True
-        table = symtable.symtable(source, str(path), "exec")
-        bound = (
-            symbol for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()
-        )
-        return any(symbol.get_name() == name for symbol in bound) or any(
-            module.endswith(".*") for module in imported(source)
-        )
+        symbols = symtable.symtable(source, str(path), "exec").get_symbols()
+        bound = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
+        return name in bound or any(module.endswith(".*") for module in imported(source))
     except UNREADABLE:
         return True
-
-
-def _imports(path: Path, module: str) -> bool:
-    """Return whether a file imports a module of its folder, which is on `sys.path`."""
-    try:
-        return any(name.partition(".")[0] == module for name in imported(path.read_text()))
-    except UNREADABLE:
-        return False
-
-
-OURS = {"common", "contributors", "tests"}
-"""The packages of this repository, which no solution may import."""
 
 
 def imported(source: str) -> set[str]:
@@ -177,47 +161,44 @@ def imported(source: str) -> set[str]:
     return names
 
 
+def _packages(path: Path) -> dict[str, str]:
+    """Return the imported names of a file by their first part; none if it does not parse."""
+    try:
+        names = imported(path.read_text(errors="replace"))
+    except UNREADABLE:  # a verdict reports the error
+        return {}
+    return {name.partition(".")[0]: name for name in sorted(names, reverse=True)}
+
+
+OURS = {"common", "contributors", "tests"}
+"""The packages of this repository, which no solution may import."""
+
+
 def imports_of_ours(folder: Path) -> Iterator[str]:
     """Yield a line for each file of the folder that imports this repository's code."""
     for path in sorted(python_files(folder)):
-        try:
-            names = imported(path.read_text(errors="replace"))
-        except UNREADABLE:  # a verdict reports the error
-            continue
-        if modules := sorted(name for name in names if name.partition(".")[0] in OURS):
-            place = f"{folder.name}/{path.relative_to(folder)}"
+        packages = _packages(path)
+        if found := next(filter(None, map(packages.get, sorted(OURS))), None):
             yield (
-                f"{place} imports {modules[0]}: a folder must also work outside of this"
-                " repository; copy what it needs"
+                f"{folder.name}/{path.relative_to(folder)} imports {found}: a folder must also work"
+                " outside of this repository; copy what it needs"
             )
-
-
-def _op_of(stem: str, ops: Iterable[str] | None = None) -> str | None:
-    """Return the op of a file, or None.
-
-    The longest matching name decides: `rope_v1` belongs to `rope`; `rotate_half` would belong to
-    `rotate_half` even if there were an op `rotate`.
-
-    Args:
-        stem: The file's name without `.py`.
-        ops: The names of the ops, if the caller has them already.
-    """
-    matching = [op for op in ops or interfaces.names() if stem == op or stem.startswith(f"{op}_")]
-    return max(matching, key=len, default=None)
 
 
 def _named(folder: Path) -> list[Solution]:
     """Return a folder's files that are named after an op; some may be helpers.
 
-    A peer's folder with a file EACH has a solution of each op; see `source_of`.
+    The longest matching name decides: `rope_v1` belongs to `rope`; `rotate_half` would belong to
+    `rotate_half` even if there were an op `rotate`. A peer's folder with a file EACH has a solution
+    of each op; see `source_of`.
     """
-    paths, ops = sorted(folder.glob("[!_.]*.py")), interfaces.names()
-    solutions = [
-        Solution(path, op) for path in paths if (op := _op_of(path.stem, ops)) and path.is_file()
-    ]
+    solutions, ops = {}, sorted(interfaces.names(), key=len)
     if (folder / EACH).is_file():
-        solutions += [Solution(folder / f"{op}.py", op) for op in interfaces.known()]
-    return sorted(set(solutions), key=lambda solution: solution.path)
+        solutions = {folder / f"{op}.py": op for op in interfaces.known()}
+    for path in filter(Path.is_file, folder.glob("[!_.]*.py")):
+        matching = [op for op in ops if f"{path.stem}_".startswith(f"{op}_")]
+        solutions.update((path, op) for op in matching[-1:])
+    return [Solution(path, op) for path, op in sorted(solutions.items())]
 
 
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
@@ -234,22 +215,9 @@ def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Soluti
 
 
 def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
-    """Return the folders that would stop a command or hide another folder, with the reasons.
-
-    If names differ only in case, which some file systems ignore, the last folder is kept: of
-    `Alice` and `alice`, `alice`.
-    """
-    folders, inside = _folders(root), Path(os.path.realpath(root))
-    kept = {_caseless(folder): folder.name for folder in folders}
-    reasons = {}
-    for folder in folders:
-        if root == CONTRIBUTORS and (PEERS / folder.name).is_dir():
-            reasons[folder.name] = "rename the folder, a peer has its name"
-        elif (other := kept[_caseless(folder)]) != folder.name:
-            reasons[folder.name] = f"rename the folder, it differs from {other} only in case"
-        elif reason := _fault_of(folder, inside):
-            reasons[folder.name] = reason
-    return reasons
+    """Return the folders that would stop a command or hide a peer, with the reasons."""
+    faults = {folder.name: _fault_of(folder) for folder in _folders(root)}
+    return {name: fault for name, fault in faults.items() if fault}
 
 
 def _folders(root: Path) -> list[Path]:
@@ -257,31 +225,25 @@ def _folders(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("[!_.]*") if path.is_dir() or path.is_symlink())
 
 
-def _caseless(folder: Path) -> str:
-    return unicodedata.normalize("NFC", folder.name).casefold()
-
-
-def _fault_of(folder: Path, inside: Path) -> str | None:
-    """Return the reason to leave out a folder: its name or one of its files; None if it is fine.
-
-    Args:
-        folder: The folder.
-        inside: The real path of the folder of all contributors; no link may lead out of it.
-    """
+def _fault_of(folder: Path) -> str:
+    """Return the reason to leave out a folder: its name or one of its files; "" if it is fine."""
     if not is_handle(folder.name):
         return f"rename the folder, {NO_HANDLE}"
+    if folder.parent == CONTRIBUTORS and (PEERS / folder.name).is_dir():
+        return "rename the folder, a peer has its name"
+    root = Path(os.path.realpath(folder.parent))
     try:
         for path in _entries(folder):
             name = path.relative_to(folder.parent)
             if not path.name.isprintable():
                 return f"rename {str(name)!a}"
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(inside):
-                return f"{name} is a link out of {inside.name}/"
+            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
+                return f"{name} is a link out of {root.name}/"
             if path.suffix in (".py", ".json") and path.is_file():
                 path.open("rb").close()
     except OSError as error:
         return f"{error.filename} cannot be read: {error.strerror}"
-    return None
+    return ""
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -290,14 +252,14 @@ def _entries(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: A folder cannot be read.
     """
-
-    def fail(error: OSError) -> NoReturn:
-        raise error
-
     yield folder
-    for parent, folders, files in os.walk(folder, onerror=fail):
+    for parent, folders, files in os.walk(folder, onerror=_raise):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (Path(parent, name) for name in [*folders, *files] if not name.startswith("."))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import unicodedata
 
 import pytest
 
@@ -51,15 +50,6 @@ def test_handles_are_written_as_people_write_their_names(folders, name):
 )
 def test_another_name_is_to_be_changed(folders, name):
     assert told(folders(name), name) == f"rename the folder, {solutions.NO_HANDLE}"
-
-
-@pytest.mark.parametrize(
-    ("kept", "other"),
-    [("alice", "Alice"), ("aLICE", "ALICE"), ("straße", "STRASSE"),
-     *[sorted((unicodedata.normalize(form, "김철수") for form in ("NFC", "NFD")), reverse=True)]],
-)  # fmt: skip
-def test_of_names_that_differ_in_case_alone_one_is_kept(folders, kept, other):
-    assert told(folders(kept, other), other).endswith(f"differs from {kept} only in case")
 
 
 def test_a_peer_keeps_its_name(folders, monkeypatch):

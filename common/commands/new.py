@@ -89,9 +89,6 @@ def _check_handle(handle: str, op: str) -> None:
         raise UserError(f"{handle!r} is no handle: {NO_HANDLE}")
     if (paths.PEERS / handle).exists():
         raise UserError(f"{handle} is the name of a peer: choose another")
-    for folder in paths.CONTRIBUTORS.iterdir():
-        if folder.name.casefold() == handle.casefold() and folder.name != handle:
-            raise UserError(f"{handle} differs from {folder.name} in case alone: choose another")
 
 
 # --- an op ----------------------------------------------------------------------------------------
