@@ -24,28 +24,11 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox import target
-from common.sandbox.interpreter import spans, together
-from common.sandbox.interpreter.explanation import (
-    ATOMIC,
-    READS,
-    WRITES,
-    Access,
-    Ended,
-    Rerun,
-    Wrap,
-)
+from common.sandbox.interpreter import explanation, spans, together
+from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Rerun, Wrap
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
-from common.sandbox.interpreter.spans import (
-    Span,
-    accessed,
-    alive,
-    element,
-    extent,
-    origins_of,
-    spans_of,
-    width_of,
-)
+from common.sandbox.interpreter.spans import Span
 from common.sandbox.interpreter.together import ProgramGroup
 from common.source import Reason
 
@@ -86,28 +69,31 @@ class WatchedLaunch(NamedTuple):
 
     def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
         """Return the first address of an active lane that is out of bounds, or None."""
-        _, outside = accessed(pointers, mask, self.reached_by(pointers))
+        _, outside = spans.accessed(pointers, mask, self.reached_by(pointers))
         return int(outside.flat[0]) if outside.size else None
 
     def wrap(self, address: int, pointers: TensorHandle) -> Wrap | None:
         """Return what wrapped in the offset of an out-of-bounds address, if that is the cause."""
         again = Rerun(address, self.first_outside)
         if not spans.is_loaded(pointers):
-            with contextlib.suppress(Ended, Exception):  # memory may have changed
+            with contextlib.suppress(explanation.Ended, Exception):  # memory may have changed
                 run(self, again)
         return again.wrap
 
     def describe(
-        self, access: Access, address: int, pointers: TensorHandle, wrap: Wrap | None
+        self, verb: str, address: int, pointers: TensorHandle, wrap: Wrap | None
     ) -> Reason:
         """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
 
+        The text names the nearest of the arguments that the pointers were made from.
+
         Args:
-            access: The access.
+            verb: The type of access that the running program makes.
             address: The out-of-bounds address.
-            pointers: The access's pointers; the text names the nearest of their origins.
+            pointers: The access's pointers.
             wrap: The product or sum in the address's offset that wrapped, if any.
         """
+        access = explanation.Access.now(verb)
         shown = [*self.integers][:SHOWN]
         if wrap:
             words = {*re.findall(r"\w+", wrap.place.code)}
@@ -116,9 +102,9 @@ class WatchedLaunch(NamedTuple):
         program = ", ".join((f"program {access.program}", *integers))
         place = "memory in a launch without tensors"
         if reached := self.reached_by(pointers):
-            near = [span for span in reached if span.name in origins_of(pointers)]
-            place = " of ".join(element(address, width_of(pointers), near or reached))
-        text = f"{program}: {access.verb} {place}, {access.place}"
+            near = [span for span in reached if span.name in spans.origins_of(pointers)]
+            place = " of ".join(spans.element(address, spans.width_of(pointers), near or reached))
+        text = f"{program}: {verb} {place}, {access.place}"
         if not wrap:
             return Reason(text, (access.place,))
         why = f"since its offset wrapped: {wrap.words}, {wrap.place}"
@@ -175,7 +161,7 @@ class Watch:
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log of its accesses."""
         self.backwards = backwards
-        self.inputs = tuple(extent(name, tensor) for name, tensor in tensors.items())
+        self.inputs = tuple(spans.extent(name, tensor) for name, tensor in tensors.items())
         self.log, self.observer = AccessLog(), None
         return self.log
 
@@ -188,8 +174,8 @@ class Watch:
         """
         if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
-        access, wrap = Access.now(verb), self.launch.wrap(address, pointers)
-        fault = self.launch.describe(access, address, pointers, wrap)
+        wrap = self.launch.wrap(address, pointers)
+        fault = self.launch.describe(verb, address, pointers, wrap)
         self.log.add(fault)
         raise OutOfBounds(fault, wrap is not None)
 
@@ -204,13 +190,12 @@ class Watch:
 
 
 WATCH = Watch()
-
-
 ACCESSES = {
-    "create_masked_load": (READS, 0, 1), "create_masked_store": (WRITES, 0, 2),
-    "create_atomic_rmw": (ATOMIC, 1, 3), "create_atomic_cas": (ATOMIC, 0, None),
+    "create_masked_load": (READS, 1, 2), "create_masked_store": (WRITES, 1, 3),
+    "create_atomic_rmw": (ATOMIC, 2, 4), "create_atomic_cas": (ATOMIC, 1, None),
 }  # fmt: skip
-"""By the builder's method: the verb, and the places of the pointers and the mask."""
+"""By the builder's method: the verb, and the places of the pointers and of the mask in its
+arguments."""
 
 
 def watch_memory() -> None:
@@ -223,13 +208,12 @@ def watch_memory() -> None:
 
 
 def _access(
-    verb: str, pointers: int, mask: int | None, method: Operation, *args: Any, **named: Any
+    verb: str, at: int, mask_at: int | None, method: Operation, *args: Any, **named: Any
 ) -> Any:
-    lanes = None if mask is None else args[1 + mask]
-    if isinstance(lanes, TensorHandle):  # a block pointer's mask is an array already
-        lanes = lanes.data
-    act = functools.partial(method, *args, **named)
-    return WATCH.access(verb, args[1 + pointers], lanes, act)
+    mask = args[mask_at] if mask_at else None
+    # a block pointer's mask is an array already
+    lanes = mask.data if isinstance(mask, TensorHandle) else mask
+    return WATCH.access(verb, args[at], lanes, functools.partial(method, *args, **named))
 
 
 def _by_mode(name: str, method: Operation) -> Operation:
@@ -248,6 +232,8 @@ def _by_mode(name: str, method: Operation) -> Operation:
 
     return operation
 
+
+# --- launches -------------------------------------------------------------------------------------
 
 _LAUNCHING = threading.Lock()
 """Lets one thread interpret at a time: the interpreter keeps a launch in its own globals."""
@@ -299,28 +285,24 @@ def launched(
         hook(*args, **named)
     scope = interpreter._patch_lang(executor.fn)
     try:
-        WATCH.launch = _launch_of(executor, arguments)
+        WATCH.launch = launch = _watched(executor, arguments)
+        if WATCH.observer:
+            WATCH.observer.begin_launch(launch.spans)
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         with np.errstate(all="ignore"):  # a GPU does not warn about a NaN either
-            yield WATCH.launch, sizes
+            yield launch, sizes
     finally:
         WATCH.launch = None
         scope.restore()
 
 
-def _launch_of(executor: Any, arguments: Mapping[str, Any]) -> WatchedLaunch:
-    inputs, constants = WATCH.inputs, executor.constexprs
-    own = tuple(s for name, value in arguments.items() for s in spans_of(name, value, inputs))
-    cached_alive = functools.cache(functools.partial(alive, own, inputs))
-    integers = {
-        name: value
-        for name, value in arguments.items()
-        if type(value) is int and name not in constants
-    }
+def _watched(executor: Any, arguments: Mapping[str, Any]) -> WatchedLaunch:
+    constants, given = executor.constexprs, arguments.items()
+    own = tuple(span for each in given for span in spans.spans_of(*each, WATCH.inputs))
+    alive = functools.cache(functools.partial(spans.alive, own, WATCH.inputs))
+    integers = {n: value for n, value in given if type(value) is int and n not in constants}
     converted = {
         name: value if name in constants else spans.label(name, interpreter._implicit_cvt(value))
         for name, value in annotated(executor.fn, arguments).items()
     }
-    if WATCH.observer:
-        WATCH.observer.begin_launch(own)
-    return WatchedLaunch(own, integers, cached_alive, functools.partial(executor.fn, **converted))
+    return WatchedLaunch(own, integers, alive, functools.partial(executor.fn, **converted))

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,7 +68,8 @@ class Conflicts:
 
     def __init__(self) -> None:
         """Begin with no launch."""
-        self._plain = self._atomic = Reason("")
+        self._found: dict[bool, Reason] = {}
+        """The first conflict of atomics, and the first other one."""
         self.begin_launch(())
 
     def begin_launch(self, spans: Sequence[Span]) -> None:
@@ -80,7 +82,7 @@ class Conflicts:
     @property
     def conflict(self) -> Reason:
         """The conflict: `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
-        return self._plain if self._plain.text else self._atomic
+        return self._found.get(False) or self._found.get(True) or Reason("")
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -105,23 +107,20 @@ class Conflicts:
 
     def _compare(self, earlier: Access | None, access: Access, address: int, width: int) -> None:
         """Record two programs' accesses to an element if this is the first conflict of its kind."""
-        if self._plain.text or earlier is None or earlier.program == access.program:
+        if earlier is None or earlier.program == access.program:
             return
-        conflict = _describe(earlier, access, element(address, width, self._spans)[0])
-        if earlier.verb == access.verb == ATOMIC:
-            self._atomic = self._atomic if self._atomic.text else conflict
+        atomic = earlier.verb == access.verb == ATOMIC
+        if atomic in self._found:
+            return
+        at = f"{element(address, width, self._spans)[0]}, {earlier.place}"
+        if earlier[1:] == access[1:]:
+            verb = f"both {access.verb.removesuffix('s')}"
+            text = f"programs {earlier.program} and {access.program} {verb} {at}"
+            self._found[atomic] = Reason(text, (access.place,))
         else:
-            self._plain = conflict
-
-
-def _describe(first: Access, second: Access, element: str) -> Reason:
-    if (first.verb, first.place) == (second.verb, second.place):
-        both = f"programs {first.program} and {second.program} both"
-        text = f"{both} {first.verb.removesuffix('s')} {element}, {first.place}"
-        return Reason(text, (first.place,))
-    then = f"which program {second.program} {second.verb}, {second.place}"
-    text = f"program {first.program} {first.verb} {element}, {first.place}, {then}"
-    return Reason(text, (first.place, second.place))
+            then = f"which program {access.program} {access.verb}, {access.place}"
+            text = f"program {earlier.program} {earlier.verb} {at}, {then}"
+            self._found[atomic] = Reason(text, (earlier.place, access.place))
 
 
 # --- an offset that wrapped -----------------------------------------------------------------------
@@ -149,22 +148,20 @@ class Ended(BaseException):
     """The rerun ends; no handler of a kernel may catch this."""
 
 
+@dataclass
 class Rerun:
     """A mode in which a program runs again, up to an access that it made out of bounds.
 
     Which product left 32 bits? After one did, a value's `attr` has the value without the wrap.
     """
 
-    def __init__(
-        self,
-        address: int,
-        first_outside: Callable[[TensorHandle, np.ndarray | None], int | None],
-    ) -> None:
-        """Take the access's address, and the function that finds one out of bounds."""
-        self.busy = False
-        self.wrap: Wrap | None = None
-        """What wrapped in the access's offset, if all lanes would be in bounds without it."""
-        self._address, self._first_outside = address, first_outside
+    address: int
+    """The access's first address out of bounds."""
+    first_outside: Callable[[TensorHandle, np.ndarray | None], int | None]
+    """Returns such an address of an access."""
+    wrap: Wrap | None = None
+    """What wrapped in the access's offset, if all lanes would be in bounds without it."""
+    busy: bool = False
 
     def call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         """Return the result of an operation, with its wrap."""
@@ -181,18 +178,13 @@ class Rerun:
         Raises:
             Ended: It is out of bounds, or atomic and so cannot be repeated.
         """
-        address, wrap = self._first_outside(pointers, mask), _wrap_of(pointers)
+        address, wrap = self.first_outside(pointers, mask), pointers.attr.get("wrap")
         if address is None and verb != ATOMIC:
             return act()
-        if wrap and address == self._address:
+        if wrap and address == self.address:
             unwrapped = TensorHandle(wrap.wide.data, pointers.dtype)
-            self.wrap = wrap if self._first_outside(unwrapped, mask) is None else None
+            self.wrap = wrap if self.first_outside(unwrapped, mask) is None else None
         raise Ended
-
-
-def _wrap_of(handle: TensorHandle) -> Wrap | None:
-    wrap: Wrap | None = handle.attr.get("wrap")
-    return wrap
 
 
 def _wrap(
@@ -201,7 +193,7 @@ def _wrap(
     """Return the result's new wrap, or an operand's earlier wrap with the values updated."""
     operands, dtype = handles(args), result.dtype.scalar
     narrows = name == "create_int_cast"
-    earlier = next(filter(None, map(_wrap_of, operands)), None)
+    earlier: Wrap | None = next((o.attr["wrap"] for o in operands if "wrap" in o.attr), None)
     may_wrap = (narrows or name in SIGNS) and dtype.is_int() and dtype.int_bitwidth == 32
     if not earlier and not may_wrap:
         return None
@@ -221,8 +213,8 @@ def _widened(operand: Any) -> Any:
     """Return an integer in 64 bits, without an earlier wrap; return any other operand unchanged."""
     if not isinstance(operand, TensorHandle):
         return operand
-    if wrap := _wrap_of(operand):
-        return wrap.wide
+    if "wrap" in operand.attr:
+        return operand.attr["wrap"].wide
     if operand.dtype.is_ptr():
         return operand
     return TensorHandle(operand.data.astype(np.int64), tl.int64)

@@ -27,8 +27,6 @@ from common.sandbox.interpreter.operations import wrap
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 """The input precisions of `tl.dot` on NVIDIA's GPUs; the interpreter lacks the last two."""
-COUNTED = "counted_range"
-"""The name in a kernel's globals of the replacement of Python's `range`."""
 
 
 def install() -> None:
@@ -41,8 +39,8 @@ def install() -> None:
     wrap(transformer, "visit_Assign", _visit_assign)
     transformer.visit_For = _visit_for
     transformer.visit_BoolOp, transformer.visit_UnaryOp = _visit_bool_op, _visit_unary_op
-    setattr(interpreter, COUNTED, counted_range)  # Triton copies its globals to the kernel's
-    vars(interpreter_semantic).update(joined=joined, negated=negated)
+    for helper in (counted_range, joined, negated):
+        setattr(interpreter_semantic, helper.__name__, helper)
     vars(interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
     wrap(interpreter, "_implicit_cvt", _convert_scalar)
     for name, method in list(vars(tl.constexpr).items()):
@@ -87,8 +85,8 @@ def _patch_range(patch: Callable[..., None], lang: Any, scope: Any) -> None:
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
     match node.iter:
-        case ast.Call(func=ast.Name(id="range") as name):
-            name.id = COUNTED
+        case ast.Call(func=ast.Name(id="range")) as call:
+            call.func = _helper(counted_range)
     return self.generic_visit(node)
 
 
@@ -124,18 +122,19 @@ def _visit_bool_op(self: ast.NodeTransformer, node: ast.BoolOp) -> ast.AST:
     """Replace the operator by a call of `joined`; Python would evaluate the block's truth value."""
     no_arguments = ast.arguments([], [], None, [], [], None, [])
     operands = [ast.Lambda(no_arguments, self.visit(value)) for value in node.values]
-    return _semantic_call(joined, ast.Constant(isinstance(node.op, ast.And)), *operands)
+    both = ast.Constant(isinstance(node.op, ast.And))
+    return ast.Call(_helper(joined), [both, *operands], [])
 
 
 def _visit_unary_op(self: ast.NodeTransformer, node: ast.UnaryOp) -> ast.AST:
     self.generic_visit(node)
-    return _semantic_call(negated, node.operand) if isinstance(node.op, ast.Not) else node
+    return ast.Call(_helper(negated), [node.operand], []) if isinstance(node.op, ast.Not) else node
 
 
-def _semantic_call(function: Callable[..., Any], *arguments: ast.expr) -> ast.expr:
-    """Return a call through `interpreter_semantic`, which Triton adds to each kernel's globals."""
+def _helper(function: Callable[..., Any]) -> ast.expr:
+    """Return a function by its name in `interpreter_semantic`, which Triton gives to kernels."""
     semantic = ast.Name("interpreter_semantic", ast.Load())
-    return ast.Call(ast.Attribute(semantic, function.__name__, ast.Load()), [*arguments], [])
+    return ast.Attribute(semantic, function.__name__, ast.Load())
 
 
 def _visit_assign(visit: Callable[..., ast.AST], self: Any, node: ast.Assign) -> ast.AST:

@@ -65,11 +65,11 @@ def mapped(change: Callable[[TensorHandle], Any], value: Any) -> Any:
 
 def handles(value: Any) -> list[TensorHandle]:
     """Return the handles in an operand or a result, in the order of `mapped`."""
-    if isinstance(value, TensorHandle):
-        return [value]
-    if not isinstance(value, NESTED):
-        return []
-    if isinstance(value, tl.tensor):
-        return handles(value.handle)
-    parts = value if isinstance(value, tuple | list) else vars(value).values()
-    return [handle for part in parts for handle in handles(part)]
+    found: list[TensorHandle] = []
+
+    def note(handle: TensorHandle) -> TensorHandle:
+        found.append(handle)
+        return handle
+
+    mapped(note, value)
+    return found

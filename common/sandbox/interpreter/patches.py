@@ -38,12 +38,13 @@ Method = Callable[..., TensorHandle]
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
     _interpret_library()
+    configurations.install()
     for owner, name, wrapper in WRAPPED:
         wrap(owner, name, wrapper)
     for owner, name, value in REPLACED:
         setattr(owner, name, value)
-    configurations.install()
-    _leave_launches_out_of_graphs()
+    for launcher in LAUNCHERS:  # torch.compile breaks its graph at a launch, which stays Python
+        leave_out(launcher.run, IN_A_GRAPH)
     language.install()
     _interpret_libdevice()
     _refuse_missing_operations()
@@ -71,10 +72,7 @@ def _interpret_library() -> None:
 
 
 def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
-    if source.data.itemsize < 8:
-        data = source.data.view(f"u{source.data.itemsize}").astype(np.uint64)
-        source = TensorHandle(data, tl.uint64)
-    return method(builder, source, dtype)
+    return method(builder, TensorHandle(source.data.astype(np.uint64), tl.uint64), dtype)
 
 
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------
@@ -135,22 +133,14 @@ def _cast(
 def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
     """Accumulate reductions and scans of bfloat16 in float32, as `tl.sum` does on a GPU."""
     inputs = input if isinstance(input, tuple) else (input,)
-    is_bfloat16 = [_is_bfloat16(getattr(tensor, "handle", None)) for tensor in inputs]
-    if not any(is_bfloat16):
+    if all(tensor.dtype != tl.bfloat16 for tensor in inputs):
         return method(self, input)
-    results = method(self, tuple(_tensor(_widen(tensor.handle), tensor) for tensor in inputs))
+    wide = (x.to(tl.float32) if x.dtype == tl.bfloat16 else x for x in inputs)
     results = tuple(
-        _tensor(_narrow(r.handle), r) if bf16 and r.handle.data.dtype == np.float32 else r
-        for r, bf16 in zip(results, is_bfloat16, strict=True)
+        result.to(tensor.dtype) if result.dtype == tl.float32 else result
+        for result, tensor in zip(method(self, tuple(wide)), inputs, strict=True)
     )
     return results if isinstance(input, tuple) else results[0]
-
-
-def _tensor(handle: TensorHandle, like: tl.core.tensor) -> tl.core.tensor:
-    """Return a tensor with this handle: a block if `like` is a block, otherwise a scalar."""
-    if not like.type.is_block():
-        return tl.core.tensor(handle, handle.dtype)
-    return tl.core.tensor(handle, tl.block_type(handle.dtype, list(handle.data.shape)))
 
 
 def _atomic_rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
@@ -182,26 +172,14 @@ def _dot(
     return _narrow(result) if _is_bfloat16(d) else result
 
 
-# --- torch.compile, which cannot trace the interpreter --------------------------------------------
+# --- launches: torch.compile cannot trace the interpreter -----------------------------------------
 
 
-def _leave_launches_out_of_graphs() -> None:
-    """Break torch.compile's graph at each launch, so that the kernel runs as plain Python."""
-    for launcher in (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics):
-        run = _reject_fake_tensors(LOG.watched(launcher.run))
-        launcher.run = leave_out(run, IN_A_GRAPH)
-
-
-def _reject_fake_tensors(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a launch so that it rejects FakeTensors, with which torch.compile traces operators."""
-
-    @functools.wraps(run)
-    def launch(*args: Any, **kwargs: Any) -> Any:
-        if any(isinstance(arg, FakeTensor) for arg in (*args, *kwargs.values())):
-            raise NeedsGPU(IN_A_GRAPH)
-        return run(*args, **kwargs)
-
-    return launch
+def _launch(run: Callable[..., Any], launcher: Any, *args: Any, **options: Any) -> Any:
+    """Log a launch, and reject FakeTensors, with which torch.compile traces operators."""
+    if any(isinstance(arg, FakeTensor) for arg in (*args, *options.values())):
+        raise NeedsGPU(IN_A_GRAPH)
+    return LOG.watched(run)(launcher, *args, **options)
 
 
 # --- operations that the interpreter lacks, for which it would fail or return None ----------------
@@ -225,13 +203,9 @@ def _refuse_missing_operations() -> None:
     for module in (*loaded, extra.cuda, extra.hip):  # Triton loads cuda and hip twice
         for name, function in list(vars(module).items()):
             if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
-                setattr(module, name, _replacement(name, function))
-
-
-def _replacement(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    if name.startswith("gdc_"):  # they order overlapping launches; here launches never overlap
-        return lambda: None
-    return _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
+                refusal = _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
+                # gdc_wait and its like order overlapping launches; here launches never overlap
+                setattr(module, name, (lambda: None) if name.startswith("gdc_") else refusal)
 
 
 def _refusal(operation: str) -> Callable[..., Any]:
@@ -249,15 +223,14 @@ def _raise_lacking(self: Any, name: str) -> Any:
 
 # Triton selects a function's symbol and result type from the argument types, as for a GPU.
 
-OTHER_NAMES: dict[str, Callable[..., Any]] = {
+NUMPY: dict[str, Callable[..., Any] | None] = {
     "add": np.add, "div": np.divide, "erf": interpreter.np_erf_fp64, "fdivide": np.divide,
     "finite": np.isfinite, "fma": lambda x, y, z: x * y + z,  # as Triton's interpreter does
     "llabs": np.abs, "llrint": np.rint, "mul": np.multiply, "nearbyint": np.rint, "powi": np.pow,
-    "rcp": np.reciprocal, "rsqrt": lambda x: 1 / np.sqrt(x), "scalbn": np.ldexp, "sub": np.subtract,
+    "rcp": np.reciprocal, "remainder": None, "rsqrt": lambda x: 1 / np.sqrt(x), "scalbn": np.ldexp,
+    "sub": np.subtract,
 }  # fmt: skip
-"""NumPy's functions by their names in libdevice, if NumPy has other names."""
-OTHER_FUNCTIONS = frozenset({"remainder"})
-"""The functions of NumPy that differ from the function of the same name in libdevice."""
+"""NumPy's functions by their names in libdevice, if NumPy has other names; None if it has none."""
 SYMBOL = re.compile(r"__nv_(?:[fd](?P<rounded>\w+)_rn|(?:fast_)?(?P<name>\w+?))")
 """A function's symbol: `__nv_fast_sinf`; or `__nv_fadd_rn`, which rounds to nearest like NumPy."""
 
@@ -267,8 +240,8 @@ def _by_numpy(symbol: str) -> Callable[..., Any] | None:
     match = SYMBOL.fullmatch(symbol)
     name = (match["rounded"] or match["name"]) if match else ""
     for each in (name, name.removesuffix("f"), name.removesuffix("d")):  # of float or double
-        function = OTHER_NAMES.get(each, getattr(np, each, None) if each else None)
-        if each in OTHER_NAMES or (isinstance(function, np.ufunc) and each not in OTHER_FUNCTIONS):
+        function = NUMPY.get(each, getattr(np, each, None) if each else None)
+        if each in NUMPY or isinstance(function, np.ufunc):
             return function
     return None
 
@@ -281,18 +254,11 @@ def _interpret_libdevice() -> None:
 
 
 def _libdevice_result(
-    self: Any,
-    library: str,
-    path: str,
-    symbol: str,
-    operands: Sequence[TensorHandle],
-    dtype: Any,
-    pure: bool,
+    self: Any, library: str, path: str, symbol: str, operands: Any, dtype: Any, pure: bool
 ) -> TensorHandle:
     """Return the result of a libdevice function for each element."""
     if (function := _by_numpy(symbol)) is None:
-        name = symbol.replace("__nv_", "libdevice.")
-        raise NeedsGPU(f"the interpreter cannot run {name}")
+        raise NeedsGPU(f"the interpreter cannot run {symbol.replace('__nv_', 'libdevice.')}")
     result = function(*(operand.data for operand in operands))
     return TensorHandle(result.astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
 
@@ -304,8 +270,6 @@ def _libdevice_result(
 # pairs of neighbours, and the next call all pairs of results: ten calls for 1,024 elements. If the
 # function branches on a value, which fails for a block, Triton's own implementation runs instead.
 
-Arrays = list[np.ndarray]
-"""The arrays of one reduction, with the reduced axis first."""
 _COMBINING: list[Any] = []
 """The reductions and scans whose combine function is running on blocks."""
 
@@ -323,50 +287,46 @@ def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any)
     scope.set_attr(tensor, "__bool__", truth)
 
 
-def _reduce_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
-    """Reduce to the last of the prefix results."""
-    data = (tensor.handle.data for tensor in input)
+def _by_blocks(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
+    """Combine elements at distance 1, then results at distance 2, 4, ...: the prefix results.
+
+    A reduction's result is the last of them.
+    """
+    axis, arrays = self.axis or 0, [tensor.handle.data for tensor in input]
+    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, axis, 0) for x in arrays]
     try:
-        results = [x[-1] for x in _prefixes(self, input, [
-            x.ravel() if self.axis is None else np.moveaxis(x, self.axis, 0) for x in data
-        ])]  # fmt: skip
+        for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
+            arrays = _combined(self, input, arrays, step)
     except Exception:  # Triton's own implementation raises the function's exceptions again
         return elementwise(self, input)
+    if isinstance(self, interpreter.ScanOps):
+        return _tensors(self, input, [np.moveaxis(x, 0, axis) for x in arrays])
+    arrays = [x[-1] for x in arrays]
     if self.keep_dims:
-        reduced = tuple(range(len(input[0].shape))) if self.axis is None else self.axis
-        results = [np.expand_dims(x, reduced) for x in results]
-    return _tensors(self, input, results)
+        reduced = tuple(range(len(input[0].shape))) if self.axis is None else axis
+        arrays = [np.expand_dims(x, reduced) for x in arrays]
+    return _tensors(self, input, arrays)
 
 
-def _scan_arrays(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
-    """Compute prefix results."""
-    arrays = [np.moveaxis(tensor.handle.data, self.axis, 0) for tensor in input]
+def _combined(
+    self: Any, input: Sequence[Any], arrays: Sequence[np.ndarray], step: int
+) -> list[np.ndarray]:
+    """Combine each element with the one `step` places before it, along the first axis."""
+    before = _tensors(self, input, [np.roll(x, step, axis=0) for x in arrays])
+    _COMBINING.append(self)
     try:
-        arrays = _prefixes(self, input, arrays)
-    except Exception:
-        return elementwise(self, input)
-    return _tensors(self, input, [np.moveaxis(x, 0, self.axis) for x in arrays])
+        result = self.combine_fn(*before, *_tensors(self, input, arrays))
+    finally:
+        _COMBINING.pop()
+    results = result if isinstance(result, tuple) else (result,)
+    wide = [np.broadcast_to(tensor.handle.data, arrays[0].shape) for tensor in results]
+    return [
+        np.concatenate([x[:step], y[step:].astype(x.dtype)])
+        for x, y in zip(arrays, wide, strict=True)
+    ]
 
 
-def _prefixes(self: Any, input: Sequence[Any], arrays: Arrays) -> Arrays:
-    """Combine elements at distance 1, then results at distance 2, 4, ..."""
-    for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
-        first = _tensors(self, input, [np.roll(x, step, axis=0) for x in arrays])
-        _COMBINING.append(self)
-        try:
-            result = self.combine_fn(*first, *_tensors(self, input, arrays))
-        finally:
-            _COMBINING.pop()
-        results = result if isinstance(result, tuple) else (result,)
-        combined = (np.broadcast_to(each.handle.data, arrays[0].shape) for each in results)
-        arrays = [
-            np.concatenate([x[:step], y[step:].astype(x.dtype)])
-            for x, y in zip(arrays, combined, strict=True)
-        ]
-    return arrays
-
-
-def _tensors(self: Any, like: Sequence[Any], arrays: Arrays) -> list[Any]:
+def _tensors(self: Any, like: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[Any]:
     """Return the arrays as tensors of the types of others."""
     return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(arrays, like, strict=True)]
 
@@ -390,14 +350,6 @@ def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any)
     scope.set_attr(tensor, "T", transposed)
 
 
-def _once_per_type(cache: dict[str, Any], convert: Callable[[Any], Any], tt_dtype: Any) -> Any:
-    """Cache the numpy dtype of each scalar type by the type's name, since types hash slowly."""
-    scalar = tt_dtype.scalar
-    if scalar.name not in cache:
-        cache[scalar.name] = convert(scalar)
-    return cache[scalar.name]
-
-
 def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -> None:
     """Skip a check in int64 whose assertion has an effect only in debug mode."""
     if self.builder.options.debug:
@@ -406,6 +358,7 @@ def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -
 
 # --- the patches ----------------------------------------------------------------------------------
 
+LAUNCHERS = (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics)
 WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (InterpreterBuilder, "create_int_to_ptr", _int_to_ptr),
     *((InterpreterBuilder, name, _through_float32)
@@ -415,13 +368,13 @@ WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (InterpreterBuilder, "create_atomic_rmw", _atomic_rmw),
     (InterpreterBuilder, "create_dot", _dot),
     (interpreter.ReduceScanOpInterface, "apply", _reduce),
-    (interpreter.ReduceOps, "generic_reduce", _reduce_arrays),
-    (interpreter.ScanOps, "generic_scan", _scan_arrays),
+    (interpreter.ReduceOps, "generic_reduce", _by_blocks),
+    (interpreter.ScanOps, "generic_scan", _by_blocks),
     (interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks),
     (interpreter, "_patch_lang", _patch_once),
     (interpreter, "_patch_lang_tensor", _transpose_by_operation),
-    (interpreter, "_get_np_dtype", functools.partial(_once_per_type, {})),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
+    *((launcher, "run", _launch) for launcher in LAUNCHERS),
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
 REPLACED: tuple[tuple[Any, str, Any], ...] = (

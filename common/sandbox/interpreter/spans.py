@@ -83,10 +83,16 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
         yield from (span._replace(name=name) for span in live_spans if span.holds(pointer, pointer))
 
 
+_live_objects = gc.get_objects
+_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Subclasses are excluded, since some have no memory of their own."""
+
+
 def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
-    """Return a launch's own spans and the spans of all live tensors."""
-    tensors = live_tensors()
-    live = (span for tensor in tensors for span in spans_of("a live tensor", tensor, inputs))
+    """Return a launch's own spans and those of all live strided tensors in host memory."""
+    tensors = [each for each in _live_objects() if type(each) in _PLAIN]
+    strided = [t for t in tensors if t.device.type == "cpu" and t.layout is torch.strided]
+    live = (span for tensor in strided for span in spans_of("a live tensor", tensor, inputs))
     return tuple({*spans, *live})
 
 
@@ -97,9 +103,6 @@ def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
 # entry of a table of addresses, may point into every live tensor. The origins are an attribute of
 # a handle's type, since the interpreter keeps the type in all operations on pointers.
 
-_live_objects = gc.get_objects
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-"""Subclasses are excluded, since some have no memory of their own."""
 ANYWHERE = ""
 """The origin of a pointer that a kernel made from an integer that it loaded."""
 KEPT = (
@@ -107,17 +110,6 @@ KEPT = (
     "cast_impl",
 )  # fmt: skip
 """The builder's methods whose result has the origins of all operands."""
-
-
-def live_tensors() -> Iterator[torch.Tensor]:
-    """Yield the live strided tensors in this process's host memory."""
-    for instance in _live_objects():
-        if (
-            type(instance) in _PLAIN
-            and instance.device.type == "cpu"
-            and instance.layout is torch.strided
-        ):
-            yield instance
 
 
 def origins_of(value: Any) -> frozenset[str]:

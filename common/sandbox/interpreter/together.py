@@ -95,8 +95,6 @@ class Change(NamedTuple):
     """A store or an atomic update, which waits."""
 
     verb: str
-    first: int
-    """The number of the first program that makes it."""
     addresses: np.ndarray
     programs: np.ndarray
     """The number of each address's program."""
@@ -214,9 +212,8 @@ class ProgramGroup:
         if verb == READS:
             return act()
         programs = selected(np.broadcast_to(self._accessing, pointers.data.shape), mask).ravel()
-        addresses, first = selected(pointers.data, mask).ravel(), int(np.min(self._accessing))
-        change = Change(verb, first, addresses, programs, width_of(pointers), act)
-        self.changes.append(change)
+        addresses = selected(pointers.data, mask).ravel()
+        self.changes.append(Change(verb, addresses, programs, width_of(pointers), act))
         return None
 
 
@@ -294,7 +291,7 @@ def play(
     stores = [change for change in changes if change.verb != ATOMIC]
     if stores and _overlap(stores):
         return False
-    for change in (*stores, *sorted(updates, key=lambda update: update.first)):
+    for change in (*stores, *sorted(updates, key=lambda update: update.programs[:1].tolist())):
         change.make()
     return True
 
