@@ -19,7 +19,7 @@ UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
 MEASURED: Mapping[str, str] = {
-    "gpu": "throttled, shared or disturbed GPU",
+    "gpu": "disturbed GPU",
     "host": "disturbed host",
 }
 """The name of a disturbed machine in a footnote, by clock."""

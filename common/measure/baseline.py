@@ -30,12 +30,11 @@ from common.measure.timed_process import (
     ask,
     stage_calls,
 )
+from common.records.lines import STATES
 from common.spec import ByClock, Case, Direction
 from common.stats import median
 from common.verdicts import Failure
 
-STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
-"""The names of the slow-probe counts in a row's `device_state`, by clock."""
 SLOW = {"gpu": 1.25, "host": 1.5}
 """A probe is slow if it takes more than this many times its calibrated time, by clock."""
 CALIBRATION, LOOK = 30, 3

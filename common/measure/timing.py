@@ -23,7 +23,7 @@ from common.grading.problem import OUTPUT, Problem
 from common.grading.supervisor import Cause, Remedy, Supervisor, Tries, memory_failure
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
-from common.measure import device, limits
+from common.measure import limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import (
@@ -181,12 +181,11 @@ class Timing:
     def measure(self) -> Reply:
         """Time the case once; see `time_case` for the reply."""
         by_host = self.problem.case.ranked_by == "host"
-        with device.watched(device.reader(self.problem.device)) as readings:
-            timed = self._process(self.worker)
-            self.baseline.begin(self.problem, self.direction)
-            with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
-                times = self.times(timed)
-                sustained = self.sustained(timed, times, by_host)
+        timed = self._process(self.worker)
+        self.baseline.begin(self.problem, self.direction)
+        with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
+            times = self.times(timed)
+            sustained = self.sustained(timed, times, by_host)
         notes = []
         if wrong := wrong_replay(self.problem, timed):
             del times["gpu"]["graph"]
@@ -196,7 +195,7 @@ class Timing:
             "host": times["host"],
             "sustained": sustained,
             "peak_memory": timed.peak_memory,
-            "device_state": {**device.summary(readings), **self.baseline.slow_probes},
+            "device_state": dict(self.baseline.slow_probes),
             "notes": notes,
         }
 

@@ -15,8 +15,9 @@ from common.verdicts import FINE
 # --- common parts of lines ------------------------------------------------------------------------
 
 SCHEMA: Literal[2] = 2
-POWER_CAP = "power cap"
 SLOW_PROBES = "slow probes"
+STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
+"""The names of the slow-probe counts in a row's `device_state`, by clock."""
 
 
 class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,14 +46,8 @@ Influences = dict[str, list[str]]
 
 
 class DeviceState(TypedDict, total=False):
-    """The lowest and highest readings during a case's timing; see `measure/device.py`."""
+    """Other work on the machine during a case's timing; earlier records have further readings."""
 
-    sm_mhz: list[int]
-    memory_mhz: list[int]
-    celsius: list[int]
-    throttled: list[str]
-    others: int
-    """The other processes on the GPU, in earlier records."""
     slow_probes: int
     """Rounds of eager and the limits whose probe stayed slow; see `measure/baseline.py`."""
     slow_host_probes: int
@@ -189,22 +184,9 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
 
     @property
     def disturbed(self) -> Influences:
-        """The disturbances of the times.
-
-        The power cap is not a disturbance, since it also limits the dense products, which are the
-        limit of a solution that reaches the cap.
-        """
+        """The disturbances of the times."""
         state = self.device_state
-        others = state.get("others", 0)
-        by_clock = {
-            "gpu": [
-                *(word for word in state.get("throttled", ()) if word != POWER_CAP),
-                *[SLOW_PROBES] * bool(state.get("slow_probes")),
-                *[f"shared with {others} other process{'es' * (others > 1)}"] * bool(others),
-            ],
-            "host": [SLOW_PROBES] * bool(state.get("slow_host_probes")),
-        }
-        return {clock: influences for clock, influences in by_clock.items() if influences}
+        return {clock: [SLOW_PROBES] for clock, name in STATES.items() if state.get(name)}
 
 
 def headings(notes: Iterable[str]) -> list[str]:

@@ -65,13 +65,11 @@ def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_ch
 
 @pytest.mark.parametrize(
     ("state", "note"),
-    [({"throttled": ["power cap", "hardware slowdown"], "others": 2},
-      "throttled, shared or disturbed GPU: hardware slowdown, shared with 2 other processes (1 of"
-      " the table's 2 timed rows)"),
+    [({"slow_probes": 2}, "disturbed GPU: slow probes (1 of the table's 2 timed rows)"),
      ({"slow_host_probes": 1}, "disturbed host: slow probes (1 of the table's 2 timed rows)")],
 )  # fmt: skip
 def test_a_row_of_a_disturbed_device_or_host_says_so(state, note):
-    known = drawn(row(device_state=state), row("bob/rope", us=20.0, device_state={"throttled": []}))
+    known = drawn(row(device_state=state), row("bob/rope", us=20.0))
     marked = [f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"]
     assert [cells[1] for cells in known.rows] == marked
     assert known.footnotes[-1] == f"{table.DISTURBED} measured in part on a {note}"
@@ -154,7 +152,7 @@ def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
 
 
 BOTH = [
-    row("alice/rope", us=10.0, device_state={"throttled": ["hardware slowdown"]}),
+    row("alice/rope", us=10.0, device_state={"slow_probes": 1}),
     row("alice/rope", us=40.0, case="c2", track="extended"),
     row("bob/rope", us=5.0),
     failed("bob/rope", case="c2", track="extended", verdict="UNSUPPORTED", reason="no thd"),

@@ -295,7 +295,7 @@ def test_texts_and_names_of_others_stay_texts(tmp_path, opened):
 def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     rows = [
         row("alice/rope", us=[9.0, 10.0, 11.0]),
-        row("bob/rope", us=[9.5, 10.5, 11.5], device_state={"others": 1}),
+        row("bob/rope", us=[9.5, 10.5, 11.5], device_state={"slow_probes": 1}),
         row("carol/rope", us=50.0, device_state={"slow_host_probes": 1}),
     ]
     path = small(tmp_path, rows, alice="one", bob="two", carol="three")

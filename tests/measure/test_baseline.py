@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import baseline, timed_process
-from common.measure.baseline import LOOKED_AT, MOST, STATES, Baseline, Disturbed, kept_on, quickest
+from common.measure.baseline import LOOKED_AT, MOST, Baseline, Disturbed, kept_on, quickest
 from common.measure.timed_process import SUSTAINED, TRIAL
 from common.measure.timing import Timing
-from common.records.lines import DeviceState
+from common.records.lines import STATES, DeviceState
 from common.spec import Work
 from tests.support.processes import busy_child
 
