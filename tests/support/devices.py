@@ -117,8 +117,9 @@ def scopes(nodeids: Iterable[str], config: pytest.Config) -> dict[str, str]:
     """Return the scope of each test: the tests of a scope run in one process.
 
     The scope is the file. On a GPU, TOGETHER solutions of an op are a scope, since a process
-    compares all results on one core. For example, `test_wrong_on_gpu.py::test_is_caught[aborts/rope]`,
-    one of the first sixteen, has the scope `test_wrong_on_gpu.py::rope-0`.
+    compares all results on one core. For example, the scope of
+    `test_wrong_on_gpu.py::test_is_caught[aborts/rope]`, one of the first sixteen, is
+    `test_wrong_on_gpu.py::rope-0`.
     """
     found: dict[str, str] = {}
     known: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
