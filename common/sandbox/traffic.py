@@ -43,6 +43,8 @@ MOST_LANES, LANES_OF_AN_ACCESS = 1 << 30, 1 << 14
 lanes that take as long as an access itself. Work does not depend on the machine's load."""
 Region = tuple[tuple[int, int], bool]
 """The first and the end address of a tensor, and whether the access is a store."""
+ANYWHERE = (0, 1 << 62)
+"""The addresses of a pointer that belongs to no argument of the launch."""
 
 
 def drawn(edges: Sequence[int], dice: random.Random) -> list[tuple[int, int, int]]:
@@ -198,7 +200,8 @@ class Traffic:
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Start counting the programs of a launch with these spans."""
-        self._spans = spans
+        self._tensors = sorted({(span.first, span.end) for span in spans})
+        self._firsts = np.array([first for first, _ in self._tensors], np.uint64)
         self.begin_program(0)
 
     def begin_program(self, index: int) -> Program:
@@ -245,18 +248,26 @@ class Traffic:
             return False
         sectors = addresses // np.uint64(SECTOR)
         begins = np.concatenate([[True], sectors[1:] != sectors[:-1]])
-        sectors = np.unique(sectors[begins]).tolist()  # the rows of a tile are already in order
-        first = int(addresses[0])
-        spans = ((each.first, each.end) for each in self._spans if each.first <= first < each.end)
-        region = next(spans, (0, 1 << 62)), stores
-        touched = self._work.sectors[region]
-        before = len(touched)
-        touched.update(sectors)
-        self._work.nbytes[region] += SECTOR * (len(touched) - before) * self._weight  # type: ignore[assignment]
-        low, high = self._work.ends.get(region, (1 << 62, 0))
-        ends = min(low, SECTOR * sectors[0]), max(high, SECTOR * (sectors[-1] + 1))
-        self._work.ends[region] = ends
+        # the rows of a tile are in order already
+        sectors, places = np.unique(sectors[begins], return_index=True)
+        firsts = addresses[begins][places]
+        tensors = np.searchsorted(self._firsts, firsts, side="right") - 1
+        for tensor in np.unique(tensors):  # a tile may have rows of two tensors
+            mine = tensors == tensor
+            span = self._tensors[tensor] if tensor >= 0 else ANYWHERE
+            known = firsts[mine][0] < span[1]
+            self._add(sectors[mine].tolist(), (span if known else ANYWHERE, stores))
         return True
+
+    def _add(self, sectors: list[int], region: Region) -> None:
+        """Add sectors of a region, in order."""
+        work = self._work
+        before = len(work.sectors[region])
+        work.sectors[region].update(sectors)
+        new = len(work.sectors[region]) - before
+        work.nbytes[region] += SECTOR * new * self._weight  # type: ignore[assignment]
+        low, high = work.ends.get(region, (1 << 62, 0))
+        work.ends[region] = min(low, SECTOR * sectors[0]), max(high, SECTOR * (sectors[-1] + 1))
 
     def in_place_of_dot(
         self, dot: Any, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
