@@ -26,7 +26,15 @@ from common.sandbox.interpreter.operations import wrap
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
-from common.sandbox.traffic import Program, Stratum, Traffic, WritesIntegers, sampled, total
+from common.sandbox.traffic import (
+    MOST_PROGRAMS,
+    Program,
+    Stratum,
+    Traffic,
+    WritesIntegers,
+    sampled,
+    total,
+)
 from common.source import Reason
 from common.spec import Direction
 from common.wire import Reply
@@ -45,7 +53,7 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     is_large = large is not None and large.name == request.case
     case = large if large and is_large else board_case(session, request.case)
     steps, seed = list[Reply](), zlib.crc32(case.name.encode())
-    launches = Launches(steps.append, integers=is_large)
+    launches = Launches(steps.append, is_large)
     counted = Reply()
 
     def ran(*call: Any) -> None:
@@ -137,14 +145,15 @@ MAX_FULL_LAUNCH = 4096
 class Launches:
     """Counts the launches of one call, in order."""
 
-    def __init__(self, add: Callable[[Reply], None], integers: bool) -> None:
+    def __init__(self, add: Callable[[Reply], None], is_large: bool) -> None:
         """Start with no launches.
 
         Args:
             add: Receives each launch's work as JSON.
-            integers: Whether a sample of programs may store integers.
+            is_large: Whether only offsets that wrap are looked for: few programs of a launch run,
+                which may store integers.
         """
-        self._add, self._traffic = add, Traffic(integers)
+        self._add, self._traffic, self._is_large = add, Traffic(is_large), is_large
         self.direction: Direction = "forward"
         self.wraps: dict[str, Reason] = {}
         """The first access of a direction that is out of bounds because its offset wrapped."""
@@ -180,7 +189,7 @@ class Launches:
         """Run a sample of the programs, or all of them if they store integers; see `sampled`."""
         programs, run = math.prod(sizes), functools.partial(self._program, launch, sizes)
         try:
-            return sampled(programs, run)
+            return sampled(programs, run, 0 if self._is_large else MOST_PROGRAMS)
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None

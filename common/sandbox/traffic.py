@@ -113,7 +113,9 @@ class Stratum(NamedTuple):
                 yield Stratum(first, end, at, run(at))
 
 
-def sampled(programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum], float]:
+def sampled(
+    programs: int, run: Callable[[int], Program], most: int = MOST_PROGRAMS
+) -> tuple[list[Stratum], float]:
     """Run a sample of a launch's programs, drawn alike each time.
 
     Where programs differ, the sample finds finer strata, of which others are then drawn: the sums
@@ -122,6 +124,7 @@ def sampled(programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum]
     Args:
         programs: The number of programs of the launch.
         run: Runs the program of an index.
+        most: The number of strata from which none is split.
 
     Returns:
         The strata in order, and the share of the bytes or of the FLOPs that they leave uncertain.
@@ -130,17 +133,17 @@ def sampled(programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum]
     while True:
         strata = [Stratum(*each, run(each[-1])) for each in drawn(edges, dice)]
         uncertain = _variances(strata)[1]
-        finer = strata if uncertain <= SETTLED else _finer(strata, run, dice)
+        finer = strata if uncertain <= SETTLED else _finer(strata, run, dice, most)
         if len(finer) == len(strata):
             return strata, uncertain
         edges = [*(each.first for each in finer), programs]
 
 
 def _finer(
-    strata: list[Stratum], run: Callable[[int], Program], dice: random.Random
+    strata: list[Stratum], run: Callable[[int], Program], dice: random.Random, most: int
 ) -> list[Stratum]:
     """Return strata of which those that leave the most uncertain are split, until little is."""
-    while len(strata) < MOST_PROGRAMS:
+    while len(strata) < most:
         variances, uncertain = _variances(strata)
         order = np.argsort(-variances)[: max(1, len(strata) // 8)]
         wide = {int(at) for at in order if strata[at].size > 1 and variances[at]}
