@@ -106,7 +106,7 @@ def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
         help = _help(name)
         subparser = commands.add_parser(name, help=help, description=help)
         subparser.set_defaults(command=subparser)
-        shared.selecting_arguments(subparser)
+        shared.add(subparser, "--op", "--only")
         if words[:1] == [name]:
             module = importlib.import_module(f"common.commands.{name}")
             subparser.set_defaults(run=module.run)

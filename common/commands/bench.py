@@ -20,7 +20,7 @@ from common.spec import TIMED
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the device, the engine, the tier and `--missing`."""
-    shared.running_arguments(parser)
+    shared.add(parser, *shared.RUNNING)
     engines.add_arguments(parser)
     parser.add_argument(
         "--missing",

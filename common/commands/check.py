@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.running_arguments(parser)
-    shared.handle_argument(parser)
+    shared.add(parser, *shared.RUNNING, "handle")
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     parser.add_argument("--case", metavar="NAME", help="only this case, with every kind of call")

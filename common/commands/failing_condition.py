@@ -1,11 +1,10 @@
-"""Find the property that separates the failing cases of a run from the passing ones.
+"""A group of failures, and the property that separates its cases from the passing ones.
 
 For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
 simplest condition, on one property or on two, that holds for exactly the failing cases. If none
 exists, the result is one that holds for all failing cases and few passing ones.
 
-A condition is reported only if `chance` is small: the probability that random labels are separated
-by any of the conditions that were tried.
+A condition that random labels could satisfy is not reported.
 """
 
 from __future__ import annotations
@@ -13,15 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import combinations, pairwise
 from operator import and_, eq, le, or_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from common.ops._draw import facts_of
-from common.spec import Case, Fact, Op
-from common.verdicts import Autotuned
+from common.spec import Direction, Fact
+from common.verdicts import Autotuned, Verdict
 
+if TYPE_CHECKING:
+    from common.commands.report import CaseVerdicts
+
+SHOWN = 2
+"""The number of cases to show of each group of failures, the smallest cases first."""
 LEAST = 3
 """The fewest failing cases, and the fewest passing cases, for which a condition is reported."""
 CHANCE = 1e-3
@@ -41,8 +45,8 @@ KINDS: tuple[tuple[str, str, Callable[[int], bool]], ...] = (
 )
 Facts = Sequence[Mapping[str, Fact]]
 """The properties of each case by name, the same names in all."""
-Tuned = Mapping[str, Autotuned]
-"""The configurations in which autotuned kernels ran in a case, by kernel."""
+LAUNCHES, LAUNCHED = "an autotuned kernel", "tried before the call"
+"""The property that says whether an autotuner launched a kernel before the launch that counts."""
 
 
 def failing_condition(failing: Facts, passing: Facts) -> str:
@@ -56,17 +60,6 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
         return ""
     search = _Search([*failing, *passing], len(failing))
     return search.by_one() or search.by_two() or search.within()
-
-
-def chance(fails: int, count: int, held: Iterable[int]) -> float:
-    """Return the probability that `fails` random cases of `count` are among those of a condition.
-
-    Args:
-        fails: The number of failing cases.
-        count: The number of all cases.
-        held: For each condition, the number of cases for which it holds.
-    """
-    return sum(math.comb(number, fails) for number in held) / math.comb(count, fails)
 
 
 @dataclass(frozen=True)
@@ -160,9 +153,15 @@ class _Search:
         return [each for each in found if each.cases & self._failed == self._failed]
 
     def _chance(self, tried: Iterable[int], most: int) -> float:
-        """Return the chance of the tried sets of cases that have at most `most` cases."""
+        """Return the probability that random labels fail only cases of one of the tried sets.
+
+        Args:
+            tried: The sets of cases for which a condition holds, as bits.
+            most: The most cases of a set that counts.
+        """
         sizes = (cases.bit_count() for cases in tried)
-        return chance(self._fails, self._count, (size for size in sizes if size <= most))
+        ways = sum(math.comb(size, self._fails) for size in sizes if size <= most)
+        return ways / math.comb(self._count, self._fails)
 
     def _is_narrow(self, held: int, tried: Iterable[int]) -> bool:
         """Return whether `held` cases are few, and the chance of a condition on as few is small."""
@@ -192,50 +191,103 @@ def _rank(pair: Pair) -> int:
     return pair[1].rank + pair[2].rank
 
 
-# --- properties -----------------------------------------------------------------------------------
+# --- a group of failures --------------------------------------------------------------------------
 
 
-def properties(
-    cases: Sequence[tuple[Op[Any], Case, Tuned]], upstream: bool
-) -> list[dict[str, Fact]]:
-    """Return the properties of each case, those of its autotuned kernels among them.
+@dataclass(frozen=True)
+class Group:
+    """The failures of a solution with the same verdict in the same directions."""
 
-    A kernel's parameter is called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
+    solution: str
+    directions: tuple[Direction, ...]
+    verdict: str
+    failing: Sequence[CaseVerdicts]
+    answered: Sequence[CaseVerdicts]
+    """The solution's answers in the tier that are supported in the first direction."""
 
-    Args:
-        cases: The op, the case and what was tuned.
-        upstream: Whether the upstream gradient's layout is a property.
-    """
-    pairs = {(kernel, name): None for *_, kernels in cases for kernel, tuned in kernels.items()
-             for values in tuned.values for name in values}  # fmt: skip
-    several = len({kernel for kernel, _ in pairs}) > 1
-    found = []
-    for op, case, kernels in cases:
-        facts = facts_of(op, case)
-        if not upstream:
-            facts.pop("upstream", None)
-        for kernel, name in pairs:
-            ran = kernels[kernel].values if kernel in kernels else [{}]
-            values = list(dict.fromkeys(value.get(name, "not launched") for value in ran))
-            fact = values[0] if len(values) == 1 else " and ".join(sorted(map(str, values)))
-            facts[f"{kernel}'s {name}" if several else name] = fact
-        if pairs:
-            launched = "tried before the call" if has_launches(kernels) else "launched once"
-            facts["an autotuned kernel"] = launched
-        found.append(facts)
-    return found
+    @property
+    def where(self) -> str:
+        """The solution and the directions."""
+        return f"{self.solution} {' and '.join(self.directions)}"
 
+    @cached_property
+    def by_size(self) -> list[CaseVerdicts]:
+        """The failing answers, in the order of the cases' bytes and FLOPs."""
 
-def has_launches(kernels: Tuned) -> bool:
-    """Return whether an autotuner launched a kernel before the launch that counts."""
-    return any(tuned.launches for tuned in kernels.values())
+        def size(answer: CaseVerdicts) -> tuple[int, int]:
+            work = answer.op.work(answer.case, "forward")
+            return work.bytes, work.flops
 
+        return sorted(self.failing, key=size)
 
-def launches_decide(failing: Sequence[Tuned], passing: Sequence[Tuned]) -> bool:
-    """Return whether failures come only after launches by an autotuner."""
-    launched = sum(map(has_launches, [*failing, *passing]))
-    by_chance = chance(len(failing), len(failing) + len(passing), [launched])
-    return all(map(has_launches, failing)) and by_chance <= CHANCE
+    @cached_property
+    def smallest(self) -> list[Verdict]:
+        """The smallest cases' failures with distinct groups, or distinct lines of source."""
+        distinct: dict[object, Verdict] = {}
+        for answer in self.by_size:
+            verdict = answer.verdicts[self.directions[0]]
+            line = verdict.places and verdict.places[0][:2]
+            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
+        return list(distinct.values())[:SHOWN]
+
+    @property
+    def everywhere(self) -> str:
+        """The number of failures in words if all cases with an element fail; "" otherwise."""
+        fails = len(self.failing)
+        if fails == len(self.answered):
+            return f"every case ({fails})"
+        elements = [answer for answer in self.answered if not answer.empty]
+        return f"every case that has an element ({fails})" if elements == self.failing else ""
+
+    @cached_property
+    def condition(self) -> str:
+        """The property that separates the failures from the passes; "" without such a property."""
+        return failing_condition(*self._facts)
+
+    @property
+    def after_launches(self) -> str:
+        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
+        failing, passing = (
+            [{LAUNCHES: facts.get(LAUNCHES, "")} for facts in cases] for cases in self._facts
+        )
+        if not all(facts[LAUNCHES] == LAUNCHED for facts in failing):
+            return ""
+        kernels = (kernel for answer in self.failing for kernel in self._tuned(answer))
+        return " and ".join(dict.fromkeys(kernels)) if failing_condition(failing, passing) else ""
+
+    @cached_property
+    def _facts(self) -> tuple[Facts, Facts]:
+        """The properties of the failing cases, and of those that pass in the first direction.
+
+        The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
+        is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
+        """
+        passing = [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
+        pairs = {(kernel, name): None for answer in (*self.failing, *passing)
+                 for kernel, tuned in self._tuned(answer).items()
+                 for values in tuned.values for name in values}  # fmt: skip
+        several = len({kernel for kernel, _ in pairs}) > 1
+
+        def facts(answer: CaseVerdicts) -> dict[str, Fact]:
+            found, kernels = facts_of(answer.op, answer.case), self._tuned(answer)
+            if "forward" in self.directions:
+                found.pop("upstream", None)
+            for kernel, name in pairs:
+                ran = kernels[kernel].values if kernel in kernels else [{}]
+                values = list(dict.fromkeys(value.get(name, "not launched") for value in ran))
+                fact = values[0] if len(values) == 1 else " and ".join(sorted(map(str, values)))
+                found[f"{kernel}'s {name}" if several else name] = fact
+            if pairs:
+                launched = any(tuned.launches for tuned in kernels.values())
+                found[LAUNCHES] = LAUNCHED if launched else "launched once"
+            return found
+
+        failed, passed = ([facts(answer) for answer in answers if not answer.empty]
+                          for answers in (self.failing, passing))  # fmt: skip
+        return failed, passed
+
+    def _tuned(self, answer: CaseVerdicts) -> Mapping[str, Autotuned]:
+        return answer.verdicts[self.directions[0]].configurations
 
 
 # --- conditions -----------------------------------------------------------------------------------

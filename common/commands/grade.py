@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the engine, the tier, the sample and the file for the verdicts."""
-    shared.running_arguments(parser)
+    shared.add(parser, *shared.RUNNING)
     engines.add_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
-    shared.sample_argument(parser)
+    shared.add(parser, "--sample")
     parser.add_argument(
         "--json",
         type=Path,

@@ -31,7 +31,7 @@ from common.ops._draw import facts_of
 from common.printable import wrapped
 from common.records.lines import Counted
 from common.solutions import Solution, discover
-from common.spec import Case, Direction, Op
+from common.spec import Case, Op
 from common.verdicts import ENDED
 
 AGAIN = ENDED | {"COMPILE_ERROR", "RUNTIME_ERROR"}
@@ -39,38 +39,33 @@ AGAIN = ENDED | {"COMPILE_ERROR", "RUNTIME_ERROR"}
 
 
 class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """An exercise of `common/exercises.toml`."""
+    """An exercise of `common/exercises.toml`, whose head explains the fields."""
 
     op: str
     title: str
     task: str
     answers: dict[str, Any]
-    """The facts of the smoke cases that must pass; empty for all cases."""
     where: dict[str, Any] = {}
-    """The facts of the board's cases whose work is measured."""
     measure: str = ""
     """A name of MEASURES; empty without a measure."""
     most: float = 0.0
-    """The largest measure that passes."""
     hints: tuple[str, ...]
 
 
 class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A hint for wrong solutions of an op."""
+    """A hint for wrong solutions of an op: those with a mistake, verdict or direction in `of`."""
 
     op: str
     of: frozenset[str]
-    """The mistakes, verdicts and failing directions that the hint is for."""
     hint: str
 
 
 class Path(msgspec.Struct, frozen=True):
-    """The content of `common/exercises.toml`."""
+    """The content of `common/exercises.toml`; `measure` has a sentence for each of MEASURES."""
 
     exercise: tuple[Exercise, ...]
     hint: tuple[Hint, ...]
     measure: dict[str, str]
-    """By the name of a measure, the sentence that states it."""
 
 
 @functools.cache
@@ -128,15 +123,6 @@ class Lack(NamedTuple):
     signs: Set[str] = frozenset()
 
 
-class Verdicts(msgspec.Struct):
-    """The verdicts of a file on the smoke cases of its op."""
-
-    cases: dict[str, dict[Direction, str]]
-    """The verdict of each direction, by case."""
-    mistakes: list[tuple[tuple[Direction, ...], tuple[str, ...]]]
-    """The directions of each diagnosis, and the mistakes that may cause it."""
-
-
 def lack_of(files: Sequence[File], handle: str, exercise: Exercise) -> Lack | None:
     """Return the lack of the op's first file; None if any file of the op does the exercise."""
     first = Lack(f"there is no {handle}/{exercise.op}.py")
@@ -170,11 +156,11 @@ class File:
         """Return the most frequent failure in the exercise's smoke cases."""
         cases = [case.name for case in op.tier("smoke", self.grader.device)
                  if is_like(op, case, exercise.answers)]  # fmt: skip
-        asked = [self.verdicts.cases.get(case, {"forward": "UNSUPPORTED"}) for case in cases]
+        asked = [self.verdicts["cases"].get(case, {"forward": "UNSUPPORTED"}) for case in cases]
         wrong = Counter(name for each in asked for name in {*each.values()} - {"PASSED"})
         if not wrong:
             return None
-        mistakes = self.verdicts.mistakes
+        mistakes = self.verdicts["mistakes"]
         ((verdict, count),) = wrong.most_common(1)
         causes = "; ".join(f"{' and '.join(directions)}: {', or: '.join(names)}"
                            for directions, names in mistakes)  # fmt: skip
@@ -203,8 +189,12 @@ class File:
         return Lack(f"{self.solution.name}: {words}, and {limit}")
 
     @cached_property
-    def verdicts(self) -> Verdicts:
-        """The verdicts, kept on disk unless the machine may have caused one."""
+    def verdicts(self) -> dict[str, Any]:
+        """The verdicts of the smoke cases, kept on disk unless the machine may have caused one.
+
+        `cases` has the verdict of each direction by case; `mistakes` has the directions of each
+        diagnosis with the mistakes that may cause it.
+        """
         solution, device = self.solution, self.grader.device
         cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.text_digest}")
         if not cache.found:
@@ -215,11 +205,10 @@ class File:
                 for each in graded
             }
             mistakes = [(cause.directions, cause.mistakes) for cause in diagnosis.causes(graded)]
-            cache.found = msgspec.to_builtins(Verdicts(verdicts, mistakes))
-        found = msgspec.convert(cache.found, Verdicts)
-        if not any(AGAIN.intersection(each.values()) for each in found.cases.values()):
+            cache.found = {"cases": verdicts, "mistakes": mistakes}
+        if not any(AGAIN.intersection(each.values()) for each in cache.found["cases"].values()):
             cache.save()
-        return found
+        return cache.found
 
 
 def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import ctypes
 import os
 from collections.abc import Callable, Container
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from common import interfaces, solutions
 from common.errors import UserError
@@ -20,46 +20,6 @@ if TYPE_CHECKING:
 
 TIMED = {"forward": "forward", "backward": "with backward"}
 """The description of a time of each direction."""
-
-# --- arguments ------------------------------------------------------------------------------------
-
-
-def selecting_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--op` and `--only`, which every command takes."""
-    parser.add_argument("--op", help="only this op")
-    parser.add_argument(
-        "--only",
-        metavar="HANDLE[/FILE]",
-        help="only this contributor or file; several with commas: house,eager/rope",
-    )
-
-
-def running_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `--device`, `--memory` and `--verbose`, for commands that run solutions."""
-    parser.add_argument(
-        "--device", choices=("cpu", "cuda"), help="cpu or cuda; default: a GPU if there is one"
-    )
-    parser.add_argument(
-        "--memory",
-        type=gibibytes,
-        metavar="GIB",
-        help="of the GPU to take at most, CUDA contexts included; default: all that is free",
-    )
-    parser.add_argument(
-        "--verbose", action="store_true", help="show each failure and the solutions' own output"
-    )
-
-
-def sample_argument(parser: argparse.ArgumentParser) -> None:
-    """Add `--sample`, the number of cases to draw from each op's cases."""
-    parser.add_argument(
-        "--sample", type=count, metavar="N", help="N random cases of each op, always the same ones"
-    )
-
-
-def handle_argument(parser: argparse.ArgumentParser) -> None:
-    """Add the positional HANDLE[/FILE], which is equivalent to `--only`."""
-    parser.add_argument("handle", nargs="?", metavar="HANDLE[/FILE]")
 
 
 def count(text: str) -> int:
@@ -78,6 +38,40 @@ def gibibytes(text: str) -> int:
     if size <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
     return size
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--op": {"help": "only this op"},
+    "--only": {
+        "metavar": "HANDLE[/FILE]",
+        "help": "only this contributor or file; several with commas: house,eager/rope",
+    },
+    "handle": {"nargs": "?", "metavar": "HANDLE[/FILE]"},
+    "--device": {"choices": ("cpu", "cuda"), "help": "default: a GPU if there is one"},
+    "--memory": {
+        "type": gibibytes,
+        "metavar": "GIB",
+        "help": "of the GPU to take at most, CUDA contexts included; default: all that is free",
+    },
+    "--verbose": {
+        "action": "store_true",
+        "help": "show each failure and the solutions' own output",
+    },
+    "--sample": {
+        "type": count,
+        "metavar": "N",
+        "help": "N random cases of each op, always the same ones",
+    },
+}
+"""The options that several commands have; `handle` is equivalent to `--only`."""
+RUNNING = ("--device", "--memory", "--verbose")
+"""The options of the commands that run solutions."""
+
+
+def add(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the named options of OPTIONS."""
+    for name in names:
+        parser.add_argument(name, **OPTIONS[name])
 
 
 # --- values of options ----------------------------------------------------------------------------
@@ -194,9 +188,6 @@ def visible() -> list[str]:
     if any(name.startswith("MIG") for name in names):
         return names
     return names[:count] or [str(number) for number in range(count)]
-
-
-# --- messages -------------------------------------------------------------------------------------
 
 
 def left_out(op: str, case: str, reason: str) -> str:

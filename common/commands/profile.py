@@ -28,8 +28,7 @@ BINDS = {"copy": "memory", "dense": "arithmetic"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.running_arguments(parser)
-    shared.handle_argument(parser)
+    shared.add(parser, *shared.RUNNING, "handle")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -6,32 +6,19 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from rich.text import Text
 
 from common import paths, source
 from common.board import terminal
-from common.commands.failing_condition import failing_condition, launches_decide, properties
+from common.commands.failing_condition import Group
 from common.errors import Kind
 from common.printable import columns, printable, say
 from common.records.lines import headings
 from common.spec import Case, Direction, Op
-from common.verdicts import (
-    BEFORE_LAUNCH,
-    ENDED,
-    RIGHT,
-    SOME,
-    WRONG,
-    Autotuned,
-    Picture,
-    Verdict,
-    text_of,
-)
+from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict, text_of
 
-SHOWN = 2
-"""The number of cases to show of each group of failures, the smallest cases first."""
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
 MARGIN = 4 * " "
@@ -94,78 +81,6 @@ class CaseVerdicts:
     def empty(self) -> bool:
         """Whether the output has no element, so that no mistake is visible."""
         return math.prod(self.op.output(self.case)) == 0
-
-
-@dataclass(frozen=True)
-class Group:
-    """The failures of a solution with the same verdict in the same directions."""
-
-    solution: str
-    directions: tuple[Direction, ...]
-    verdict: str
-    failing: Sequence[CaseVerdicts]
-    answered: Sequence[CaseVerdicts]
-    """The solution's answers in the tier that are supported in the first direction."""
-
-    @property
-    def where(self) -> str:
-        """The solution and the directions."""
-        return f"{self.solution} {' and '.join(self.directions)}"
-
-    @cached_property
-    def by_size(self) -> list[CaseVerdicts]:
-        """The failing answers, in the order of the cases' bytes and FLOPs."""
-
-        def size(answer: CaseVerdicts) -> tuple[int, int]:
-            work = answer.op.work(answer.case, "forward")
-            return work.bytes, work.flops
-
-        return sorted(self.failing, key=size)
-
-    @cached_property
-    def smallest(self) -> list[Verdict]:
-        """The smallest cases' failures with distinct groups, or distinct lines of source."""
-        distinct: dict[object, Verdict] = {}
-        for answer in self.by_size:
-            verdict = answer.verdicts[self.directions[0]]
-            line = verdict.places and verdict.places[0][:2]
-            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
-        return list(distinct.values())[:SHOWN]
-
-    @cached_property
-    def condition(self) -> str:
-        """The property that separates the failures from the passes; "" without such a property."""
-        compared = [answer for answer in self._compared if not answer.empty]
-        facts = properties([(answer.op, answer.case, self._tuned(answer)) for answer in compared],
-                           upstream="forward" not in self.directions)  # fmt: skip
-        fails = sum(not answer.empty for answer in self.failing)
-        return failing_condition(facts[:fails], facts[fails:])
-
-    @property
-    def after_launches(self) -> str:
-        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
-        tuned, fails = list(map(self._tuned, self._compared)), len(self.failing)
-        if not launches_decide(tuned[:fails], tuned[fails:]):
-            return ""
-        return " and ".join(dict.fromkeys(name for kernels in tuned[:fails] for name in kernels))
-
-    @property
-    def everywhere(self) -> str:
-        """The number of failures in words if all cases with an element fail; "" otherwise."""
-        fails = len(self.failing)
-        if fails == len(self.answered):
-            return f"every case ({fails})"
-        elements = [answer for answer in self.answered if not answer.empty]
-        return f"every case that has an element ({fails})" if elements == self.failing else ""
-
-    @cached_property
-    def _compared(self) -> list[CaseVerdicts]:
-        """The failing answers, then those that pass in the first direction."""
-        passing = (each for each in self.answered if each.verdict(self.directions[0]) == "PASSED")
-        return [*self.failing, *passing]
-
-    def _tuned(self, answer: CaseVerdicts) -> Mapping[str, Autotuned]:
-        return answer.verdicts[self.directions[0]].configurations
 
 
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:

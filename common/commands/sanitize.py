@@ -46,9 +46,9 @@ REPORT = re.compile(r"^=+ (?!COMPUTE-SANITIZER|\w+ SUMMARY:)\S.*(?:\n=+  .*)*", 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool and the sample."""
-    shared.running_arguments(parser)
+    shared.add(parser, *shared.RUNNING)
     parser.add_argument("--tool", choices=tuple(TOOLS), help="default: both")
-    shared.sample_argument(parser)
+    shared.add(parser, "--sample")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,8 +10,9 @@ from dataclasses import replace
 import pytest
 
 from common import ops
+from common.commands.failing_condition import SHOWN
 from common.commands.progress import Progress
-from common.commands.report import SHOWN, TierReport, coverage
+from common.commands.report import TierReport, coverage
 from common.errors import Kind
 from common.source import Place
 from common.verdicts import ENDED, Picture, Verdict
