@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from common import ops
 from common.commands import check, grader
+from common.errors import UserError
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
@@ -27,8 +28,8 @@ def test_a_folder_that_imports_this_repository_is_named_and_not_graded(study, by
 
 
 def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, capsys):
-    load = ops._loaded
-    monkeypatch.setattr(ops, "_loaded", lambda op: "rope is broken" if op == "rope" else load(op))
+    load, broken = ops._loaded, UserError("rope is broken")
+    monkeypatch.setattr(ops, "_loaded", lambda op: broken if op == "rope" else load(op))
     folder = [Solution(tmp_path / "a" / f"{op}.py", op) for op in ("rope", "rotate_half")]
     case = next(ops.load("rotate_half").cases("smoke")).name
     named = grader.Grader(SimpleNamespace(device="cpu"), None).named(case, folder)
