@@ -77,19 +77,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]:
-    """Return the verdicts as JSON data in the order of the cases, not of grading.
-
-    With several kinds of devices, a row has its kind as `device`.
-    """
-    found = {(result.kind, result.case, result.solution): result.verdicts for result in results}
+    """Return the verdicts as JSON data in the order of the cases, not of grading."""
+    found = {(result.case, result.solution): result.verdicts for result in results}
     return [
-        verdict.json | ({"device": kind} if len(engine.kinds) > 1 else {})
-        for kind, started in engine.kinds.items()
-        for op, cases in started.cases.items()
+        verdict.json
+        for op, cases in engine.started.cases.items()
         for case in cases
         for solution in engine.job.solutions
         if solution.op == op
-        for verdict in found.get((kind, case, solution.name), ())
+        for verdict in found.get((case, solution.name), ())
     ]
 
 

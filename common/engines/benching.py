@@ -1,4 +1,4 @@
-"""Run `bench` on every kind of device of an engine; each kind has its own run and file.
+"""Run `bench` on an engine's devices, and record it.
 
 A run is new, or it continues the last run on the same kind of device if that was interrupted.
 """
@@ -18,7 +18,7 @@ import msgspec
 
 from common import ops, paths
 from common.engines import counting
-from common.engines.engine import CaseResult, Engine, Planned, Task
+from common.engines.engine import CaseResult, Engine, Planned
 from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
@@ -46,7 +46,7 @@ Event = Planned | CaseResult | str | Counted | Recorded
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
-    """Yield results and counted work, then the end of each run; close the generator to interrupt.
+    """Yield results and counted work, then the end of the run; close the generator to interrupt.
 
     Args:
         engine: The devices, with the job.
@@ -63,27 +63,16 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
             if not engine.count:
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
-            recordings = {
-                kind: files.enter_context(
-                    recording(started.device_info, solutions, selection, absent)
-                )
-                for kind, started in engine.kinds.items()
-            }
+            device_info = engine.started.device_info
+            open_run = files.enter_context(recording(device_info, solutions, selection, absent))
             yield Planned(len(DIRECTIONS) * engine.count)
             yield from engine.notes
-            tasks = list[Task]()
-            for kind, open_run in recordings.items():
-                yield from (CaseResult.of(kind, [row], kept=True) for row in open_run.kept)
-                tasks += engine.tasks(kind, open_run.done | open_run.too_large)
-            for result in engine.run(tasks):
-                if isinstance(result, CaseResult):
-                    result = recordings[result.kind].write(result)
-                yield result
-        for open_run in recordings.values():
-            yield from _count(open_run, solutions)
-            open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
-    for open_run in recordings.values():
-        yield Recorded(open_run.path, len(open_run.done), open_run.resumed)
+            yield from (CaseResult.of([row], kept=True) for row in open_run.kept)
+            for result in engine.run(engine.tasks(open_run.done | open_run.too_large)):
+                yield open_run.write(result) if isinstance(result, CaseResult) else result
+        yield from _count(open_run, solutions)
+        open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
+    yield Recorded(open_run.lines.path, len(open_run.done), open_run.resumed)
 
 
 def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
@@ -107,7 +96,6 @@ class Recording:
     """One run on one kind of device: rows kept from earlier runs, and the writer of the rest."""
 
     run: Run
-    path: Path
     lines: RunWriter
     kept: list[Record]
     too_large: set[tuple[str, str]]
@@ -184,7 +172,7 @@ def recording(
             if not run:
                 lines.write(fresh)
                 lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
-            yield Recording(run or fresh, path, lines, kept, too_large, run is not None)
+            yield Recording(run or fresh, lines, kept, too_large, run is not None)
 
 
 def _complete(rows: Sequence[Record]) -> list[Record]:

@@ -51,9 +51,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Task:
-    """Cases of one op for one device of a kind, and the solutions to run on each case."""
+    """Cases of one op for one device, and the solutions to run on each case."""
 
-    kind: str
     op: str
     due: Mapping[str, tuple[str, ...]]
     """The solutions' names, by case."""
@@ -81,8 +80,6 @@ class Task:
 class CaseResult:
     """The result of one solution on a case, or a case that does not fit the device."""
 
-    kind: str
-    """The kind of device."""
     op: str
     case: str
     solution: str = ""
@@ -99,11 +96,11 @@ class CaseResult:
     """Whether the result is of an earlier run."""
 
     @classmethod
-    def of(cls, kind: str, found: Sequence[Verdict | Record], **fields: Any) -> CaseResult:
+    def of(cls, found: Sequence[Verdict | Record], **fields: Any) -> CaseResult:
         """Return the result that consists of these verdicts or rows."""
         name = "rows" if isinstance(found[0], Record) else "verdicts"
         of, fields = found[0], {name: tuple(found), **fields}
-        return cls(kind=kind, op=of.op, case=of.case, solution=of.solution, **fields)
+        return cls(op=of.op, case=of.case, solution=of.solution, **fields)
 
 
 @dataclass(frozen=True)
@@ -181,13 +178,13 @@ class Executor:
         if self._job.command == "grade":
             names = solution.name, op.name, case.name
             verdicts = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
-            return CaseResult.of(self.started.device_info.kind, verdicts)
+            return CaseResult.of(verdicts)
         record = functools.partial(record_of, tier=self._job.tier, digests=self._digests[solution])
         rows = [
             record(op, case, each, solution, verdict="CRASHED", reason=reason)
             for each in DIRECTIONS
         ]
-        return CaseResult.of(self.started.device_info.kind, rows)
+        return CaseResult.of(rows)
 
     def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution], Skips]:
         """Return the op, the cases and the solutions of a task, and which to leave out."""
@@ -219,40 +216,39 @@ class Executor:
 
     def _result(self, result: Graded | TooLarge | list[Measured]) -> CaseResult:
         """Return a result of the sweep; rows name the node and the device."""
-        device = self.started.device_info
         if isinstance(result, TooLarge):
-            op, case = result.op.name, result.case.name
-            return CaseResult(kind=device.kind, op=op, case=case, too_large=result.reason)
+            return CaseResult(op=result.op.name, case=result.case.name, too_large=result.reason)
         if isinstance(result, Graded):
-            return CaseResult.of(device.kind, [*result.verdicts.values()])
+            return CaseResult.of([*result.verdicts.values()])
+        device = self.started.device_info
         where = {"node": device.node, "device": device.uuid}
         rows = [msgspec.structs.replace(measured.row, **where) for measured in result]
         samples = tuple(measured.samples for measured in result)
-        return CaseResult.of(device.kind, rows, samples=samples)
+        return CaseResult.of(rows, samples=samples)
 
 
 class Engine:
-    """Devices that run tasks, here the one of this process; `RayEngine` has several.
+    """Devices of one kind that run tasks, here the one of this process; `RayEngine` has several.
 
     A context manager, which starts and ends the executors. Without a GPU, the threads of the one
     executor use all cores.
     """
 
+    started: Started
+    """The first executor, whose cases every other has room for."""
     _executor: Executor
 
     def __init__(self, job: Job) -> None:
         """Start nothing yet."""
         self.job = job
-        self.kinds: dict[str, Started] = {}
-        """The first executor of each kind of device, whose cases every other has room for."""
         self.notes: list[str] = []
         """Messages about executors and left-out cases."""
 
     def __enter__(self) -> Engine:
         """Start the executors."""
         self._executor = Executor(self.job)
-        started = self._executor.started
-        self.kinds, self.notes = {started.device_info.kind: started}, [*started.notes]
+        self.started = self._executor.started
+        self.notes += self.started.notes
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -263,21 +259,17 @@ class Engine:
         """Run the tasks; yield each result once, as it comes, and messages for the user.
 
         Raises:
-            UserError: No device of a kind is left.
+            UserError: No device is left.
         """
         return self._executor.run(tasks)
 
     @property
     def count(self) -> int:
-        """The number of pairs of a solution and a case on all kinds of devices."""
-        return sum(
-            len(started.cases.get(solution.op, ()))
-            for started in self.kinds.values()
-            for solution in self.job.solutions
-        )
+        """The number of pairs of a solution and a case."""
+        return sum(len(self.started.cases.get(each.op, ())) for each in self.job.solutions)
 
-    def tasks(self, kind: str, done: Collection[tuple[str, str]] = ()) -> list[Task]:
-        """Return the tasks for a kind of device, one per op, without the pairs of `done`.
+    def tasks(self, done: Collection[tuple[str, str]] = ()) -> list[Task]:
+        """Return the tasks, one per op, without the pairs of `done`.
 
         A pair is a solution, or "" for all, and a case.
         """
@@ -285,7 +277,7 @@ class Engine:
         for solution in self.job.solutions:
             names[solution.op].append(solution.name)
         tasks = [
-            Task(kind, op, dict.fromkeys(cases, tuple(names[op]))).without(done)
-            for op, cases in self.kinds[kind].cases.items()
+            Task(op, dict.fromkeys(cases, tuple(names[op]))).without(done)
+            for op, cases in self.started.cases.items()
         ]
         return [task for task in tasks if task.due]

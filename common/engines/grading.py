@@ -15,7 +15,7 @@ from common.records import jsonl
 from common.verdicts import Verdict
 
 _FORMAT = jsonl.Format(msgspec.json.Decoder(dict[str, Any]), 1, "grade")
-"""A line has the verdicts of one solution on one case, the kind of device, and their basis."""
+"""A line has the verdicts of one solution on one case, and their basis."""
 
 
 def part_of(target: Path) -> Path:
@@ -46,35 +46,28 @@ def grade_all(engine: Engine, target: Path | None) -> Generator[Planned | CaseRe
         if kept:
             yield f"went on with {len(kept)} graded cases"
             yield from kept
-        tasks = []
-        for kind in engine.kinds:
-            done = {(result.solution, result.case) for result in kept if result.kind == kind}
-            tasks += engine.tasks(kind, done=done)
-        for result in engine.run(tasks):
+        for result in engine.run(engine.tasks({(each.solution, each.case) for each in kept})):
             if lines and not isinstance(result, str) and result.verdicts:
                 found = [verdict.json for verdict in result.verdicts]
-                basis = bases[result.kind, result.solution]
-                lines.write({"kind": result.kind, "basis": basis, "verdicts": found})
+                lines.write({"basis": bases[result.solution], "verdicts": found})
             yield result
 
 
-def _bases(engine: Engine) -> dict[tuple[str, str], str]:
-    """Return all that verdicts rest on besides the case, by kind of device and solution."""
+def _bases(engine: Engine) -> dict[str, str]:
+    """Return all that verdicts rest on besides the case, by solution."""
+    device = engine.started.device_info
     return {
-        (kind, solution.name): f"{first.device_info.versions} {engine.job.tier} {digests}"
-        for kind, first in engine.kinds.items()
+        solution.name: f"{device.kind} {device.versions} {engine.job.tier} {digests}"
         for solution, digests in digests_of(engine.job.solutions).items()
     }
 
 
-def _kept(path: Path, engine: Engine, bases: Mapping[tuple[str, str], str]) -> list[CaseResult]:
+def _kept(path: Path, engine: Engine, bases: Mapping[str, str]) -> list[CaseResult]:
     """Return the verdicts that the file has on the engine's cases and that rest on the same."""
     kept = []
     for line in jsonl.read(path, _FORMAT):
-        kind, verdicts = line["kind"], tuple(Verdict(**fields) for fields in line["verdicts"])
-        first = verdicts[0]
-        if line["basis"] != bases.get((kind, first.solution)):
-            continue
-        if first.case in engine.kinds[kind].cases[first.op]:
-            kept.append(CaseResult.of(kind, verdicts, kept=True))
+        first, *_ = verdicts = [Verdict(**fields) for fields in line["verdicts"]]
+        same = line["basis"] == bases.get(first.solution)
+        if same and first.case in engine.started.cases[first.op]:
+            kept.append(CaseResult.of(verdicts, kept=True))
     return kept

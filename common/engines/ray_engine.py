@@ -15,7 +15,7 @@ import os
 import socket
 import tempfile
 import textwrap
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -151,8 +151,6 @@ class RemoteExecutor:
     def __init__(self, name: str, actor: Any) -> None:
         """Start the actor's executor."""
         self.name, self.actor = name, actor
-        self.kind = ""
-        """The kind of its device, "" before the first start."""
         self.ask(None)
 
     def ask(self, task: Task | None) -> None:
@@ -225,8 +223,8 @@ class RayEngine(Engine):
         super().__init__(job)
         self._address, self._gpus = address, gpus
         self._executors: list[RemoteExecutor] = []
-        self._waiting: dict[str, deque[Task]] = defaultdict(deque)
-        """The tasks that no executor has, by kind of device; lost cases are at the end."""
+        self._waiting: deque[Task] = deque()
+        """The tasks that no executor has; lost cases are at the end."""
 
     def __enter__(self) -> RayEngine:
         """Connect, and start the executors.
@@ -239,10 +237,10 @@ class RayEngine(Engine):
             self._executors = list(self._placed())
             starts = [executor.pending for executor in self._executors]
             _, late = ray().wait(starts, num_returns=len(starts), timeout=LONGEST_START)
-            for executor in [each for each in self._executors if each.pending in late]:
-                self.notes.append(self._remove(executor, "its GPU is taken"))
-            while not all(executor.kind for executor in self._executors):
-                self.notes += map(str, self._receive())
+            for executor in list(self._executors):
+                reason = "its GPU is taken" if executor.pending in late else self._starts(executor)
+                if reason:
+                    self.notes.append(self._remove(executor, f"takes no part: {reason}"))
             if not self._executors:
                 raise UserError("; ".join(self.notes))
         except BaseException:
@@ -261,9 +259,8 @@ class RayEngine(Engine):
 
     def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
         """Run the tasks; see `Engine.run`."""
-        for task in tasks:
-            self._waiting[task.kind].append(task)
-        while any(self._waiting.values()) or self.busy[0]:
+        self._waiting += tasks
+        while self._waiting or self.busy[0]:
             for executor in self._executors:
                 if not executor.pending and (part := self._next(executor)):
                     executor.ask(part)
@@ -313,26 +310,37 @@ class RayEngine(Engine):
                 made = actor.remote(job, index, executors)
                 yield RemoteExecutor(f"executor {next(numbers)}", made)
 
-    def _admitted(self, executor: RemoteExecutor, started: Started) -> str:
-        """Admit an executor that has started; return "", or the reason for which it cannot run."""
-        kind = started.device_info.kind
-        first = self.kinds.setdefault(kind, started)
-        if first.device_info.versions != started.device_info.versions:
+    def _starts(self, executor: RemoteExecutor) -> str:
+        """Take an executor's message at a start; return the reason if it cannot run, or "".
+
+        Raises:
+            RuntimeError: The harness failed on the device.
+        """
+        try:
+            message = executor.message()
+        except (Lost, UserError) as error:
+            return str(error)
+        return self._unfit(message) if isinstance(message, Started) else ""
+
+    def _unfit(self, started: Started) -> str:
+        """Return why an executor cannot run what the first one can, or ""."""
+        if not hasattr(self, "started"):
+            self.started = started
+        first = self.started
+        if started.device_info.kind != first.device_info.kind:
+            return f"is another device than {first.device_info.name}"
+        if started.device_info.versions != first.device_info.versions:
             return "has other versions of its packages"
-        if executor.kind not in ("", kind) or any(
-            {*cases} - {*started.cases.get(op, ())} for op, cases in first.cases.items()
-        ):
-            return "has too little free memory, or is another device than before"
-        executor.kind = kind
+        if any({*cases} - {*started.cases.get(op, ())} for op, cases in first.cases.items()):
+            return "has too little free memory"
         self.notes += [note for note in started.notes if note not in self.notes]
         return ""
 
-    def _remove(self, executor: RemoteExecutor, reason: str) -> str:
+    def _remove(self, executor: RemoteExecutor, event: str) -> str:
         """Remove an executor, and return the message for the user."""
         self._executors.remove(executor)
         ray().kill(executor.actor)
-        event = "does not start again" if executor.kind else "takes no part"
-        return f"{executor.name} {event}: {reason}"
+        return f"{executor.name} {event}"
 
     def _next(self, executor: RemoteExecutor) -> Task | None:
         """Take the next task for an executor, at most half of its share of the waiting cases.
@@ -340,14 +348,12 @@ class RayEngine(Engine):
         The last tasks are small, so that all devices end at about the same time. A lost case waits
         until no executor is busy, and goes to another executor if there is one.
         """
-        queue = self._waiting[executor.kind]
-        sharing = sum(other.kind == executor.kind for other in self._executors)
+        queue, (busy, executors) = self._waiting, self.busy
         if not queue or (
-            queue[0].losses
-            and (self.busy[0] or (queue[0].lost_on == executor.name and sharing > 1))
+            queue[0].losses and (busy or (queue[0].lost_on == executor.name and executors > 1))
         ):
             return None
-        half = math.ceil(sum(len(task.due) for task in queue) / (2 * sharing))
+        half = math.ceil(sum(len(task.due) for task in queue) / (2 * executors))
         solutions = max(map(len, queue[0].due.values()))
         most = TIMED if self.job.command == "bench" else max(GRADED // solutions, 1)
         part, rest = queue.popleft().split(min(half, most))
@@ -367,26 +373,24 @@ class RayEngine(Engine):
         if not ready and not self.busy[0]:
             raise UserError("no device is left for the other cases; repeat the command to continue")
         for executor in map(pending.__getitem__, ready):
+            if not executor.task:
+                if reason := self._starts(executor):
+                    yield self._remove(executor, f"does not start again: {reason}")
+                continue
             try:
                 message = executor.message()
-            except (Lost, UserError) as error:
-                if not executor.task:
-                    yield self._remove(executor, str(error))
-                elif isinstance(error, UserError):
-                    raise
-                else:
-                    yield f"{executor.name} was lost: {error}"
-                    self._wait_again(executor)
-                    executor.ask(None)
+            except Lost as lost:
+                yield f"{executor.name} was lost: {lost}"
+                self._wait_again(executor)
+                executor.ask(None)
                 continue
             if isinstance(message, CaseResult):
                 yield message
-            elif message and (reason := self._admitted(executor, message)):
+            elif message and (reason := self._unfit(message)):
                 self._wait_again(executor)
-                yield self._remove(executor, reason)
+                yield self._remove(executor, f"does not start again: {reason}")
 
     def _wait_again(self, executor: RemoteExecutor) -> None:
         """Queue what is left of an executor's task, its lost cases behind all others."""
-        queue = self._waiting[executor.kind]
         for task in executor.left():
-            (queue.append if task.losses else queue.appendleft)(task)
+            (self._waiting.append if task.losses else self._waiting.appendleft)(task)

@@ -20,9 +20,9 @@ from tests.support.jobs import job_in
 def test_what_an_earlier_run_did_is_planned_no_more():
     done = {("ada/rope", "c0"), ("bob/rope", "c0"), ("ada/rope", "c1"), ("", "c3")}
     with FakeCluster(JOB, [FakeExecutor("a", count=4)]) as engine:
-        (task,) = engine.tasks("a-gpu", done)
+        (task,) = engine.tasks(done)
         assert task.due == {"c1": ("bob/rope",), "c2": SOLUTIONS}
-        assert not engine.tasks("a-gpu", {("", f"c{number}") for number in range(4)})
+        assert not engine.tasks({("", f"c{number}") for number in range(4)})
 
 
 def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):

@@ -164,7 +164,7 @@ class FakeExecutor:
         """Both directions of a solution's answer."""
         both = ("forward", "backward")
         found = [Verdict(solution, "rope", case, each, verdict, reason) for each in both]
-        return CaseResult.of(self.device_info.kind, found)
+        return CaseResult.of(found)
 
     def crashed(self, task, reason):
         ((case, (solution,)),) = task.due.items()
@@ -184,7 +184,7 @@ def swept(executors, job=JOB):
     """Return the verdict of each solution and case, how often it came, and the lines."""
     found, lines = Counter(), []
     with FakeCluster(job, executors) as engine:
-        for each in engine.run([task for kind in engine.kinds for task in engine.tasks(kind)]):
+        for each in engine.run(engine.tasks()):
             if isinstance(each, str):
                 lines.append(each)
             else:

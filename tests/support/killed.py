@@ -58,7 +58,7 @@ class Timed(FakeExecutor):
             for direction in ("forward", "backward")
         ]  # fmt: skip
         samples = ({"gpu": SAMPLES},) * len(rows)
-        return CaseResult.of(task.kind, rows, samples=samples)
+        return CaseResult.of(rows, samples=samples)
 
 
 class Slow(FakeExecutor):
