@@ -174,8 +174,12 @@ class RemoteExecutor:
         except StopIteration:
             self.task = self.pending = None
             return None
+        except ray().exceptions.RayTaskError as error:
+            if isinstance(error.cause, UserError):
+                raise UserError(str(error.cause)) from None
+            raise RuntimeError(f"the harness failed on a device:\n{error}") from None
         except ray().exceptions.RayError as error:
-            raise failure_of(error) from None
+            raise Lost(textwrap.shorten(str(error), 160)) from None
         self._begun = True
         if isinstance(message, CaseResult):
             self._done.add((message.solution, message.case))
@@ -194,15 +198,6 @@ class RemoteExecutor:
             for case, names in left.due.items():
                 for due in ({case: (name,)} for name in names):
                     yield replace(left, due=due, losses=left.losses + 1, lost_on=self.name)
-
-
-def failure_of(error: Any) -> Exception:
-    """Convert an error of Ray to the executor's own error, or to Lost if the actor has ended."""
-    if not isinstance(error, ray().exceptions.RayTaskError):
-        return Lost(textwrap.shorten(str(error), 160))
-    if isinstance(error.cause, UserError):
-        return UserError(str(error.cause))
-    return RuntimeError(f"the harness failed on a device:\n{error}")
 
 
 # --- the driver -----------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """bench goes on with the run that it should, and otherwise starts one."""
 
-import contextlib
 import functools
 import shutil
 
@@ -9,7 +8,6 @@ from msgspec.structs import replace
 
 from common import paths
 from common.engines import benching
-from common.engines.benching import Recorded
 from common.engines.engine import CaseResult, Engine, Job, Planned
 from common.grading import sweep
 from common.grading.sweep import Sweep
@@ -81,23 +79,22 @@ CASES = 3
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, fork_server):
-    """Bench one plain solution into a folder of its own; with `kill`, interrupted after so many
-    results. Returns the results, the other events, and the device's records."""
+    """Return a function that benches one plain solution into a folder of its own.
+
+    It returns the results, the other events, and the device's records.
+    """
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"
     source.parent.mkdir(parents=True)
 
-    def run(text, kill=None):
+    def run(text):
         source.write_text(text)
         found, others = [], []
         solutions = tuple(discover(tmp_path / "contributors"))
         engine = Engine(Job(command="bench", device="cpu", solutions=solutions, tier="board"))
-        with contextlib.closing(benching.bench(engine, Selection(), {})) as events:
-            for event in events:
-                (found if isinstance(event, CaseResult) else others).append(event)
-                if len(found) == kill:
-                    break
+        for event in benching.bench(engine, Selection(), {}):
+            (found if isinstance(event, CaseResult) else others).append(event)
         assert others[0] == Planned(2 * CASES)
         return found, others, runs.read(paths.RESULTS / "cpu")
 
@@ -107,32 +104,6 @@ def run(tmp_path, monkeypatch, fork_server):
 def kept(results):
     """Whether an earlier run took it, of each row."""
     return [result.kept for result in results for _ in result.rows]
-
-
-@pytest.mark.slow
-def test_an_interrupted_bench_is_gone_on_with(run, capsys):
-    """A kill cuts off the last line too, so that its case has one direction alone."""
-    seen, _, results = run(PLAIN, kill=2)
-    assert results.rows == [row for result in seen for row in result.rows]
-    assert not results.finished
-    (path,) = runs.files(results.path)
-    path.write_text(path.read_text()[:-9])
-
-    again, others, results = run(PLAIN)
-    assert "dropped" in capsys.readouterr().err
-    assert others[-1] == Recorded(path, kept=1)
-    assert kept(again) == [True] * 2 + [False] * 2 * (CASES - 1)
-    assert [row for result in again[:2] for row in result.rows] == [*seen[0].rows]
-    assert {result.case for result in again[2:]}.isdisjoint({seen[0].case})
-    assert len(results.runs) == len(results.finished) == 1
-    assert len(results.latest()) == 2 * CASES
-    assert {r.verdict for r in results.rows} == {"PASSED"}
-    assert not list(results.path.glob("*samples*")), "nothing was timed"
-
-    seen, _, results = run(PLAIN + "changed = True\n", kill=1)
-    assert len(results.runs) == len(runs.files(results.path)) == 2
-    assert seen[0].rows[0].run == results.runs[1].run
-    assert seen[0].rows[0].sources != results.rows[0].sources
 
 
 @pytest.mark.slow
