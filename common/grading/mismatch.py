@@ -39,31 +39,25 @@ def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
     count = int(mask.sum())
     if count == mask.numel():
         return "every element"
-    wrong = _indices(mask)
-    dimensions = list(zip(wrong, axes, mask.shape, strict=True))
-    words = [
-        _some(indices, axis, size) for indices, axis, size in dimensions if len(indices) < size
-    ]
-    if full := [axis.name for indices, axis, size in dimensions if len(indices) == size > 1]:
+    wrong: list[list[int]] = []
+    """For each dimension, the indices at which any element is wrong."""
+    rest = mask
+    while rest.dim():  # reduce the last dimension in turn: the full mask is read only twice
+        by_dimension = rest.flatten(0, -2).any(0) if rest.dim() > 1 else rest
+        wrong.insert(0, by_dimension.nonzero().flatten().tolist())
+        rest = rest.any(-1)
+    words, full = [], []
+    for indices, axis, size in zip(wrong, axes, mask.shape, strict=True):
+        if len(indices) < size:
+            part = _part(indices, axis)
+            words.append(_set(indices, axis, size, bool(part)) + part)
+        elif size > 1:
+            full.append(axis.name)
+    if full:
         words.append(f"every {listed(full)}")
     if count < math.prod(map(len, wrong)):
         words.append("not all of those")  # the caller appends the number of wrong elements
     return ", ".join(words)
-
-
-def _indices(mask: torch.Tensor) -> list[list[int]]:
-    """Return, for each dimension in order, the indices at which any element is wrong."""
-    by_dimension = []
-    while mask.dim():  # reduce the last dimension in turn: the full mask is read only twice
-        by_dimension.append(mask.flatten(0, -2).any(0) if mask.dim() > 1 else mask)
-        mask = mask.any(-1)
-    return [is_wrong.nonzero().flatten().tolist() for is_wrong in reversed(by_dimension)]
-
-
-def _some(wrong: Sequence[int], axis: Axis, size: int) -> str:
-    """Describe the wrong indices of a dimension, and name the part that they fill or lie within."""
-    part = _part(wrong, axis)
-    return f"{_set(wrong, axis, size, bool(part))}{part}"
 
 
 def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
@@ -87,7 +81,8 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
     if count <= MOST_LISTED:
         return f"{axis.plural} {listed(wrong)} of {size}"
     if len(runs) <= RUNS:
-        return f"{axis.plural} {listed([_span(*run) for run in runs])} of {size}"
+        spans = [f"{a}" if a == b else f"{a} to {b}" for a, b in runs]
+        return f"{axis.plural} {listed(spans)} of {size}"
     return f"{count} of {size} {axis.plural}"
 
 
@@ -99,10 +94,6 @@ def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
     if last == size - 1 and size - first < first:  # probably the part after the last full tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
     return f"{words} of {size}"
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first} to {last}"
 
 
 def _runs(wrong: Sequence[int]) -> Iterator[tuple[int, int]]:

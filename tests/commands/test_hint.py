@@ -19,7 +19,6 @@ from tests.support.study import WRONG, one_line
 PATH = hint.path().exercise
 HINTS = hint.path().hint
 TITLES = [each.title for each in PATH]
-OPS = list(dict.fromkeys(each.op for each in PATH))
 
 
 @pytest.fixture(scope="module")
@@ -34,29 +33,19 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
 
 
-def test_exercises_ask_for_cases_that_there_are():
+def test_exercises_ask_for_cases_that_there_are_and_hints_are_for_what_an_op_knows():
     for exercise in PATH:
         op = ops.load(exercise.op)
         assert any(hint.is_like(op, case, exercise.answers) for case in op.cases("smoke"))
-        assert not exercise.measure or any(
-            hint.is_like(op, case, exercise.where) for case in op.cases("board")
-        )
-        assert bool(exercise.measure) >= bool(exercise.where)
-        assert exercise.measure in ("", *hint.MEASURES)
+        assert any(hint.is_like(op, case, exercise.where) for case in op.cases("board"))
+        assert exercise.measure in hint.MEASURES or not (exercise.measure or exercise.where)
+        known = {*ops.load_mistakes(exercise.op), *VERDICTS, *DIRECTIONS}
+        of = [each.of for each in HINTS if each.op == exercise.op]
+        assert all(of) and set().union(*of) <= known
     assert hint.path().measure.keys() == hint.MEASURES.keys()
-
-
-def test_the_page_lists_the_exercises_in_order():
     page = (paths.ROOT / "docs" / "exercises.md").read_text()
     listed = re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]+) \|", page, flags=re.MULTILINE)
     assert listed == [(str(place), each.op, each.title) for place, each in enumerate(PATH, 1)]
-
-
-def test_a_hint_is_for_mistakes_of_its_op_verdicts_and_directions():
-    for op in OPS:
-        known = {*ops.load_mistakes(op), *VERDICTS, *DIRECTIONS}
-        of = [each.of for each in HINTS if each.op == op]
-        assert all(of) and set().union(*of) <= known
 
 
 def test_hints_come_one_at_a_time_first_those_for_the_mistake(cache):

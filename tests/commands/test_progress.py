@@ -43,22 +43,14 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
     assert steps.line() == "study: 42 of 42 rows, 1 min 10 s (counting house/rope)"
 
 
-def test_what_an_earlier_run_did_says_nothing_of_the_time_left(clock):
-    steps = Progress("rows", 0)
-    steps.total(10)
-    for kept in (True, True, True, True, False):
-        steps.done("a", kept=kept)
-    clock.now += 4
-    assert steps.line() == "study: 5 of 10 rows, 4 s, about 20 s left (a)"
-
-
-def test_a_few_steps_tell_no_time_left(clock):
+def test_neither_a_few_steps_nor_those_of_an_earlier_run_tell_the_time_left(clock):
     """The first case of a run is done by all solutions at once."""
-    steps = Progress("rows", 752)
+    steps = Progress("rows", 0)
+    steps.total(752)
     clock.now += 47
-    for count, left in ((12, ""), (82, ", about 5 min left")):
+    for count, kept, left in ((400, True, ""), (12, False, ""), (28, False, ", about 6 min left")):
         for _ in range(count):
-            steps.done("a")
+            steps.done("a", kept)
         assert f"47 s{left} (a)" in steps.line()
 
 

@@ -4,7 +4,6 @@ Nothing here touches the real results, README and leaderboard. The fixtures are 
 conftest.py names, so that no test module has to import them.
 """
 
-import functools
 import os
 import shutil
 import subprocess
@@ -14,9 +13,6 @@ from collections import namedtuple
 import pytest
 from msgspec.structs import replace
 
-from common import cli, solutions
-from common.grading import sweep
-from common.grading.sweep import Sweep
 from common.paths import ROOT
 from tests.support import boards, forked
 from tests.support.records import written
@@ -26,7 +22,6 @@ Ran = namedtuple("Ran", "code out err")
 
 # On PYTHONPATH it takes the packages named in HIDDEN away, as if they had not been installed.
 HIDE = """
-import functools
 import os
 from importlib.machinery import PathFinder
 
@@ -116,24 +111,6 @@ def study(repository, tmp_path):
         return Ran(code, *((tmp_path / name).read_text() for name in ("out", "err")))
 
     return study
-
-
-@pytest.fixture
-def graded_here(tmp_path, monkeypatch, capsys, fork_server):
-    """Run `study grade` in this process on one solution, with the fork server of all tests."""
-
-    def grade(handle, text, *arguments):
-        folder = tmp_path / "contributors"
-        (folder / handle).mkdir(parents=True)
-        (folder / handle / "rotate_half.py").write_text(text)
-        monkeypatch.setattr(solutions.discover, "__defaults__", (folder,))
-        monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
-        words = ("grade", "--only", handle, "--device", "cpu", *map(str, arguments))
-        with pytest.raises(SystemExit) as ended:
-            cli.main(words)
-        return Ran(ended.value.code, *capsys.readouterr())
-
-    return grade
 
 
 def run_without(hidden, repository, arguments, timeout=LONGEST):
