@@ -12,7 +12,6 @@ import contextlib
 import functools
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -49,19 +48,13 @@ class DiskCache:
     def save(self) -> None:
         """Write the results, unless a dependency has changed or gone since the file was read.
 
-        Where the file cannot be written, print the reason; the next run computes them again.
+        Where the file cannot be written, the next run computes them again.
         """
-        try:
-            if not self.found or self._current() != self._key:
-                return
-        except FileNotFoundError:  # a source is away
-            return
-        text = json.dumps({"key": self._key, "found": self.found})
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            paths.replace(self._path, text.encode())
-        except OSError as error:
-            complain(error.strerror or str(error))
+        with contextlib.suppress(OSError):  # also of a source that is away
+            if self.found and self._current() == self._key:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                text = json.dumps({"key": self._key, "found": self.found})
+                paths.replace(self._path, text.encode())
 
     def _current(self) -> str:
         return f"{foundation()} {self._rests_on()}"
@@ -77,21 +70,14 @@ def foundation() -> str:
     return " ".join([digest(COMMON.rglob("*.py"), words=True), *versions])
 
 
-@functools.cache
-def complain(reason: str) -> None:
-    """Print once why results are not kept."""
-    print(f"study: {CACHE}: {reason}: results are not kept for the next run", file=sys.stderr)
-
-
 def trim_caches(largest: int = LARGEST) -> None:
     """Remove each folder's oldest entries until the folder holds at most `largest` bytes."""
     for folder in CACHE.glob("*/"):
-        entries = []
+        entries, total = [], 0
         for entry in folder.iterdir():
             with contextlib.suppress(OSError):  # another run removed it
                 nbytes = sum(file.stat().st_size for file in (entry, *entry.rglob("*")))
                 entries.append((entry.stat().st_mtime, nbytes, entry))
-        total = 0
         for _, nbytes, entry in sorted(entries, reverse=True):
             total += nbytes
             if total > largest and entry.is_dir():

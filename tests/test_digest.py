@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.digest import code_of, digest
-from common.solutions import Solution, discover
+from common.digest import digest
+from common.solutions import discover
 
 SOURCE = '''"""A module."""
 
@@ -52,19 +52,6 @@ def test_code_counts_and_words_do_not(tmp_path, old, new, counts):
     assert (digest_of(tmp_path, changed) != digest_of(tmp_path, SOURCE)) == counts
 
 
-@pytest.mark.parametrize(
-    ("source", "code"),
-    [
-        (SOURCE.encode(), b"import torch\ndef double(x):\n    return 2 * x"),
-        (b'TEXT = """a\n\nb"""\n', b'TEXT = """a\n\nb"""'),
-        (b"def rope(:  # one", b"def rope(:  # one"),
-        (b"\xff\xfe no text", b"\xff\xfe no text"),
-    ],
-)
-def test_what_is_left_is_the_code(source, code):
-    assert code_of(source) == code
-
-
 def test_a_files_name_and_other_files_count(tmp_path):
     (tmp_path / "a.py").write_text(SOURCE)
     (tmp_path / "b.py").write_text(SOURCE)
@@ -96,13 +83,6 @@ def test_what_editors_leave_in_a_folder_does_not_count(tmp_path, file):
     assert (solution.digest, solution.source_digest) == before
 
 
-def test_a_folder_or_a_link_to_nowhere_is_no_solution(tmp_path):
-    (tmp_path / "alice" / "rope_v1.py").mkdir(parents=True)
-    (tmp_path / "alice" / "rope_v2.py").symlink_to("nowhere")
-    (tmp_path / "alice" / "rope.py").write_text(SOURCE)
-    assert discover(tmp_path) == [Solution(tmp_path / "alice" / "rope.py", "rope")]
-
-
 LAUNCHES = "import rope_triton\n\n\ndef rope(t, freqs):\n    return rope_triton.launch(t, freqs)\n"
 ALONE = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
 
@@ -112,15 +92,12 @@ ALONE = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
     [
         ("import rope_triton\ndef rope(): ...", "def launch(): ...", True),
         ("from rope_triton import launch as go\ndef rope(): ...", "def launch(): ...", True),
-        ("import os, rope_triton as r\ndef rope(): ...", "def launch(): ...", True),
         # it may have the function
         (LAUNCHES, "def rope(t, freqs): ...", False),
         (LAUNCHES, "from kernels import rotate as rope", False),
         (LAUNCHES, "from kernels import *", False),
         (LAUNCHES, "if True:\n    rope = print", False),
-        (LAUNCHES, "rope: object = print", False),
         (LAUNCHES, "def rope(:", False),
-        (LAUNCHES, "\0", False),
         # only it imports itself
         ("import rope_triton_2\ndef rope(): ...", ALONE, False),
     ],

@@ -1,8 +1,6 @@
 """Choices that depend on a seed and a key alone, and that are dealt evenly."""
 
 import functools
-import subprocess
-import sys
 from collections import Counter
 from types import SimpleNamespace
 
@@ -37,12 +35,6 @@ def test_each_number_comes_equally_often(among):
     for seed in SEEDS:
         dealt = Counter(Draws(seed, DECK).dealt(among, name, "this") for name in NAMES)
         assert max(dealt.values()) - min(dealt[n] for n in range(among)) <= 1
-
-
-def test_a_case_by_itself_has_each_number_of_some_seed():
-    """As where a case is graded alone: one in four of the seeds, not none and not all."""
-    alone = [Draws(seed, DECK[:1]).dealt(4, NAMES[0], "this") for seed in range(400)]
-    assert 60 < alone.count(0) < 140
 
 
 def problem(seed, case=CASES[0]):
@@ -92,10 +84,3 @@ def test_the_other_inputs_are_the_same_each_time():
     assert (others[0].grad_output == others[1].grad_output).all()
     assert not (others[0].grad_output == first.grad_output).all()
     assert others[0].unchanged == others[1].unchanged
-
-
-def test_the_source_is_the_systems():
-    """No seed of a test run is left in the product."""
-    code = "from common import draws; print(type(draws.SOURCE).__name__)"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout == "SystemRandom\n"

@@ -30,6 +30,8 @@ class Loaded(NamedTuple):
     module: ModuleType
     function: Callable[..., Any]
     """The function named after the op; it takes options by keyword."""
+    parameters: Mapping[str, Parameter]
+    """The parameters of the function by name."""
     prepare: Callable[..., Any] | None
     """The function `prepare` of a peer's file; None for a contributor's file.
 
@@ -37,13 +39,20 @@ class Loaded(NamedTuple):
     library leaves to its user, such as sorting tokens by expert; this work is not timed. All work
     of a contributor's solution is timed."""
 
+    def check_options(self, options: Iterable[str]) -> None:
+        """Raise Refused, UNSUPPORTED, if the function does not take an option."""
+        if not any(p.kind is p.VAR_KEYWORD for p in self.parameters.values()):
+            for name in options:
+                if name not in self.parameters:
+                    raise Refused("UNSUPPORTED", f"does not take {name}")
+
     def call(self, inputs: Iterable[Any], options: Reply) -> Callable[[], Any]:
         """Return the call that is timed: the function with nothing around it but its arguments.
 
         Raises:
             Refused: UNSUPPORTED, if the function does not take an option.
         """
-        options = named_options(self.function, options)
+        self.check_options(options)
         if self.prepare:
             prepared: Callable[[], Any] = self.prepare(*inputs, **options)
             return prepared
@@ -77,24 +86,29 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     function = getattr(module, op.name, None)
     if not callable(function):
         raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
-    _check_signature(function, op.interface, op.name)
+    taken = signature(function)
+    _check_signature(taken, getattr(function, "keywords", {}), op)
+    if _autograd_function(function):
+        function = _by_keyword(function, taken)
     prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
-    return Loaded(op, module, by_keyword(function), prepare)
+    return Loaded(op, module, function, taken.parameters, prepare)
 
 
-def _check_signature(function: Callable[..., Any], interface: type, name: str) -> None:
-    """Raise Refused if the inputs, an option or its default differ from the interface's."""
-    contract = list(inspect.signature(interface.__call__).parameters.values())[1:]
+def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> None:
+    """Raise Refused if the inputs, an option or its default differ from the op's.
+
+    The options `bound` are those of a functools.partial, such as a block size.
+    """
+    name, interface = op.name, inspect.signature(op.interface.__call__)
+    contract = list(interface.parameters.values())[1:]
     inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
-    solution_signature = signature(function)
-    parameters = list(solution_signature.parameters.values())
+    parameters = list(taken.parameters.values())
     positional = [p.name for p in parameters if p.kind <= p.POSITIONAL_OR_KEYWORD]
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
-        reason = f"has another signature: {name}{solution_signature} instead of {wanted}"
+        reason = f"has another signature: {name}{taken} instead of {wanted}"
         raise Refused("COMPILE_ERROR", reason)
-    bound = getattr(function, "keywords", {})  # of a functools.partial, such as a block size
     for parameter in parameters[len(inputs) :]:
         option, reason = parameter.name, ""
         if option in options and repr(parameter.default) != repr(options[option]):
@@ -116,21 +130,6 @@ def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[st
         and (isinstance(value, torch.Tensor) or value != known[name].default)
     }
     return inputs, options
-
-
-def named_options(function: Callable[..., Any], options: Reply) -> Reply:
-    """Return the options after checking that the function takes all of them.
-
-    Raises:
-        Refused: UNSUPPORTED, if the function does not take an option.
-    """
-    parameters = signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return options
-    for name in options:
-        if name not in parameters:
-            raise Refused("UNSUPPORTED", f"does not take {name}")
-    return options
 
 
 # --- signatures -----------------------------------------------------------------------------------
@@ -162,20 +161,15 @@ def signature(function: Callable[..., Any]) -> Signature:
         raise Refused("COMPILE_ERROR", reason) from error
 
 
-def by_keyword(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a callable that takes options by keyword; wrap `Function.apply`, which does not."""
-    if not _autograd_function(function):
-        return function
-    apply_signature = signature(function)
-    parameters = apply_signature.parameters.values()
-    defaults = [(parameter.name, parameter.default) for parameter in parameters]
+def _by_keyword(apply: Callable[..., Any], taken: Signature) -> Callable[..., Any]:
+    """Wrap the `apply` of an autograd function, so that it takes options by keyword."""
+    defaults = [(parameter.name, parameter.default) for parameter in taken.parameters.values()]
 
-    def apply(*inputs: Any, **options: Any) -> Any:
-        option_defaults = defaults[len(inputs) :]
-        return function(*inputs, *[options.get(name, value) for name, value in option_defaults])
+    def by_keyword(*inputs: Any, **options: Any) -> Any:
+        rest = [options.get(name, default) for name, default in defaults[len(inputs) :]]
+        return apply(*inputs, *rest)
 
-    apply.__signature__ = apply_signature  # type: ignore[attr-defined]
-    return apply
+    return by_keyword
 
 
 def _schema(function: Any) -> Any:

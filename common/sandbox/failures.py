@@ -35,7 +35,10 @@ class Refused(Failure):
 
 def judge(error: BaseException) -> Reply:
     """Return the verdict of an exception, with a reason of one line."""
-    failure = _failure(list(_causes(error)))
+    causes = [error]
+    while cause := causes[-1].__cause__:
+        causes.append(cause)
+    failure = _failure(causes)
     failure.reason = failure.reason.encode(errors="replace").decode()
     return failure.reply
 
@@ -53,9 +56,7 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH, Kind.NO_GPU)
         if isinstance(cause, CompilationError):
-            place = _place(causes)
-            reason = ", ".join(filter(None, (_front_end_words(causes), place and str(place))))
-            return _does_not_compile(Reason(reason, tuple(filter(None, (place,)))))
+            return _does_not_compile(_reason([_front_end_words(causes)], _place(causes)))
         if isinstance(cause, OutOfResources | PTXASError):
             return _does_not_compile(describe(cause))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
@@ -89,23 +90,20 @@ def _does_not_compile(reason: Reason) -> Failure:
     return Failure("COMPILE_ERROR", words, places=reason.places)
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
 def describe(error: BaseException) -> Reason:
     """Return the exception in one line: `ValueError: bad width, line 12 of rope.py: check(d)`.
 
     If the line of source asks for a GPU, and none is here, the reason says so.
     """
-    place, in_torch = _place([error]), traceback.extract_tb(error.__traceback__)[-1:]
+    place, last = _place([error]), traceback.extract_tb(error.__traceback__)[-1:]
     code = place.code if place else ""
-    asks = "cuda" in code.lower() or any(f.filename == torch.cuda.__file__ for f in in_torch)
-    remark = NO_GPU if asks and not backend.ON_GPU else ""
-    text = ", ".join(filter(None, (_words(error), remark, place and str(place))))
-    return Reason(text, (place,) if place else ())
+    asks = "cuda" in code.lower() or any(f.filename == torch.cuda.__file__ for f in last)
+    return _reason([_words(error), *[NO_GPU] * (asks and not backend.ON_GPU)], place)
+
+
+def _reason(words: Sequence[str], place: Place | None) -> Reason:
+    places = (place,) if place else ()
+    return Reason(", ".join([*words, *map(str, places)]), places)
 
 
 def _words(error: BaseException) -> str:

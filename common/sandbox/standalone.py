@@ -19,7 +19,7 @@ import torch
 from common import ops
 from common.ops._draw import draw
 from common.sandbox import backend, failures
-from common.sandbox.contract import given, load, named_options
+from common.sandbox.contract import given, load
 from common.spec import Case, Op
 
 SECONDS = 900
@@ -33,15 +33,15 @@ def call(
 
     Options with their default value are not passed, so that a solution need not name them.
     """
-    function = load(path, op).function
+    solution = load(path, op)
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
-    options = named_options(function, options)
+    solution.check_options(options)
     for left in reversed(range(warm_up + 1)):
         last = warm_up and not left
         with torch.cuda.profiler.profile() if last else contextlib.nullcontext():
-            output = function(*inputs, **options)
+            output = solution.function(*inputs, **options)
             if direction == "backward" and output.requires_grad:
                 torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
             if device == "cuda":

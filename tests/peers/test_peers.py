@@ -110,7 +110,7 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session = Session(Seal([]))
     session.bind = lambda call: ({"t": torch.zeros(1)}, {})
     session.tensor = lambda slot: None
-    session.solution = contract.Loaded(ops.load("rope"), None, lambda t: t, prepare)
+    session.solution = contract.Loaded(ops.load("rope"), None, None, {}, prepare)
     given = wire.Arguments({}, [], {}, [], {}, wire.TensorSlot(0, 4, "float32", (1,), (1,)))
     call = clock.timed_call(session, given, {})
     assert done == ["prepared"]

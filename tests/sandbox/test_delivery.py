@@ -9,9 +9,9 @@ import torch
 
 from common import wire
 from common.arena import slot_like
-from common.sandbox import backend, graded
+from common.sandbox import backend
 from common.sandbox.failures import Refused
-from common.sandbox.session import Call
+from common.sandbox.session import Call, Session
 
 TARGET = torch.zeros(4)
 SLOT = slot_like(TARGET, 0)
@@ -20,7 +20,7 @@ SLOT = slot_like(TARGET, 0)
 def deliver(result, setting=""):
     call = Call({}, wire.Forward(None, SLOT, setting=setting), {"output": result})
     session = SimpleNamespace(calls={"first": call}, tensor=lambda slot: TARGET)
-    return graded.deliver(session, wire.Deliver("first", "output", SLOT))
+    return Session.deliver(session, wire.Deliver("first", "output", SLOT))
 
 
 @pytest.mark.parametrize(

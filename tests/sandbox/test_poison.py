@@ -94,10 +94,7 @@ def test_fresh_memory_stands_between_bands(place, text):
     assert poison.overrun() == (text and f"{text} memory of its own")
 
 
-DTYPES = [torch.bool, torch.int64, torch.bfloat16, torch.complex64, torch.float8_e4m3fn]
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtype", [torch.bool, torch.bfloat16, torch.complex64], ids=str)
 def test_fresh_memory_is_the_start_of_its_storage(dtype):
     """So that `as_strided(size, stride, 0)` is that memory, not the band before it."""
     with Poison(NAN, 0x45, guarded="cpu") as poison:

@@ -16,42 +16,40 @@ from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
 from common.sandbox.target import TARGETS
 from tests.support.switches import solution_text
-from tests.support.workers import HALF, RIGHT, ask, stage, workers
+from tests.support.workers import HALF, RIGHT, ask, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
 
 
 @pytest.mark.parametrize(
-    ("signature", "reason"),
+    ("source", "reason"),
     [
-        ("t, freqs", ""),
-        ("t, freqs, **options", ""),
-        ("t, freqs, tensor_format='sbhd', *, interleaved=False", ""),
-        ("x, freqs", "another signature: rope(x, freqs) instead of rope(t, freqs, ...)"),
-        ("t", "another signature: rope(t) instead of rope(t, freqs, ...)"),
-        ("t, freqs, *, block=4", "rope has no option 'block'"),
-        ("t, freqs, *, cp_size=2", "the default of cp_size must be 1"),
-        ("t, freqs, *, interleaved", "the default of interleaved must be False"),
+        ("def rope(t, freqs): ...", ""),
+        ("def rope(t, freqs, **options): ...", ""),
+        ("def rope(t, freqs, tensor_format='sbhd', *, interleaved=False): ...", ""),
+        ("def rope(x, freqs): ...", "another signature: rope(x, freqs) instead of rope(t, freqs,"),
+        ("def rope(t): ...", "another signature: rope(t) instead of rope(t, freqs, ...)"),
+        ("def rope(t, freqs, *, block=4): ...", "rope has no option 'block'"),
+        ("def rope(t, freqs, *, cp_size=2): ...", "the default of cp_size must be 1"),
+        ("def rope(t, freqs, *, interleaved): ...", "the default of interleaved must be False"),
+        ("def rope(t, freqs:\n", "line 1 of rope.py"),
+        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
+        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
+        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
+        ("rope = type('', (), {'__call__': max})()", "no signature that Python can inspect"),
     ],
 )
-def test_the_signature_is_held_against_the_ops(worker, signature, reason):
-    reply = worker(f"def rope({signature}):\n    return t\n").ask(wire.RunCalls())
-    if reason:
-        assert reply["verdict"] == "COMPILE_ERROR"
-        assert reason in reply["reason"]
-    else:
-        assert reply == {}
+def test_a_file_that_breaks_the_contract_says_how(worker, source, reason):
+    reply = worker(source).ask(wire.RunCalls())
+    assert reply.get("verdict") == ("COMPILE_ERROR" if reason else None)
+    assert reason in reply.get("reason", "")
 
 
 CALLABLES = {
     "a compiled module": "class M(torch.nn.Module):\n    def forward(self, x{0}):\n"
     "        return half(x)\nrotate_half = torch.compile(M(), backend='eager')",
-    "an instance": "class C:\n    def __call__(self, x{0}):\n        return half(x)\n"
-    "rotate_half = C()",
     "a partial": "def f(x, block{0}):\n    return half(x)\n"
     "rotate_half = functools.partial(f, block=4)",
-    "a wrapper": "def f(x{0}):\n    return half(x)\n@functools.wraps(f)\n"
-    "def rotate_half(*args, **kwargs):\n    return f(*args, **kwargs)",
     "apply": "class F(torch.autograd.Function):\n    @staticmethod\n"
     "    def forward(ctx, x{0}):\n        return half(x)\nrotate_half = F.apply",
     "apply with a context": "class F(torch.autograd.Function):\n    @staticmethod\n"
@@ -82,22 +80,6 @@ def test_any_callable_is_taken_whose_options_are_the_ops(worker, kind):
     reply, _ = ask(worker(SOURCE + CALLABLES[kind].format(option), "rotate_half"))
     assert reply["verdict"] == "COMPILE_ERROR"
     assert "the default of interleaved must be False" in reply["reason"]
-
-
-@pytest.mark.parametrize(
-    ("source", "reason"),
-    [
-        ("def rope(t, freqs:\n", "line 1 of rope.py"),
-        ("import no_such_package\n", "No module named 'no_such_package', line 1 of rope.py"),
-        ("def ropes(t, freqs): ...\n", "lacks a function named rope"),
-        ("raise RuntimeError('at import')\n", "RuntimeError: at import, line 1 of rope.py"),
-        ("rope = type('', (), {'__call__': max})()", "no signature that Python can inspect"),
-    ],
-)
-def test_what_does_not_import_says_why(worker, source, reason):
-    reply = worker(source).ask(wire.RunCalls())
-    assert reply["verdict"] == "COMPILE_ERROR"
-    assert reason in reply["reason"]
 
 
 def test_a_helper_stands_first_on_the_path(worker, tmp_path):
@@ -199,22 +181,21 @@ def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
     assert started.ask(wire.Tune(choices=[])) == {"kernels": kernels, "asked": [shape]}
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        *(f"with torch.cuda.device({of}): pass" for of in ("x.device.index", "x.device", "None")),
-        "with torch.cuda.device(torch.cuda.current_device()): pass",
-        "torch.cuda.synchronize()",
-        "with torch.cuda.stream(torch.cuda.Stream(x.device)) as side: side.synchronize()",
-        "torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream())",
-        "assert isinstance(torch.cuda.Stream().record_event(), torch.cuda.Event)",
-        "assert not isinstance(x, (torch.cuda.Stream, torch.cuda.Event, torch.cuda.device))",
-        "torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())",
-        "torch.cuda.synchronize = torch.cuda.get_device_name = lambda *_: 'stubbed'",
-    ],
-)
-def test_a_launch_may_choose_its_gpu_where_none_is(worker, first):
-    assert ask(worker(HALF.format(first), "rotate_half"))[1] == RIGHT
+CHOOSES_ITS_GPU = [
+    *(f"with torch.cuda.device({of}): pass" for of in ("x.device.index", "x.device", "None")),
+    "with torch.cuda.device(torch.cuda.current_device()): pass",
+    "torch.cuda.synchronize()",
+    "with torch.cuda.stream(torch.cuda.Stream(x.device)) as side: side.synchronize()",
+    "torch.cuda.Event(enable_timing=True).record(torch.cuda.current_stream())",
+    "assert isinstance(torch.cuda.Stream().record_event(), torch.cuda.Event)",
+    "assert not isinstance(x, (torch.cuda.Stream, torch.cuda.Event, torch.cuda.device))",
+    "torch.cuda.current_stream().wait_event(torch.cuda.default_stream().record_event())",
+    "torch.cuda.synchronize = torch.cuda.get_device_name = lambda *_: 'stubbed'",
+]
+
+
+def test_a_launch_may_choose_its_gpu_where_none_is(worker):
+    assert ask(worker(HALF.format("\n    ".join(CHOOSES_ITS_GPU)), "rotate_half"))[1] == RIGHT
 
 
 ASKS = """
@@ -241,8 +222,6 @@ OF_CUDA = "torch.library.custom_op('test_process::o', half_, mutates_args=(), de
 FOR_CUDA = {
     "an operator": f"o = {OF_CUDA}",
     "its packet": f"{OF_CUDA}\no = torch.ops.test_process.o",
-    "a library": "l = torch.library.Library('test_process', 'DEF')\n"
-    "l.define('o(Tensor x) -> Tensor')\nl.impl('o', half_, 'CUDA')\no = torch.ops.test_process.o",
     "no kernel": "l = torch.library.Library('test_process', 'DEF')\n"
     "l.define('o(Tensor x) -> Tensor')\no = torch.ops.test_process.o",
 }
@@ -266,10 +245,8 @@ def test_an_operator_for_cuda_alone_is_unsupported_where_no_gpu_is(worker, kind)
     ("first", "said"),
     [
         ("assert x.is_cuda", True),
-        ("if not x.is_cuda: raise ValueError('expected CUDA')", True),
         ("y = torch.empty_like(x, device=torch.device(type=chr(99) + 'uda'))", True),
         ("y = torch.empty(4, device=DEVICE)", True),
-        ("x.cuda()", True),
         ("assert x.ndim > 3", False),
         ("torch.empty(-4)", False),
     ],
@@ -307,15 +284,6 @@ WARMS_UP = """
 def test_a_launcher_asks_the_kernel_for_its_resources_and_launches_it(worker):
     source = solution_text(within=WARMS_UP)
     assert ask(worker(source, "rotate_half"))[1] == [-1.0, -2.0, -3.0, -4.0]
-
-
-def test_a_trace_is_json_text(worker):
-    started = worker(HALF.format("pass"), "rotate_half")
-    call, _ = stage(started)
-    for backward in (False, True):
-        reply = started.ask(wire.Trace(call=call, backward=backward))
-        assert json.loads(reply["trace"])["traceEvents"]
-    assert started.ask(wire.RunCalls()) == {}
 
 
 def can_confine() -> bool:

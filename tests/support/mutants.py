@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from common import arena, wire
-from common.sandbox import graded, poison, process, rotation, seal, server
+from common.sandbox import poison, process, rotation, seal, server, session
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
 from common.source import Reason
@@ -47,7 +47,7 @@ def _at_once(mode: poison.Poison, func: Callable[..., object], args: tuple, kwar
 
 MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
-    "one_poison": (graded, "POISONS", (1.0, 1.0)),
+    "one_poison": (session, "POISONS", (1.0, 1.0)),
     "no_reentry": (poison.Poison, "_run", _at_once),
     "no_seal": (seal, "compress", nothing_below),
     "no_threads": (seal, "_is_of_pool", lambda thread: True),
