@@ -9,7 +9,7 @@ from tests.support.interpreting import results
 PROGRAMS = 12
 WAYS = ("", " backwards")
 PYTHON = {
-    "in_rows": 1, "blocks": 1, "transposed": 1, "one_far": 1, "summed": 1, "two_ways": 3,
+    "in_rows": 1, "blocks": 1, "one_far": 1, "summed": 1, "two_ways": 3,
     "by_value": 3,
 }  # fmt: skip
 """The kernels whose programs run at once, and the times that their Python runs."""

@@ -65,19 +65,18 @@ class WatchedLaunch(NamedTuple):
 
     def reached_by(self, pointers: TensorHandle) -> tuple[Span, ...]:
         """Return the memory that the pointers may point into."""
-        return self.alive() if spans.is_loaded(pointers) else self.spans
+        return self.alive() if spans.ANYWHERE in spans.origins_of(pointers) else self.spans
 
     def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
         """Return the first address of an active lane that is out of bounds, or None."""
         _, outside = spans.accessed(pointers, mask, self.reached_by(pointers))
         return int(outside.flat[0]) if outside.size else None
 
-    def wrap(self, address: int, pointers: TensorHandle) -> Wrap | None:
+    def wrap(self, address: int) -> Wrap | None:
         """Return what wrapped in the offset of an out-of-bounds address, if that is the cause."""
         again = Rerun(address, self.first_outside)
-        if not spans.is_loaded(pointers):
-            with contextlib.suppress(explanation.Ended, Exception):  # memory may have changed
-                run(self, again)
+        with contextlib.suppress(explanation.Ended, Exception):  # memory may have changed
+            run(self, again)
         return again.wrap
 
     def describe(
@@ -174,7 +173,7 @@ class Watch:
         """
         if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
-        wrap = self.launch.wrap(address, pointers)
+        wrap = self.launch.wrap(address)
         fault = self.launch.describe(verb, address, pointers, wrap)
         self.log.add(fault)
         raise OutOfBounds(fault, wrap is not None)

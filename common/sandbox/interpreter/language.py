@@ -9,6 +9,7 @@ operation on a tensor. A kernel may capture names of the enclosing function. A k
 from __future__ import annotations
 
 import ast
+import dataclasses
 import functools
 import inspect
 import operator
@@ -22,32 +23,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
-from common.sandbox.interpreter.operations import wrap
-
 VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
-PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
-"""The input precisions of `tl.dot` on NVIDIA's GPUs; the interpreter lacks the last two."""
-
-
-def install() -> None:
-    """Apply these patches; call this once, before any kernel runs."""
-    wrap(interpreter, "_patch_lang", _patch_under_any_name)
-    wrap(interpreter, "_patch_lang_core", _patch_range)
-    if VERSION < (3, 7):
-        wrap(interpreter, "_patch_lang_tensor", _patch_index)
-    transformer = interpreter.ASTTransformer
-    wrap(transformer, "visit_Assign", _visit_assign)
-    transformer.visit_For = _visit_for
-    transformer.visit_BoolOp, transformer.visit_UnaryOp = _visit_bool_op, _visit_unary_op
-    for helper in (counted_range, joined, negated):
-        setattr(interpreter_semantic, helper.__name__, helper)
-    vars(interpreter_builder.options).update(allowed_dot_input_precisions=PRECISIONS)
-    wrap(interpreter, "_implicit_cvt", _convert_scalar)
-    for name, method in list(vars(tl.constexpr).items()):
-        if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]:
-            wrap(tl.constexpr, name, _defer_to_tensor)
-    wrap(interpreter.GridExecutor, "__init__", _find_constexprs)
-    wrap(interpreter.FunctionRewriter, "rewrite_ast", _make_names_global)
 
 
 class Loop(Sequence[Any]):
@@ -216,3 +192,29 @@ def _imported(fn: FunctionType) -> dict[str, Any]:
         for name in fn.__code__.co_names
         if tl.core.is_builtin(values.get(name))
     }
+
+
+WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+    (interpreter, "_patch_lang", _patch_under_any_name),
+    (interpreter, "_patch_lang_core", _patch_range),
+    *([(interpreter, "_patch_lang_tensor", _patch_index)] if VERSION < (3, 7) else []),
+    (interpreter, "_implicit_cvt", _convert_scalar),
+    (interpreter.GridExecutor, "__init__", _find_constexprs),
+    (interpreter.ASTTransformer, "visit_Assign", _visit_assign),
+    (interpreter.FunctionRewriter, "rewrite_ast", _make_names_global),
+    *((tl.constexpr, name, _defer_to_tensor) for name, method in vars(tl.constexpr).items()
+      if inspect.isfunction(method) and [*inspect.signature(method).parameters][1:] == ["other"]),
+)  # fmt: skip
+"""Functions and their wrappers, which get the original function first."""
+REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (interpreter.ASTTransformer, "visit_For", _visit_for),
+    (interpreter.ASTTransformer, "visit_BoolOp", _visit_bool_op),
+    (interpreter.ASTTransformer, "visit_UnaryOp", _visit_unary_op),
+    *((interpreter_semantic, each.__name__, each) for each in (counted_range, joined, negated)),
+    # those of NVIDIA's GPUs; the interpreter lacks the last two
+    (interpreter_builder, "options", dataclasses.replace(
+        interpreter_builder.options,
+        allowed_dot_input_precisions=("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),
+    )),
+)  # fmt: skip
+"""Attributes and their values."""

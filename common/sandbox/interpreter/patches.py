@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -29,23 +28,20 @@ from common.errors import IN_A_GRAPH, Kind
 from common.sandbox import configurations, target
 from common.sandbox.interpreter import language
 from common.sandbox.interpreter.bounds import watch_memory
-from common.sandbox.interpreter.operations import wrap
+from common.sandbox.interpreter.operations import Operation, wrap
 from common.sandbox.launches import LOG, leave_out
-
-Method = Callable[..., TensorHandle]
 
 
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
     _interpret_library()
     configurations.install()
-    for owner, name, wrapper in WRAPPED:
+    for owner, name, wrapper in (*WRAPPED, *language.WRAPPED):
         wrap(owner, name, wrapper)
-    for owner, name, value in REPLACED:
+    for owner, name, value in (*REPLACED, *language.REPLACED):
         setattr(owner, name, value)
     for launcher in LAUNCHERS:  # torch.compile breaks its graph at a launch, which stays Python
         leave_out(launcher.run, IN_A_GRAPH)
-    language.install()
     _interpret_libdevice()
     _refuse_missing_operations()
     watch_memory()
@@ -71,7 +67,7 @@ def _interpret_library() -> None:
 # --- low heap addresses come as 32-bit integers, which numpy cannot view as uint64 ----------------
 
 
-def _int_to_ptr(method: Method, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
+def _int_to_ptr(method: Operation, builder: Any, source: TensorHandle, dtype: Any) -> TensorHandle:
     return method(builder, TensorHandle(source.data.astype(np.uint64), tl.uint64), dtype)
 
 
@@ -109,14 +105,14 @@ def _narrow(handle: TensorHandle) -> TensorHandle:
     return TensorHandle(handle.data, tl.int1)
 
 
-def _through_float32(method: Method, builder: Any, *args: Any) -> TensorHandle:
+def _through_float32(method: Operation, builder: Any, *args: Any) -> TensorHandle:
     if not any(map(_is_bfloat16, args)):
         return method(builder, *args)
     return _narrow(method(builder, *map(_widen, args)))
 
 
 def _cast(
-    method: Method, builder: Any, src: TensorHandle, dst_type: Any, *rounding: Any
+    method: Operation, builder: Any, src: TensorHandle, dst_type: Any, *rounding: Any
 ) -> TensorHandle:
     src = _widen(src)
     if dst_type.scalar == tl.bfloat16:
@@ -130,7 +126,7 @@ def _cast(
     return method(builder, src, dst_type, *rounding)
 
 
-def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
+def _reduce(method: Operation, self: Any, input: Any) -> Any:
     """Accumulate reductions and scans of bfloat16 in float32, as `tl.sum` does on a GPU."""
     inputs = input if isinstance(input, tuple) else (input,)
     if all(tensor.dtype != tl.bfloat16 for tensor in inputs):
@@ -143,31 +139,22 @@ def _reduce(method: Callable[..., Any], self: Any, input: Any) -> Any:
     return results if isinstance(input, tuple) else results[0]
 
 
-def _atomic_rmw(method: Method, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
+def _atomic_rmw(method: Operation, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
     if _is_bfloat16(value):
         raise NeedsGPU("the interpreter has no atomics on bfloat16")
     return method(builder, op, ptr, value, *args)
 
 
-def _get_bf16(builder: Any, value: float) -> TensorHandle:
-    """Return a constant, as of `tl.full`; the interpreter lacks this method."""
-    return TensorHandle(to_bfloat16(np.array([value], dtype=np.float32)), tl.bfloat16)
-
-
 # --- tf32: the interpreter multiplies it in full precision ----------------------------------------
 
 
-def to_tf32(values: np.ndarray) -> np.ndarray:
-    """Clear the low 13 bits of float32, which a tensor core ignores in a tf32 product."""
-    bits = np.ascontiguousarray(values).view(np.uint32) & np.uint32(0xFFFFE000)
-    return bits.view(np.float32)
-
-
 def _dot(
-    method: Method, builder: Any, a: Any, b: Any, d: Any, input_precision: Any, *args: Any
+    method: Operation, builder: Any, a: Any, b: Any, d: Any, input_precision: Any, *args: Any
 ) -> Any:
+    """Clear the low 13 bits of float32, which a tensor core ignores in a tf32 product."""
     if input_precision == ir.INPUT_PRECISION.TF32 and a.data.dtype == np.float32:
-        a, b = (TensorHandle(to_tf32(x.data), tl.float32) for x in (a, b))
+        bits = (np.ascontiguousarray(x.data).view(np.uint32) & ~np.uint32(0x1FFF) for x in (a, b))
+        a, b = (TensorHandle(each.view(np.float32), tl.float32) for each in bits)
     result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
     return _narrow(result) if _is_bfloat16(d) else result
 
@@ -175,7 +162,7 @@ def _dot(
 # --- launches: torch.compile cannot trace the interpreter -----------------------------------------
 
 
-def _launch(run: Callable[..., Any], launcher: Any, *args: Any, **options: Any) -> Any:
+def _launch(run: Operation, launcher: Any, *args: Any, **options: Any) -> Any:
     """Log a launch, and reject FakeTensors, with which torch.compile traces operators."""
     if any(isinstance(arg, FakeTensor) for arg in (*args, *options.values())):
         raise NeedsGPU(IN_A_GRAPH)
@@ -208,7 +195,7 @@ def _refuse_missing_operations() -> None:
                 setattr(module, name, (lambda: None) if name.startswith("gdc_") else refusal)
 
 
-def _refusal(operation: str) -> Callable[..., Any]:
+def _refusal(operation: str) -> Operation:
     def refuse(*args: Any, **kwargs: Any) -> Any:
         raise NeedsGPU(f"the interpreter cannot run {operation}")
 
@@ -223,7 +210,7 @@ def _raise_lacking(self: Any, name: str) -> Any:
 
 # Triton selects a function's symbol and result type from the argument types, as for a GPU.
 
-NUMPY: dict[str, Callable[..., Any] | None] = {
+NUMPY: dict[str, Operation | None] = {
     "add": np.add, "div": np.divide, "erf": interpreter.np_erf_fp64, "fdivide": np.divide,
     "finite": np.isfinite, "fma": lambda x, y, z: x * y + z,  # as Triton's interpreter does
     "llabs": np.abs, "llrint": np.rint, "mul": np.multiply, "nearbyint": np.rint, "powi": np.pow,
@@ -231,16 +218,15 @@ NUMPY: dict[str, Callable[..., Any] | None] = {
     "sub": np.subtract,
 }  # fmt: skip
 """NumPy's functions by their names in libdevice, if NumPy has other names; None if it has none."""
-SYMBOL = re.compile(r"__nv_(?:[fd](?P<rounded>\w+)_rn|(?:fast_)?(?P<name>\w+?))")
-"""A function's symbol: `__nv_fast_sinf`; or `__nv_fadd_rn`, which rounds to nearest like NumPy."""
 
 
-def _by_numpy(symbol: str) -> Callable[..., Any] | None:
-    """Return NumPy's function for a symbol of libdevice; None if it has none."""
-    match = SYMBOL.fullmatch(symbol)
-    name = (match["rounded"] or match["name"]) if match else ""
+def _by_numpy(symbol: str) -> Operation | None:
+    """Return NumPy's function for a symbol of libdevice, `__nv_fast_sinf`; None if it has none."""
+    name = symbol.removeprefix("__nv_").removeprefix("fast_")
+    if name.endswith("_rn"):  # `__nv_fadd_rn` rounds to nearest, as NumPy does
+        name = name[1:].removesuffix("_rn")
     for each in (name, name.removesuffix("f"), name.removesuffix("d")):  # of float or double
-        function = NUMPY.get(each, getattr(np, each, None) if each else None)
+        function = NUMPY.get(each, getattr(np, each, None))
         if each in NUMPY or isinstance(function, np.ufunc):
             return function
     return None
@@ -287,7 +273,7 @@ def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any)
     scope.set_attr(tensor, "__bool__", truth)
 
 
-def _by_blocks(elementwise: Callable[..., Any], self: Any, input: Sequence[Any]) -> Any:
+def _by_blocks(elementwise: Operation, self: Any, input: Sequence[Any]) -> Any:
     """Combine elements at distance 1, then results at distance 2, 4, ...: the prefix results.
 
     A reduction's result is the last of them.
@@ -340,16 +326,6 @@ def _patch_once(patch: Callable[[Any], Any], fn: Any) -> Any:
     return interpreter._LangPatchScope() if patched else patch(fn)
 
 
-def _transpose_by_operation(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Make `T` an operation of the builder, as in Triton's compiler.
-
-    Triton's interpreter transposes the data in Python, which several programs cannot do at once.
-    """
-    patch(tensor, scope)
-    transposed = property(lambda self: interpreter_semantic.permute(self, (1, 0)))
-    scope.set_attr(tensor, "T", transposed)
-
-
 def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -> None:
     """Skip a check in int64 whose assertion has an effect only in debug mode."""
     if self.builder.options.debug:
@@ -359,7 +335,7 @@ def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -
 # --- the patches ----------------------------------------------------------------------------------
 
 LAUNCHERS = (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics)
-WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
+WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (InterpreterBuilder, "create_int_to_ptr", _int_to_ptr),
     *((InterpreterBuilder, name, _through_float32)
       for name in ("binary_op", "ternary_op", "unary_op", "create_fma")),
@@ -372,13 +348,13 @@ WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
     (interpreter.ScanOps, "generic_scan", _by_blocks),
     (interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks),
     (interpreter, "_patch_lang", _patch_once),
-    (interpreter, "_patch_lang_tensor", _transpose_by_operation),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
     *((launcher, "run", _launch) for launcher in LAUNCHERS),
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
-    (InterpreterBuilder, "get_bf16", _get_bf16),
+    # of a constant, as in tl.full; the interpreter lacks this method
+    (InterpreterBuilder, "get_bf16", lambda self, value: _narrow(self.get_fp32(value))),
     (InterpreterBuilder, "create_extern_elementwise", _libdevice_result),
     (InterpreterBuilder, "__getattr__", _raise_lacking),
     (TritonSemantic, "dot_scaled", _refusal("tl.dot_scaled")),

@@ -29,10 +29,6 @@ class Span(NamedTuple):
         """Return whether the range from `first` to `end`, exclusive, lies in the span."""
         return self.first <= first and end <= self.end
 
-    def distance(self, address: int) -> int:
-        """Return the bytes between the span and the address, 0 for an address in the span."""
-        return max(self.first - address, address - self.end + 1, 0)
-
 
 def element(address: int, width: int, spans: Sequence[Span]) -> tuple[str, str]:
     """Return an address's offset from the nearest span, and that span's size.
@@ -40,7 +36,7 @@ def element(address: int, width: int, spans: Sequence[Span]) -> tuple[str, str]:
     For example `("x + 2816", "2800")`, both in elements of `width` bytes, or
     `("x - 3 bytes", "11200 bytes")` for an address in the middle of an element.
     """
-    nearest = min(spans, key=lambda span: span.distance(address))
+    nearest = min(spans, key=lambda span: max(span.first - address, address - span.end + 1, 0))
     offset, size, unit = address - nearest.first, nearest.end - nearest.first, " bytes"
     if not offset % width and not size % width:
         offset, size, unit = offset // width, size // width, ""
@@ -115,11 +111,6 @@ KEPT = (
 def origins_of(value: Any) -> frozenset[str]:
     """Return the arguments that a handle's pointers or integers were made from, as far as known."""
     return getattr(getattr(value, "dtype", None), "origins", frozenset())
-
-
-def is_loaded(pointers: TensorHandle) -> bool:
-    """Return whether a kernel made the pointers from integers other than converted arguments."""
-    return ANYWHERE in origins_of(pointers)
 
 
 def label(name: str, argument: Any) -> Any:

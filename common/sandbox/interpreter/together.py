@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import triton.language as tl
-from triton.runtime.interpreter import TensorHandle
+from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox.interpreter.explanation import ATOMIC, READS
 from common.sandbox.interpreter.operations import Operation, handles, mapped
@@ -31,18 +31,19 @@ from common.sandbox.interpreter.spans import Span, accessed, selected, width_of
 
 MAX_ELEMENTS = 1 << 22
 """The maximum number of elements of an operation's result, over all programs."""
-EXACT = re.compile(
-    "^create_(addptr|add|sub|mul|sdiv|udiv|idiv|srem|urem|shl|lshr|and|or|xor|(min|max)[su]i"
+_SAME = re.compile(
+    "create_(addptr|add|sub|mul|sdiv|udiv|idiv|srem|urem|shl|lshr|and|or|xor|(min|max)[su]i"
     "|f(add|sub|mul|div|rem|ma|abs)|precise_divf|precise_sqrt|sqrt|iabs|floor|ceil|[if]cmp[A-Z]+"
     "|select|[su]i_to_fp|fp_to_[su]i|fp_ext|fp_trunc|fp_to_fp|int_cast|bitcast|int_to_ptr"
     "|ptr_to_int|join|split)$"
 )
+EXACT = frozenset(filter(_SAME.match, dir(InterpreterBuilder)))
 """The operations whose result does not depend on an element's position: elementwise ones, and two
 on the last axis."""
 ACCESSES = {"create_load", "create_store", "create_masked_load", "create_masked_store"}
 """The accesses that all programs make at once, if their operands have one shape."""
-CHANGES = re.compile("store|scatter|atomic")
-"""Matches the names of operations that change memory."""
+CHANGES = frozenset(filter(re.compile(".*store|.*scatter|.*atomic").match, dir(InterpreterBuilder)))
+"""The operations that change memory."""
 MOVES: dict[str, Callable[[np.ndarray, tuple[Any, ...]], np.ndarray]] = {
     "create_splat": lambda array, args: _broadcast(array, args[1].shape),
     "create_broadcast": lambda array, args: _broadcast(array, args[2]),
@@ -107,12 +108,9 @@ class ProgramGroup:
     """Programs that run at once, as a mode of the launch."""
 
     def __init__(self, programs: np.ndarray, numbers: np.ndarray, verbs: dict[Span, str]) -> None:
-        """Take the programs.
+        """Take their places in the grid, [programs, 3], and their numbers in the launch's order.
 
-        Args:
-            programs: The place of each in the grid: `[programs, 3]`.
-            numbers: Their numbers in the order of the launch.
-            verbs: How the launch's programs have accessed its spans; "" if they have not.
+        `verbs` has, for all groups, how each span of the launch was accessed; "" if it was not.
         """
         self.busy = False
         self.failed = False
@@ -145,11 +143,10 @@ class ProgramGroup:
             places = self._programs[:, [args[1]]].astype(np.int32)
             return Rows(self, tl.int32, places) if several else TensorHandle(places[0], tl.int32)
         varies = any(isinstance(handle, Rows) for handle in handles(args))
-        changes = _matches(CHANGES, name)
-        if name == "create_print" or (changes and several and not varies):
+        if name == "create_print" or (name in CHANGES and several and not varies):
             raise Dependent  # the order shows, or each program changes the same elements
         result = self._computed(name, operation, args) if varies else operation(*args)
-        if changes:
+        if name in CHANGES:
             return Rows(self, tl.void)
         return mapped(self._rows, result) if varies else result
 
@@ -165,7 +162,7 @@ class ProgramGroup:
         varying = [arg for arg in operands if isinstance(arg, Rows)]
         if name in MOVES and len(varying) == 1:
             return TensorHandle(MOVES[name](varying[0].array, args), varying[0].dtype.scalar)
-        if _matches(EXACT, name):
+        if name in EXACT:
             return operation(*_aligned(args))
         if name not in ACCESSES or len(set(map(_shape, operands))) > 1:
             return self._by_row(operation, args)
@@ -217,11 +214,6 @@ class ProgramGroup:
         return None
 
 
-@functools.cache
-def _matches(pattern: re.Pattern[str], name: str) -> bool:
-    return bool(pattern.search(name))
-
-
 def _shape(handle: TensorHandle) -> tuple[int, ...]:
     """Return the shape of one program's value."""
     return handle.array.shape[1:] if isinstance(handle, Rows) else handle.data.shape
@@ -259,10 +251,8 @@ def play(
 ) -> bool:
     """Run the programs at once if they are independent; otherwise do nothing.
 
-    Args:
-        run: Runs the kernel's Python once, for the programs of a group.
-        programs: The place of each program in the grid, in the launch's order: `[programs, 3]`.
-        spans: The memory that the launch may touch.
+    `run` runs the kernel's Python once, for a group of programs. Their places in the grid, in the
+    launch's order, are `programs`, [programs, 3].
 
     Returns:
         Whether the programs ran.

@@ -70,15 +70,6 @@ def in_order(x, out, n, B: tl.constexpr):
 
 
 @triton.jit
-def transposed(x, out, n, B: tl.constexpr):
-    """`T` reads the values of a block in Python."""
-    PYTHON.append(1)
-    places = tl.arange(0, B)[:, None] + tl.arange(0, 2)[None, :] * 0
-    row = tl.load(x + tl.program_id(0) * B + places).T
-    tl.store(out + tl.program_id(0) * B + places.T, row)
-
-
-@triton.jit
 def past_the_end(x, out, n, B: tl.constexpr):
     PYTHON.append(1)
     lanes = tl.program_id(0) * B + tl.arange(0, B)
@@ -178,7 +169,7 @@ def one_far(x, out, n, B: tl.constexpr):
 
 KERNELS = (
     in_rows, over_the_next, in_place, in_halves, one_far, two_ways, by_value, rows_of_lengths,
-    blocks, in_order, transposed, past_the_end, assumed, ticket, summed, swallows,
+    blocks, in_order, past_the_end, assumed, ticket, summed, swallows,
 )  # fmt: skip
 
 
