@@ -7,7 +7,6 @@ upstream gradient, and memory for the results. A slot is sent as plain JSON.
 from __future__ import annotations
 
 import fcntl
-import math
 import mmap
 import os
 import threading
@@ -33,13 +32,13 @@ def end_of(slot: TensorSlot) -> int:
     return slot.start + -(-slot.nbytes // ALIGNMENT) * ALIGNMENT + BAND
 
 
-def is_far(tensor: torch.Tensor) -> bool:
-    """Return whether the memory between the elements is too large to touch; see `FAR`."""
-    return _is_far(tensor.untyped_storage().nbytes(), tensor.numel(), tensor.itemsize)
+def is_far(tensor: torch.Tensor, nbytes: int | None = None) -> bool:
+    """Return whether the memory between the elements is too large to touch; see `FAR`.
 
-
-def _is_far(nbytes: int, elements: int, itemsize: int) -> bool:
-    return nbytes > FAR * max(elements, 1) * itemsize
+    The memory is that of the tensor's storage, or `nbytes` of it.
+    """
+    nbytes = tensor.untyped_storage().nbytes() if nbytes is None else nbytes
+    return nbytes > FAR * max(tensor.nbytes, tensor.itemsize)
 
 
 def slot_like(tensor: torch.Tensor, start: int) -> TensorSlot:
@@ -129,7 +128,7 @@ class Arena:
 
     def bytes_of(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's storage as uint8."""
-        return self._view(slot, torch.uint8, 0, (slot.nbytes,), (1,))
+        return self._bytes(slot.start, slot.nbytes)
 
     def elements(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's storage as integers with the same bits, `[elements]`."""
@@ -137,47 +136,40 @@ class Arena:
 
     def content(self, slot: TensorSlot) -> torch.Tensor:
         """Return the part of the slot that a copy of its tensor needs; see `content` below."""
-        itemsize = getattr(torch, slot.dtype).itemsize
-        far = _is_far(slot.nbytes, math.prod(slot.size), itemsize)
-        return integers(self.tensor(slot)) if far else self.bytes_of(slot)
+        tensor = self.tensor(slot)
+        return integers(tensor) if is_far(tensor, slot.nbytes) else self.bytes_of(slot)
 
     def tensor(self, slot: TensorSlot) -> torch.Tensor:
-        """Return the slot's tensor, as the view that the slot was made for."""
-        return self._view(slot, getattr(torch, slot.dtype), slot.offset, slot.size, slot.stride)
+        """Return the slot's tensor, as the view that the slot was made for.
 
-    def _view(
-        self,
-        slot: TensorSlot,
-        dtype: torch.dtype,
-        offset: int,
-        size: tuple[int, ...],
-        stride: tuple[int, ...],
-    ) -> torch.Tensor:
-        """Return a tensor with its own version counter: writes to one slot do not mark others."""
+        It has its own version counter: writes to one slot do not mark others.
+        """
+        dtype = getattr(torch, slot.dtype)
         if isinstance(self._map, torch.Tensor):
             view = torch.empty(0, dtype=dtype, device=self._map.device)
-            start = slot.start // dtype.itemsize + offset
-            return view.set_(self._map.untyped_storage(), start, size, stride)
+            start = slot.start // dtype.itemsize + slot.offset
+            return view.set_(self._map.untyped_storage(), start, slot.size, slot.stride)
         if not slot.nbytes:
-            return torch.empty(size, dtype=dtype, device="cpu")
+            return torch.empty(slot.size, dtype=dtype, device="cpu")
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
-        return raw.view(dtype).as_strided(size, stride, offset)
+        return raw.view(dtype).as_strided(slot.size, slot.stride, slot.offset)
+
+    def _bytes(self, start: int, nbytes: int) -> torch.Tensor:
+        return self.tensor(TensorSlot(start, nbytes, "uint8", (nbytes,), (1,)))
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor lies in this memory."""
-        first = self._raw(0, 1).data_ptr()
+        first = self._bytes(0, 1).data_ptr()
         return bool(first <= tensor.data_ptr() < first + self.nbytes)
 
     def band_after(self, slot: TensorSlot) -> torch.Tensor:
         """Return the guard band behind the slot, as uint8."""
-        return self._raw(slot.start + slot.nbytes, end_of(slot))
+        end = slot.start + slot.nbytes
+        return self._bytes(end, end_of(slot) - end)
 
     def band_before_all(self) -> torch.Tensor:
         """Return the guard band before the first slot, as uint8."""
-        return self._raw(0, BAND)
-
-    def _raw(self, start: int, end: int) -> torch.Tensor:
-        return self.bytes_of(TensorSlot(start, end - start, "uint8", (end - start,), (1,)))
+        return self._bytes(0, BAND)
 
     def put(self, slot: TensorSlot, tensor: torch.Tensor) -> None:
         """Copy the tensor's content into the slot that was made for it."""
@@ -187,13 +179,6 @@ class Arena:
         """Wait until all writes are done: the other process does not share this CUDA stream."""
         if isinstance(self._map, torch.Tensor):
             torch.cuda.synchronize()
-
-    def mapping(self) -> Callable[[], bool]:
-        """Return a function that returns whether this process still maps the memory."""
-        if not isinstance(self._map, torch.Tensor):
-            return lambda: False
-        storage = StorageWeakRef(self._map.untyped_storage())
-        return lambda: not storage.expired()
 
     def still_used(self, tensors: dict[str, torch.Tensor]) -> set[str]:
         """Remove the tensors from the dict; return the names of those that are still alive.
@@ -213,8 +198,13 @@ class Arena:
         """Return the number of references to the storage of the GPU's memory."""
         return int(torch._C._storage_Use_Count(self._map.untyped_storage()._cdata))
 
-    def close(self) -> None:
-        """Free the memory, or this process's mapping of it."""
+    def close(self) -> Callable[[], bool]:
+        """Free the memory, or this process's mapping of it.
+
+        Return a function that returns whether nothing in this process uses the memory any more.
+        """
+        on_gpu = isinstance(self._map, torch.Tensor)
+        storage = StorageWeakRef(self._map.untyped_storage()) if on_gpu else None
         with _POOLS:
             self._map = self._pool = None
             if self.fd is None:
@@ -222,6 +212,7 @@ class Arena:
         if self.fd is not None:
             os.close(self.fd)
             self.fd = None
+        return lambda: storage is None or bool(storage.expired())
 
 
 def reclaim(lent: list[Lent]) -> None:

@@ -103,10 +103,8 @@ def serve(connection: socket.socket, requests: Mapping[type[wire.Request], Answe
     session, check = Session(seal), seal.check  # bound now: a solution can replace session.seal
     decode = msgspec.json.Decoder(Union[tuple(requests)]).decode  # noqa: UP007
     hide_modules()
-    while True:
-        line, session.fds = wire.receive(connection)
-        if not line:
-            return
+    while (received := wire.receive(connection))[0]:
+        line, session.fds = received
         connection.sendall(_answer(session, requests, decode(line), check) + b"\n")
 
 

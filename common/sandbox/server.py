@@ -57,36 +57,29 @@ def run(control: socket.socket) -> None:
                     os.close(fd)
                 send(control, Done(pid))
             case Reap(pid):
-                send(control, Done(_reap(pid, workers)))
-    for pid in list(workers):
-        _kill(pid)
+                workers.discard(pid)
+                status = _end(pid)
+                _end_strays(workers)
+                send(control, Done(status))
     _end_strays(set())
 
 
-def _reap(pid: int, workers: set[int]) -> int:
-    """Kill a worker and the stray processes of all workers; return the worker's wait status."""
-    _kill(pid)
-    status = os.waitpid(pid, 0)[1]
-    workers.discard(pid)
-    _end_strays(workers)
-    return status
-
-
-def _kill(pid: int) -> None:
+def _end(pid: int) -> int:
+    """Kill a process and its group; return its wait status."""
     for kill in (os.killpg, os.kill):  # a fresh fork has no process group of its own yet
         with contextlib.suppress(ProcessLookupError):
             kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
 
 
 def _end_strays(workers: set[int]) -> None:
-    """Kill every child of this process that is not a worker: an orphan of a worker."""
+    """End every child of this process that is not a worker: an orphan of a worker."""
     for _ in range(GENERATIONS):
         children = {child for child, parent in parents() if parent == os.getpid()}
-        if not (strays := children - workers):
+        for pid in children - workers:
+            _end(pid)
+        if children <= workers:
             return
-        for pid in strays:
-            _kill(pid)
-            os.waitpid(pid, 0)
 
 
 if __name__ == "__main__":

@@ -128,15 +128,12 @@ class Session:
         argument keeps it.
         """
         self.calls, self.clocks, self._bound = {}, {}, {}
-        is_mapped = None
-        if self.arena:
-            is_mapped = self.arena.mapping()
-            self.arena.close()
-            self.arena = None
+        is_unmapped = self.arena.close() if self.arena else lambda: True
+        self.arena = None
         if backend.ON_GPU:
             gc.collect()
             torch.cuda.empty_cache()
-        given_back = not (is_mapped and is_mapped())
+        given_back = is_unmapped()
         if request.ticket:
             self.arena = Arena.mapped(request.ticket, self.fds[0] if self.fds else None)
         return {"given_back": given_back}
