@@ -49,13 +49,6 @@ def test_an_exception_of_a_kernel_names_its_expression(fork_server, tmp_path):
     assert reply["places"] == [["rotate_half.py", 8, "tl.arange(0, d)"]]
 
 
-def test_a_file_that_does_not_import_names_its_line(fork_server, tmp_path):
-    with workers(fork_server, tmp_path) as start:
-        reply, _ = ask(start("def rotate_half(x)\n", "rotate_half"))
-    assert reply["reason"].endswith(", line 1 of rotate_half.py")
-    assert reply["places"] == [["rotate_half.py", 1, ""]]
-
-
 @pytest.mark.parametrize("text", ["no power of 2", None])
 def test_a_front_end_error_is_told_without_the_source_that_its_text_quotes(text):
     (node,) = ast.parse("_kernel()").body
@@ -105,7 +98,7 @@ def test_an_excerpt_has_carets_under_each_expression(places, lines, folder):
     assert list(excerpt(itertools.starmap(Place, places), folder)) == lines
 
 
-@pytest.mark.parametrize("room", [36, 56, 76, 196])
+@pytest.mark.parametrize("room", [36, 196])
 def test_carets_point_at_their_expression_on_a_narrow_terminal(folder, room):
     call = "tl.load(x + rows[:, None].to(tl.int64) * inputs + k[None, :], there, 0.0)"
     (folder / "rope.py").write_text(f"        x_tile, w_tile = {call}, tl.load(w, there)\n")

@@ -33,10 +33,6 @@ def opens(path: Path, folder: Path) -> bool:
     return path.is_relative_to(folder) or folder.is_relative_to(path)
 
 
-def test_nothing_in_the_repository_is_writable():
-    assert not [path for path in writable() if opens(path, REPOSITORY)]
-
-
 def test_all_beside_the_repository_and_its_parents_is_writable():
     inners = {REPOSITORY, *REPOSITORY.parents[:-1]}
     beside = {path for inner in inners for path in inner.parent.iterdir()} - inners

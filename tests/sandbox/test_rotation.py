@@ -15,7 +15,6 @@ from common.sandbox.rotation import (
     Changing,
     Rotation,
     TimedCall,
-    available,
     give_back,
     overlap,
 )
@@ -131,7 +130,7 @@ def test_results_that_overlap_are_seen_and_neighbours_are_none():
 @pytest.fixture
 def allocator(monkeypatch):
     """Fake the allocator of a GPU of `total` bytes, 100 of which are in use; `take` takes some."""
-    state = SimpleNamespace(total=1000, now=100, peak=0, fraction=1.0, reserve=0)
+    state = SimpleNamespace(total=1000, now=100, peak=0, fraction=1.0)
 
     def take(nbytes):
         state.now += nbytes
@@ -145,7 +144,7 @@ def allocator(monkeypatch):
             "requested_bytes.all.current": state.now, "requested_bytes.all.peak": state.peak
         },
         "mem_get_info": lambda: (state.total - state.now, state.total),
-        "memory_reserved": lambda: state.now + state.reserve,
+        "memory_reserved": lambda: state.now,
         "memory_allocated": lambda: state.now,
         "get_per_process_memory_fraction": lambda: state.fraction,
     }  # fmt: skip
@@ -181,11 +180,14 @@ def test_the_peak_is_what_a_call_takes_beyond_its_results(
 
 
 @pytest.mark.parametrize(
-    ("total", "scratch", "calls"),
-    [(10_000, 0, range(5, 18)), (230, 0, [4]), (180, 0, [2]), (180, 40, [1]), (133, 0, [1])],
-)
-def test_as_many_results_live_at_once_as_half_of_the_memory_holds(allocator, total, scratch, calls):
-    allocator.total = total
+    ("total", "fraction", "scratch", "calls"),
+    [(10_000, 1, 0, range(5, 18)), (230, 1, 0, [4]), (180, 1, 0, [2]), (180, 1, 40, [1]),
+     (133, 1, 0, [1]), (460, 0.5, 0, [4])],
+)  # fmt: skip
+def test_as_many_results_live_at_once_as_half_of_the_memory_holds(
+    allocator, total, fraction, scratch, calls
+):
+    allocator.total, allocator.fraction = total, fraction
     for _ in range(20):
         allocator.now = 100
         rotation_on(allocator, scratch, 0, slots=(torch.zeros(4),)).run_at_once(17)
@@ -198,13 +200,3 @@ def test_cached_memory_is_given_back_where_little_is_free(monkeypatch, allocator
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: done.append(1))
     give_back(SCARCE)
     assert len(done) == emptied
-
-
-@pytest.mark.parametrize(
-    ("fields", "room"),
-    [({}, 900), ({"fraction": 0.25}, 150), ({"fraction": 0.05}, 0),
-     ({"fraction": 0.05, "reserve": 40}, 40)],
-)  # fmt: skip
-def test_the_room_ends_at_the_share_that_a_process_may_take(allocator, fields, room):
-    vars(allocator).update(fields)
-    assert available() == room

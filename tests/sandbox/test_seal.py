@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import functools
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,37 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import clock, process, seal
-from common.sandbox.seal import part_of
-from tests.support.sealing import broken, sealed
+from common.sandbox.failures import Refused
+from common.sandbox.seal import Seal, part_of
 from tests.support.waiting import wait_until
+
+
+class Before:
+    """The threads that were there before and have not ended: another may get the number of one."""
+
+    def __init__(self):
+        self.known = dict.fromkeys(sys._current_frames())
+        self.known |= {each.ident: each for each in threading.enumerate()}
+
+    def __contains__(self, ident):
+        thread = self.known.get(ident)
+        return ident in self.known and (thread is None or thread.is_alive())
+
+
+def sealed(*parts):
+    """Return a seal that ignores this process's own threads: a worker has none."""
+    seal = Seal(parts)
+    seal.threads = Before()
+    return seal
+
+
+def broken(seal):
+    """Return what the check says; None where it finds nothing."""
+    try:
+        seal.check()
+    except Refused as refused:
+        return refused.reason
+    return None
 
 
 class Base:
