@@ -42,21 +42,6 @@ def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(widt
         assert all(words in text for words in ("3.0 GiB", "512.0 MiB", "One program a token."))
 
 
-NOTE = "Every word of this note is needed, " * 5 + "to its very end"
-
-
-def test_eighty_columns_break_no_row_and_two_hundred_keep_notes_whole():
-    narrow, wide = (shown(width, NOTE) for width in (80, 200))
-    for text, width in ((narrow, 80), (wide, 200)):
-        assert max(map(len, text.splitlines())) <= width
-    rows = [line for line in narrow.splitlines() if "± " in line]
-    assert len(rows) == len(ROWS) == narrow.count("/rope")
-    assert all(each in row for each, row in zip(("house/rope", LONG), rows, strict=True))
-    start = next(line.index("note") for line in wide.splitlines() if "note" in line)
-    told = [line[start:].strip() for line in wide.splitlines()]
-    assert NOTE in " ".join(filter(None, told)), "over as many lines as it needs"
-
-
 @pytest.mark.parametrize("width", [80, 160, 200])
 def test_a_note_and_a_reason_command_no_terminal(width):
     bad = "\x1b[31mred \x1b]0;title\x07 \u202e back \x9b2J"

@@ -4,7 +4,6 @@ import pytest
 
 from common import paths
 from common.measure import machine
-from tests.support import killed as drivers
 from tests.support.fake_ray import JOB
 from tests.support.jobs import expected, folder
 
@@ -16,7 +15,6 @@ def as_it_was(monkeypatch):
     """Take back what a driver of tests/support/killed.py sets in its process, here the tests'."""
     monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
     monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
-    monkeypatch.setattr(drivers, "held", drivers.held)
 
 
 @pytest.fixture

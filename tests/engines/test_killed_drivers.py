@@ -1,6 +1,5 @@
 """A driver that is killed at any moment: the same command goes on, and the record is the same."""
 
-import json
 import random
 import signal
 from collections import Counter
@@ -14,19 +13,18 @@ from tests.support.waiting import LONGEST, wait_until
 
 pytestmark = pytest.mark.slow
 
-KILLS = {"bench": 8, "grade": 3}
+KILLS = 8
 """One in each of so many parts of the record."""
-LINES = {"bench": 4 * (killed.COUNT - 1), "grade": 2 * (killed.COUNT - 1)}
+LINES = 4 * (killed.COUNT - 1)
 """Of a record that lacks the last case, less its first line."""
 
 
-def run(command, folder, lines=None):
-    """Run a command in a process of its own; with `lines`, kill it once its file has as many.
+def bench(folder, lines=None):
+    """Bench in a process of its own; with `lines`, kill it once its file has as many.
 
     Returns whether it came to its end.
     """
-    wanted = folder, lines is not None
-    process = forked.CONTEXT.Process(target=getattr(killed, command), args=wanted)
+    process = forked.CONTEXT.Process(target=killed.bench, args=(folder, lines is not None))
     process.start()
     if lines is not None:
         assert wait_until(lambda: process.exitcode is not None or written(folder) >= lines)
@@ -38,8 +36,7 @@ def run(command, folder, lines=None):
 
 def written(folder):
     """The lines of the unfinished record."""
-    paths = [*folder.glob("results/*/*[!s].jsonl"), *folder.glob("*.part")]
-    return sum(path.read_bytes().count(b"\n") for path in paths if path.exists())
+    return sum(path.read_bytes().count(b"\n") for path in folder.glob("results/*/*[!s].jsonl"))
 
 
 def recorded(folder):
@@ -55,20 +52,12 @@ def recorded(folder):
     return rows, samples
 
 
-def graded(folder):
-    assert not (folder / "verdicts.json.part").exists()
-    return json.loads((folder / "verdicts.json").read_text())
-
-
-@pytest.mark.parametrize(("command", "found"), [("bench", recorded), ("grade", graded)])
-def test_a_killed_driver_is_gone_on_from(command, found, tmp_path):
-    (tmp_path / "whole").mkdir()
-    assert run(command, tmp_path / "whole")
-    expected, dice = found(tmp_path / "whole"), random.Random(7)
-    for number in range(KILLS[command]):
+def test_a_killed_driver_is_gone_on_from(tmp_path):
+    assert bench(tmp_path / "whole")
+    expected, dice = recorded(tmp_path / "whole"), random.Random(7)
+    for number in range(KILLS):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        part = (number + dice.random()) / KILLS[command]
-        assert not run(command, folder, int(part * (LINES[command] + 1)))
-        assert run(command, folder), "it goes on"
-        assert found(folder) == expected
+        part = (number + dice.random()) / KILLS
+        assert not bench(folder, int(part * (LINES + 1)))
+        assert bench(folder), "it goes on"
+        assert recorded(folder) == expected

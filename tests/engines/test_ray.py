@@ -5,8 +5,6 @@ The nodes' GPUs are labels; their executors run without a GPU.
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +19,6 @@ from common.processes import VISIBLE, parents
 from common.records import runs
 from common.records.lines import Selection
 from tests.support.jobs import job_in, verdicts
-from tests.support.processes import alive
-from tests.support.study import RIGHT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.slow
@@ -136,31 +132,6 @@ def test_a_killed_executor_starts_again_and_each_row_comes_once(
     alone = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
     assert sorted(rows) == sorted(alone)
     assert len(rows) == len(set(rows))
-
-
-ASLEEP = 480.0
-"""Seconds for which a solution keeps an executor that waits for its answer."""
-DRIVE = "import sys; from tests.engines import test_ray; test_ray.drive(sys.argv[1])"
-
-
-def drive(folder):
-    """Grade with an executor of this machine, in a process that is killed meanwhile."""
-    asleep = RIGHT.replace("    x1, x2", f"    import time; time.sleep({ASLEEP})\n    x1, x2")
-    verdicts(RayEngine(job_in(Path(folder), (asleep, asleep), sample=None), None, 1))
-
-
-def test_executors_end_with_their_driver(tmp_path):
-    """At once: they do not wait for an answer that nobody hears."""
-    driver = subprocess.Popen([sys.executable, "-c", DRIVE, tmp_path], cwd=paths.ROOT)
-    # behind an executor its fork server, from which the workers are forked
-    assert wait_until(
-        lambda: any(len(descendants(executor)) > 2 for executor in executors(driver.pid))
-    )
-    family = [*executors(driver.pid), *(descendant for one in executors(driver.pid)
-                                       for descendant in descendants(one))]  # fmt: skip
-    driver.kill()
-    driver.wait()
-    assert wait_until(lambda: not any(map(alive, family)), ASLEEP / 2)
 
 
 @ray.remote(num_gpus=1)

@@ -47,13 +47,6 @@ def measurement(monkeypatch):
     return lambda **how: (Measurement(sweep, digests, **how), further)
 
 
-def test_a_case_gets_its_share_of_the_further_answers(measurement):
-    for tier, time_scale in (("board", None), ("board", 0.3), ("plot", None)):
-        made, further = measurement(tier=tier, time_scale=time_scale)
-        assert not [*made.measure([], [(HALF, CASES)])]
-    assert further == [20, 6, 0]
-
-
 def test_a_case_that_does_not_fit_is_left_out_for_all_and_for_good(measurement, monkeypatch):
     """The rows before it stay; the board shows none of a case that is left out."""
     asked = []
