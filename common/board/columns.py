@@ -108,19 +108,6 @@ def _share(track: Track, entry: Entry) -> str:
     return _of_limit(entry) + (f"{sustained} ({where(row)})" if row else "")
 
 
-PLACE = Column(
-    text=lambda t, e: str(e.rank or UNRANKED) if t.timed else "",
-    data={"place": lambda _, e: e.rank},
-    order=lambda _, e: e.rank or 9999,
-    style="place",
-    label="place",
-)
-SOLUTION = Column(
-    "solution",
-    text=lambda _, e: marked(e),
-    data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
-    style="name",
-)
 SPEED = Column(
     "× eager",
     text=lambda _, e: speed(e),
@@ -132,72 +119,85 @@ SPEED = Column(
     style="speed",
     known=lambda track: track.timed,
 )
-LOOP = Column(
-    "in a loop",
-    text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
-    data={"loop_times_eager": lambda _, e: e.in_loop},
-    style="number",
-    known=lambda track: track.timed and any(entry.in_loop for entry in track.entries),
-    spare=4,
-)
-TIME = Column(
-    "median µs",
-    order=lambda t, e: of_first.median if (of_first := time(t, e)) else 10**12,
-    style="time",
-    cases="one",
-    known=lambda track: track.timed,
-)
-LIMIT = Column(
-    "worst share of limit",
-    text=_share,
-    short=lambda _, e: _of_limit(e),
-    data={
-        "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
-        "limited_case": lambda _, e: e.worst_share and e.worst_share.case,
-        "limited_direction": lambda _, e: e.worst_share and e.worst_share.direction,
-    },
-    style="share",
-    label="of limit",
-    several="of limit, at worst",
-    known=lambda track: track.timed,
-    spare=2,
-)
-MEMORY = Column(
-    "peak memory",
-    text=lambda _, e: size(e.peak_memory),
-    data={"peak_memory": lambda _, e: e.peak_memory},
-    style="number",
-    known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
-    spare=5,
-)
-COVERS = Column(
-    "covers",
-    text=lambda t, e: f"{e.covered}/{len(t.cells)}",
-    data={"covered": lambda _, e: e.covered, "cells": lambda t, _: len(t.cells)},
-    style="number",
-    cases="several",
-    spare=1,
-)
-ERROR = Column(
-    "error / eager's",
-    text=lambda _, e: "" if e.error is None else f"{e.error:.2f}",
-    data={"error": lambda _, e: e.error},
-    style="number",
-    spare=6,
-)
-NOTE = Column(
-    "note",
-    text=lambda _, e: e.lacks or e.about.note,
-    data={"note": lambda _, e: e.about.note, "lacks": lambda _, e: e.lacks},
-    style="note",
-    spare=3,
-)
+
 COLUMNS = (
     Column(data={"op": lambda t, _: t.op, "track": lambda t, _: t.name}),
-    PLACE, SOLUTION, SPEED, LOOP, TIME, LIMIT, MEMORY, COVERS, ERROR,
+    Column(
+        text=lambda t, e: str(e.rank or UNRANKED) if t.timed else "",
+        data={"place": lambda _, e: e.rank},
+        order=lambda _, e: e.rank or 9999,
+        style="place",
+        label="place",
+    ),
+    Column(
+        "solution",
+        text=lambda _, e: marked(e),
+        data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
+        style="name",
+    ),
+    SPEED,
+    Column(
+        "in a loop",
+        text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
+        data={"loop_times_eager": lambda _, e: e.in_loop},
+        style="number",
+        known=lambda track: track.timed and any(entry.in_loop for entry in track.entries),
+        spare=4,
+    ),
+    Column(
+        "median µs",
+        order=lambda t, e: of_first.median if (of_first := time(t, e)) else 10**12,
+        style="time",
+        cases="one",
+        known=lambda track: track.timed,
+    ),
+    Column(
+        "worst share of limit",
+        text=_share,
+        short=lambda _, e: _of_limit(e),
+        data={
+            "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
+            "limited_case": lambda _, e: e.worst_share and e.worst_share.case,
+            "limited_direction": lambda _, e: e.worst_share and e.worst_share.direction,
+        },
+        style="share",
+        label="of limit",
+        several="of limit, at worst",
+        known=lambda track: track.timed,
+        spare=2,
+    ),
+    Column(
+        "peak memory",
+        text=lambda _, e: size(e.peak_memory),
+        data={"peak_memory": lambda _, e: e.peak_memory},
+        style="number",
+        known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
+        spare=5,
+    ),
+    Column(
+        "covers",
+        text=lambda t, e: f"{e.covered}/{len(t.cells)}",
+        data={"covered": lambda _, e: e.covered, "cells": lambda t, _: len(t.cells)},
+        style="number",
+        cases="several",
+        spare=1,
+    ),
+    Column(
+        "error / eager's",
+        text=lambda _, e: "" if e.error is None else f"{e.error:.2f}",
+        data={"error": lambda _, e: e.error},
+        style="number",
+        spare=6,
+    ),
     Column(data={"stale": lambda _, e: e.stale, "disturbed": lambda _, e: bool(e.disturbed)}),
-    NOTE,
-)  # fmt: skip
+    Column(
+        "note",
+        text=lambda _, e: e.lacks or e.about.note,
+        data={"note": lambda _, e: e.about.note, "lacks": lambda _, e: e.lacks},
+        style="note",
+        spare=3,
+    ),
+)
 """The columns from left to right."""
 
 
