@@ -6,5 +6,5 @@ FROM ${IMAGE}
 RUN pip install nox rich jinja2 pygments markdown-it-py pytest msgspec matplotlib watchfiles pyelftools
 COPY . /study
 WORKDIR /study
-RUN python -m common.tools.peers
+RUN python -m common.commands.peers
 CMD ["nox", "--no-venv", "--no-install", "-s", "bench", "leaderboard"]

@@ -135,7 +135,7 @@ def sanitize(session: nox.Session) -> None:
 @nox_session
 def peers(session: nox.Session) -> None:
     """Install the peers' libraries, all or by name: nox -s peers -- quack."""
-    module = (install(session, "run"), "-m", "common.tools.peers")
+    module = (install(session, "run"), "-m", "common.commands.peers")
     session.run(*module, *session.posargs, external=True)
 
 

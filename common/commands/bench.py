@@ -91,7 +91,7 @@ def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str
     if options.only or not wanted:
         return ""
     in_nox = Path(sys.prefix) == paths.ROOT / ".nox" / "study"
-    command = "nox -s peers" if in_nox else "python -m common.tools.peers"
+    command = "nox -s peers" if in_nox else "python -m common.commands.peers"
     return f"not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 

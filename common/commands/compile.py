@@ -5,24 +5,55 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import difflib
+import importlib.util
+import itertools
 import json
+import re
+import subprocess
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
 from common.commands.progress import Progress
-from common.errors import UserError
+from common.errors import ServerEnded, UserError
+from common.processes import cores
 from common.solutions import Solution, is_among
 
 if TYPE_CHECKING:
+    from common.grading.fork_server import ForkServer
     from common.spec import Case
-    from common.tools.compilation import Compiled
+    from common.wire import Reply
 
+TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
 FIGURES = ("registers", "local", "shared", "warps", "instructions")
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One kernel of a case, compiled for a target, or the reason why the call ended."""
+
+    solution: str
+    op: str
+    case: str
+    target: str
+    sources: str
+    """Digest of the solution with its helpers."""
+    kernel: str = ""
+    """Empty where the call ended before its last kernel."""
+    direction: str = ""
+    """The direction that launched the kernel first."""
+    figures: Mapping[str, int] = field(default_factory=dict)
+    """See the function `figures`."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """The kernel's files in Triton's cache, by suffix."""
+    verdict: str = "PASSED"
+    reason: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,9 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Compile the board's kernels for several GPUs; print registers, shared memory and the like."""
-    from common.tools.compilation import TARGETS, compiled
-
-    targets = options.target or list(TARGETS)
+    targets = options.target or TARGETS
     if unknown := [target for target in targets if target not in TARGETS]:
         raise UserError(f"no target {unknown[0]}: there are {', '.join(TARGETS)}")
     _check_shown(options)
@@ -61,9 +90,10 @@ def run(options: argparse.Namespace) -> int:
     else:
         _print_table(table(found, options.verbose))
     if written:
-        rows = (dataclasses.asdict(line) for line in found)
-        shown = [{name: row[name] for name in row if name != "files"} for row in rows]
-        written.write_text(json.dumps(shown, indent=1) + "\n")
+        rows = [dataclasses.asdict(line) for line in found]
+        for row in rows:
+            del row["files"]
+        written.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
 
 
@@ -94,6 +124,122 @@ def _todo(chosen: Sequence[Solution], only: str | None) -> Mapping[Solution, Seq
     if todo := {solution: of_op[solution.op] for solution in chosen if of_op.get(solution.op)}:
         return todo
     raise UserError(f"no case of the board is called {only}")
+
+
+# --- compilation ----------------------------------------------------------------------------------
+
+
+def compiled(
+    todo: Mapping[Solution, Sequence[Case]], targets: Sequence[str], quiet: bool = True
+) -> Generator[list[Compiled]]:
+    """Yield the kernels of each solution and target in order; they compile concurrently.
+
+    The end of the generator ends its processes. Triton's own cache keeps the kernels.
+
+    Args:
+        todo: The cases of each solution.
+        targets: The targets to compile all solutions for.
+        quiet: Whether to drop the output of the processes.
+    """
+    from common.disk_cache import trim_caches
+    from common.grading.fork_server import ForkServer
+
+    pool = ThreadPoolExecutor(cores())
+    servers = {target: ForkServer("cpu", quiet, target=target, full=True) for target in targets}
+
+    def of_target(solution: Solution, target: str) -> list[Compiled]:
+        return list(_of_target(solution, todo[solution], target, servers[target]))
+
+    try:
+        yield from pool.map(of_target, *zip(*itertools.product(todo, targets), strict=True))
+    finally:
+        for server in servers.values():
+            server.interrupt()
+        pool.shutdown(cancel_futures=True)
+        for server in servers.values():
+            server.close()
+        trim_caches()
+
+
+def _of_target(
+    solution: Solution, cases: Sequence[Case], target: str, server: ForkServer
+) -> Iterable[Compiled]:
+    """Yield the kernels of the cases, and the calls that ended early.
+
+    The cases run one after the other, so that no two compile the same kernel; the figures of each
+    kernel are read once.
+    """
+    figures_of: dict[str, dict[str, int]] = {}
+    for case in cases:
+        call = Compiled(solution.name, solution.op, case.name, target, solution.digest)
+        reply = _ask(server, solution, case.name)
+        for kernel in reply.get("kernels", []):
+            key, files = kernel["hash"], kernel["files"]
+            figures_of[key] = figures_of.get(key) or figures(files)
+            own = {"kernel": kernel["name"], "direction": kernel["direction"], "files": files}
+            yield dataclasses.replace(call, figures=figures_of[key], **own)
+        if ended := reply if reply.get("verdict") else reply.get("stopped"):
+            yield dataclasses.replace(call, verdict=ended["verdict"], reason=ended["reason"])
+
+
+def _ask(server: ForkServer, solution: Solution, case: str) -> Reply:
+    """Return the kernels of one case, and the verdict with which its call ended, if any."""
+    from common import wire
+    from common.grading.worker import DEADLINE, Worker
+
+    worker = Worker(server, solution, DEADLINE["cuda"])
+    try:
+        return worker.ask(wire.AtFullShape(case=case))
+    except ServerEnded as error:
+        return {"verdict": "CRASHED", "reason": str(error)}
+    finally:
+        worker.close()
+
+
+# --- a compiled kernel ----------------------------------------------------------------------------
+
+
+def figures(files: Mapping[str, str]) -> dict[str, int]:
+    """Return the figures of a kernel.
+
+    - `registers` of a lane
+    - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
+      `cos` reduces large angles
+    - `shared` bytes and `warps` of a block
+    - `instructions`, without padding
+
+    Args:
+        files: The kernel's files in Triton's cache, by suffix: `json`, and `cubin` or `amdgcn`.
+    """
+    text, metadata = assembly(files), json.loads(Path(files["json"]).read_text())
+    if "amdgcn" in files:
+        names = ("vgpr_count", "private_segment_fixed_size")
+        registers, local = (int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1]) for name in names)
+        instructions = re.findall(r"^\t[a-z]\w", text.partition(".section")[0], re.MULTILINE)
+    else:
+        usage = _run("cuobjdump", "-res-usage", files["cubin"])
+        numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
+        registers, local = numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
+        instructions = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP)\S", text, re.MULTILINE)
+    return {
+        "registers": registers, "local": local, "shared": metadata["shared"],
+        "warps": metadata["num_warps"], "instructions": len(instructions),
+    }  # fmt: skip
+
+
+def assembly(files: Mapping[str, str]) -> str:
+    """Return a kernel's full assembly, with labels in place of addresses."""
+    if "amdgcn" in files:
+        return Path(files["amdgcn"]).read_text()
+    return _run("nvdisasm", "-c", files["cubin"])
+
+
+def _run(tool: str, *arguments: str) -> str:
+    """Return the output of a CUDA tool of Triton's wheel."""
+    spec = importlib.util.find_spec("triton")
+    assert spec and spec.origin
+    path = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / tool
+    return subprocess.run([path, *arguments], capture_output=True, text=True, check=True).stdout
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -174,8 +320,6 @@ def shown(stage: str, kernel: str, found: Iterable[Compiled]) -> str:
     Raises:
         UserError: There is no such kernel.
     """
-    from common.tools.compilation import assembly
-
     suffix = "cubin" if stage == "sass" else stage
     for line in found:
         if kernel in line.kernel and suffix in line.files:

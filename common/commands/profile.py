@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common import ops, paths
+from common.commands import nvidia
 from common.commands import options as shared
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
-from common.tools import nvidia
 
 if TYPE_CHECKING:
     from common.grading.sweep import Sweep

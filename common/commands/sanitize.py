@@ -8,10 +8,10 @@ import re
 import shutil
 from collections.abc import Sequence
 
+from common.commands import nvidia
 from common.commands import options as shared
 from common.errors import UserError
 from common.solutions import Solution
-from common.tools import nvidia
 
 SAMPLE = 12
 """The default number of smoke cases of an op; the tools slow a kernel down fifty times."""
@@ -30,7 +30,6 @@ TOOLS = {
 }
 """The options of each tool."""
 SETTINGS = {
-    "TRITON_INTERPRET": "0",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is a separate allocation
     "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
 }

@@ -26,27 +26,19 @@ SECONDS = 900
 """The time limit of the process in seconds."""
 
 
-def call(
-    path: Path, op: Op[Any], case: Case, device: str, direction: str, warm_up: int = 0
-) -> torch.Tensor:
-    """Return the output of a call; after warm-up calls, the profiler records this call alone.
-
-    Options with their default value are not passed, so that a solution need not name them.
-    """
-    solution = load(path, op)
+def call(path: Path, op: Op[Any], case: Case, device: str, direction: str, warm_up: int) -> None:
+    """Call a solution; after warm-up calls, the profiler records this call alone."""
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
-    inputs, options = given(op, arguments)
-    solution.check_options(options)
+    function = load(path, op).call(*given(op, arguments))
     for left in reversed(range(warm_up + 1)):
         last = warm_up and not left
         with torch.cuda.profiler.profile() if last else contextlib.nullcontext():
-            output = solution.function(*inputs, **options)
+            output = function()
             if direction == "backward" and output.requires_grad:
                 torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
             if device == "cuda":
                 torch.cuda.synchronize()
-    return output  # type: ignore[no-any-return]
 
 
 def main(path: str, op_name: str, direction: str, warm_up: str, *names: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from common import cli, ops, paths
-from common.commands import profile
+from common.commands import nvidia, profile
 from common.commands.profile import least, times
 from common.grading import sweep
 from common.grading.sweep import Sweep
@@ -18,7 +18,6 @@ from common.paths import CONTRIBUTORS
 from common.peaks import Peak
 from common.solutions import Solution
 from common.spec import Work
-from common.tools import nvidia as nsight
 from tests.support import boards
 
 ROPE = ops.load("rope")
@@ -87,7 +86,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sys.maxsize, sys.maxsize))
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
-    monkeypatch.setattr(nsight, "installed", lambda: False)
+    monkeypatch.setattr(nvidia, "installed", lambda: False)
     monkeypatch.setattr(timed_process, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "board", lambda op, device: iter([case]))
     return timed
@@ -103,7 +102,7 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
     assert forward[8:11] == ["copy", "10.0", "50%"]
     assert (forward[-1], backward[-1]) == ("memory", "launch")
     assert any("NVIDIA H200, 4.8 TB/s at its peak" in line for line in lines)
-    assert lines[-1] == nsight.ABSENT
+    assert lines[-1] == nvidia.ABSENT
     written = sorted(tmp_path.rglob("*.json"))
     case = LONG
     assert [path.name for path in written] == [f"{case}-backward.json", f"{case}-forward.json"]
@@ -133,7 +132,7 @@ def metrics(launch, name, nanoseconds):
     values = (f"{nanoseconds:,}", "81.2", "30", "n/a")
     return [
         f'"{launch}","7","{name}","{metric}","","{value}"'
-        for metric, value in zip(nsight.COUNTERS, values, strict=True)
+        for metric, value in zip(nvidia.COUNTERS, values, strict=True)
     ]
 
 
@@ -143,36 +142,20 @@ OUTPUT = "\n".join(
 )  # fmt: skip
 
 
-def test_counters_are_read_from_below_whatever_else_was_printed():
-    (short, of_short), (long, of_long) = nsight.read(OUTPUT)
-    assert (short, of_short["ns"], long, of_long["ns"]) == ("short, <int>", 1500.0, "long", 90250.0)
-    assert of_long["DRAM"] == 81.2
-    assert of_long["occupancy"] != of_long["occupancy"], "a counter that was not read"
-    assert list(nsight.read("==ERROR== nothing")) == []
-
-
-@pytest.fixture
-def ncu(tmp_path, monkeypatch):
-    """An ncu that keeps what it was asked and prints what it is given."""
-
-    def ncu(prints, code=0):
-        (tmp_path / "says").write_text(prints)
-        script = tmp_path / "ncu"
-        script.write_text(
-            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/says\nexit {code}\n'
-        )
-        script.chmod(0o755)
-        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-        return tmp_path / "asked"
-
-    return ncu
-
-
-def test_kernels_are_shown_the_longest_first(ncu):
-    asked = ncu(OUTPUT)
-    first, second = nsight.lines(HOUSE, next(ROPE.cases("board")), "forward")
+def test_kernels_are_read_from_below_whatever_else_was_printed_the_longest_first():
+    first, second = nvidia.kernels(OUTPUT)
     assert first.split()[:2] == ["90.2", "µs"] and "DRAM 81%" in first and first.endswith("long")
+    assert "occupancy nan%" in first, "a counter that was not read"
     assert second.endswith("short, <int>")
-    arguments = asked.read_text()
-    assert "--clock-control none" in arguments, "the card's clocks are left alone"
-    assert arguments.endswith(f"{HOUSE.path} rope forward 3 bshd-1x1x32x128-bfloat16-far\n")
+    assert not nvidia.kernels("==ERROR== nothing")
+
+
+def test_ncu_counts_one_call_and_leaves_the_clocks_alone(tmp_path, monkeypatch):
+    script = tmp_path / "ncu"
+    script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho "==ERROR== no permission"\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert nvidia.lines(HOUSE, next(ROPE.cases("board")), "forward") == ["==ERROR== no permission"]
+    asked = (tmp_path / "asked").read_text()
+    assert "--clock-control none" in asked
+    assert asked.endswith(f"{HOUSE.path} rope forward 3 bshd-1x1x32x128-bfloat16-far\n")

@@ -126,7 +126,7 @@ GRADES = (
     " sandbox/interpreter/new.py new.py grading/grade.py sandbox/clock.py"
 )
 SHOWS = (
-    "board/new.py board/page/new.py commands/new.py records/new.py tools/new.py"
+    "board/new.py board/page/new.py commands/new.py records/new.py"
     " sandbox/standalone.py cli.py peers/eager/rope.py ops/mistakes/rope.py"
 )
 

@@ -46,8 +46,7 @@ MAY = {
     "engines": f"{GRADING} measure",
     "board": "digest disk_cache errors interfaces paths peaks printable records solutions stats",
     "tuning": f"{GRADING} measure",
-    "tools": f"{GRADING} measure",
-    "commands": f"{GRADING} measure engines board tuning tools",
+    "commands": f"{GRADING} measure engines board tuning",
     "cli": "errors commands paths printable solutions",
     "__main__": "cli",
 }

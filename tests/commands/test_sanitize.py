@@ -55,7 +55,8 @@ def tool(tmp_path, monkeypatch):
             f"{tmp_path}/calls\ncat {tmp_path}/text\nexit {code}\n"
         )
         path.chmod(0o755)
-        monkeypatch.setenv("PATH", str(path.parent), prepend=":")
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
+        monkeypatch.setenv("CUDA_HOME", str(tmp_path))
         return tmp_path / "calls"
 
     return make
@@ -86,19 +87,13 @@ def test_the_report_on_own_kernels_decides(tool, output, code, clean, line, caps
     assert called.endswith(program)
 
 
-def test_an_output_without_a_result_is_one_line(tool):
+def test_an_output_without_a_result_is_one_line(tool, monkeypatch, tmp_path):
     tool("========= Error: No attachable process found\n========= good-bye", 1)
     with pytest.raises(UserError, match="memcheck reported no result: Error: No attachable proc"):
         sanitize.sanitize("memcheck", HOUSE, CASES, verbose=False)
-
-
-def test_the_tool_is_found_in_cudas_folder(tool, monkeypatch, tmp_path):
-    tool(CLEAN)
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    for home, found in ((tmp_path, True), (tmp_path / "bin", False)):
-        monkeypatch.setenv("CUDA_HOME", str(home))
-        with nullcontext() if found else pytest.raises(UserError, match="neither on PATH nor in"):
-            assert sanitize.sanitize("racecheck", HOUSE, CASES, verbose=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "bin"))
+    with pytest.raises(UserError, match="neither on PATH nor in"):
+        sanitize.sanitize("racecheck", HOUSE, CASES, verbose=False)
 
 
 @pytest.mark.parametrize(("direction", "fails"), [("forward", False), ("backward", True)])
@@ -107,7 +102,7 @@ def test_each_case_is_called_in_its_direction(tmp_path, direction, fails):
     path.write_text("def rotate_half(x):\n    x.register_hook(lambda _: 1 / 0)\n    return x * 1\n")
     case = next(case for case in op.cases("smoke") if case.name == CASES[0])
     with pytest.raises(ZeroDivisionError) if fails else nullcontext():
-        assert standalone.call(path, op, case, "cpu", direction).shape == case.shape
+        standalone.call(path, op, case, "cpu", direction, 0)
 
 
 @pytest.mark.parametrize(("given", "tools"), [([], 2), (["--tool", "racecheck"], 1)])

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import io
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 from common.paths import ROOT
 from common.solutions import Solution
@@ -25,11 +25,12 @@ def run(
 ) -> tuple[str, int]:
     """Run `sandbox/standalone.py` under a tool; return its output and exit status."""
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    fixed = {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", "TRITON_INTERPRET": "0"}
     called = (str(solution.path), solution.op, direction, str(warm_up), *cases)
     ran = subprocess.run(
         [*tool, sys.executable, "-m", "common.sandbox.standalone", *called],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **settings},
+        env={**os.environ, **fixed, **settings},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -65,7 +66,6 @@ OPTIONS = (
 SHOWN = 4
 """The most kernels that are shown for one call."""
 WARM_UP_CALLS = 3
-Counts = dict[str, float]
 
 
 def installed() -> bool:
@@ -75,33 +75,24 @@ def installed() -> bool:
 
 def lines(solution: Solution, case: Case, direction: str) -> list[str]:
     """Return a line for each kernel of one call, slowest first, or the reason why there is none."""
-    tool, settings = [EXECUTABLE, *OPTIONS], {"TRITON_INTERPRET": "0"}
-    output, _ = run(tool, solution, direction, [case.name], settings, WARM_UP_CALLS)
-    kernels = sorted(read(output), key=lambda kernel: -kernel[1]["ns"])
-    shown = [_line(*kernel) for kernel in kernels[:SHOWN]]
-    return shown or [last_line(output)]
+    tool = [EXECUTABLE, *OPTIONS]
+    output, _ = run(tool, solution, direction, [case.name], {}, WARM_UP_CALLS)
+    return kernels(output) or [last_line(output)]
 
 
-def read(output: str) -> Iterator[tuple[str, Counts]]:
-    """Yield name and counters of each launch in ncu's CSV, which may follow other output."""
-    lines = output.splitlines()
-    start = next((n for n, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
-    launches: dict[str, tuple[str, Counts]] = {}
-    for cells in csv.DictReader(io.StringIO("\n".join(lines[start:]))):
-        if name := COUNTERS.get(cells.get("Metric Name") or ""):
-            kernel = launches.setdefault(cells["ID"], (cells["Kernel Name"], {}))
-            kernel[1][name] = _number(cells["Metric Value"])
-    yield from (launch for launch in launches.values() if len(launch[1]) == len(COUNTERS))
-
-
-def _number(text: str) -> float:
-    """Return 1234.5 for `1,234.5`, and NaN for a counter that ncu could not read (`n/a`)."""
-    try:
-        return float(text.replace(",", ""))
-    except ValueError:
-        return float("nan")
-
-
-def _line(name: str, counts: Counts) -> str:
-    shares = ", ".join(f"{key} {value:.0f}%" for key, value in counts.items() if key != "ns")
-    return f"{counts['ns'] / 1e3:9.1f} µs  {shares}  {name[:60]}"
+def kernels(output: str) -> list[str]:
+    """Return a line for each launch in ncu's CSV, which may follow other output, slowest first."""
+    text = output.splitlines()
+    start = next((n for n, line in enumerate(text) if line.startswith('"ID"')), len(text))
+    launches: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    for cells in csv.DictReader(text[start:]):
+        if counter := COUNTERS.get(cells.get("Metric Name") or ""):
+            number = cells["Metric Value"].replace(",", "")
+            number = number if number != "n/a" else "nan"  # ncu could not read it
+            launches[cells["ID"], cells["Kernel Name"]][counter] = float(number)
+    whole = [(name, n) for (_, name), n in launches.items() if len(n) == len(COUNTERS)]
+    return [
+        f"{counts.pop('ns') / 1e3:9.1f} µs  "
+        f"{', '.join(f'{key} {value:.0f}%' for key, value in counts.items())}  {name[:60]}"
+        for name, counts in sorted(whole, key=lambda each: -each[1]["ns"])[:SHOWN]
+    ]

@@ -1,1 +1,0 @@
-"""Tools that examine one solution in a process of its own."""

@@ -1,0 +1,135 @@
+"""`compile`: kernels of the board's cases for several targets, and the figures of known ones."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+
+from common import disk_cache, ops, solutions
+from common.commands import compile
+from common.commands.compile import Compiled
+from common.grading import fork_server
+from common.sandbox.target import TARGETS
+
+OP = ops.load("rotate_half")
+CASES = list(OP.tier("board", "cuda"))
+PLAIN = next(case for case in CASES if case.name == "8192x2x32x128-bfloat16")
+SOURCE = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def kernel(x, y, n: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at) + n)
+
+@triton.jit
+def product(x, y, N: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+    tile = tl.load(x + at)
+    tl.store(y + at, tl.dot(tile, tile).to(y.dtype.element_ty))
+
+def rotate_half(x, *, interleaved=False):
+    y = torch.empty_like(x)
+    if interleaved:
+        raise NotImplementedError("interleaved")
+    LAUNCH
+    return y
+"""
+
+
+def launching(block=1024, **options):
+    given = "".join(f", {name}={value}" for name, value in options.items())
+    return f"kernel[(1,)](x.detach(), y, x.numel(), {block}{given})"
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Return a function that compiles launches for targets, with an empty cache."""
+    for module in (disk_cache, fork_server):
+        monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
+
+    def of_launch(launch, targets=("sm_90",), case=PLAIN):
+        path = tmp_path / "someone" / "rotate_half.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(SOURCE.replace("LAUNCH", launch))
+        solution = solutions.Solution(path, "rotate_half")
+        return list(itertools.chain(*compile.compiled({solution: [case]}, targets)))
+
+    return of_launch
+
+
+def test_every_target_of_the_sandbox_can_be_asked_for():
+    assert tuple(TARGETS) == compile.TARGETS
+
+
+@pytest.mark.slow
+def test_kernels_are_compiled_at_the_true_shape_for_each_target(compiled):
+    found = compiled(launching(num_warps=2), ["sm_90", "gfx942"])
+    assert [(line.kernel, line.target, line.direction) for line in found] == [
+        ("kernel", "sm_90", "forward"), ("kernel", "gfx942", "forward"),
+    ]  # fmt: skip
+    assert all(line.figures["warps"] == 2 for line in found)
+    elements = float(math.prod(PLAIN.shape))
+    assert f"{elements:e}".rstrip("0")[:5] in compile.shown("ttir", "kernel", found)
+    assert "LDG" in compile.shown("sass", "kernel", found)
+
+
+@pytest.mark.slow
+def test_what_stops_a_call_is_a_line_with_its_reason(compiled):
+    (line,) = compiled("pass", case=next(case for case in CASES if case.interleaved))
+    assert (line.kernel, line.verdict, line.reason) == ("", "UNSUPPORTED", "interleaved")
+    kernel, line = compiled(launching(num_warps=64))
+    assert kernel.figures["warps"] == 64
+    assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
+    (line,) = compiled("import os; os.abort()")
+    assert line.verdict == "CRASHED"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_120", "gfx942"])
+@pytest.mark.slow
+def test_figures_are_those_that_the_kernel_must_have(compiled, target):
+    launches = launching(2048, num_warps=8), launching(16384), "product[(1,)](x.detach(), y, 64)"
+    short, long, product = (compiled(each, [target])[0].figures for each in launches)
+    assert (short["warps"], short["shared"], short["local"]) == (8, 0, 0)
+    assert long["instructions"] > 2 * short["instructions"] > 20
+    assert long["registers"] > 1.5 * short["registers"]
+    assert product["shared"] > 0
+
+
+@pytest.mark.slow
+def test_registers_that_do_not_fit_are_local_memory(compiled):
+    (bound,) = compiled(launching(16384, maxnreg=24))
+    assert bound.figures["registers"] <= 24 and bound.figures["local"] > 100
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+
+def line(case="a", target="sm_90", kernel="k", direction="forward", **figures):
+    figures = dict.fromkeys(compile.FIGURES, 0) | {"registers": 8} | figures
+    return Compiled("a/rope", "rope", case, target, "", kernel, direction, figures)
+
+
+END = Compiled("a/rope", "rope", "d", "sm_90", "", verdict="COMPILE_ERROR", reason="too large")
+LINES = [line(), line("b", registers=42), line("c"), line("c", "gfx942"),
+         line(direction="backward", local=16), END]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("verbose", "rows"),
+    [
+        (False, [("COMPILE_ERROR: too large", "1", "", ""), ("k", "1", "8", "16"),
+                 ("k", "3", "8–42", "0")]),
+        (True, [("COMPILE_ERROR: too large", "1", "", ""), ("k", "1", "8", "16"),
+                ("k", "2", "8", "0"), ("k", "1", "42", "0"), ("k", "1", "8", "0")]),
+    ],
+)  # fmt: skip
+def test_a_row_has_the_ranges_over_cases_and_failures_and_spills_come_first(verbose, rows):
+    shown = compile.table(LINES, verbose)
+    assert [(row["kernel"].removeprefix("a/rope: "), row["cases"], row["registers"], row["local"])
+            for row in shown] == rows  # fmt: skip
+    assert [row.get("target") for row in shown][-1] == ("gfx942" if verbose else None)
