@@ -266,7 +266,7 @@ class _Search:
         name, candidates = worker.solution.name, list(trials)
         while best := fastest(candidates):
             self._force(worker, shape, best.config)
-            scarce = self._memory.is_scarce(op, case)
+            _, scarce = self._memory.needs(op, case)
             problem = make_problem(op, case, Draws(entropy()), self._device, scarce)
             verdicts = grade_case(problem, worker)
             _recover(worker, *(verdict.verdict for verdict in verdicts.values()))

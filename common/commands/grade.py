@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the verdicts to this file; an interrupted run goes on from FILE.part",
+        help="write the verdicts to this file",
     )
 
 
@@ -40,19 +40,13 @@ def run(options: argparse.Namespace) -> int:
     engine = engines.chosen(options, "grade", chosen)
     from common import paths
     from common.commands.report import coverage
-    from common.engines.engine import Planned
-    from common.engines.grading import grade_all, part_of
 
     results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}
-    with (
-        Progress("cases") as steps,
-        contextlib.closing(grade_all(engine, target)) as events,
-    ):
+    with Progress("cases") as steps, engine, contextlib.closing(graded(engine)) as events:
+        steps.total(engine.count)
         for event in events:
             match event:
-                case Planned(cases):
-                    steps.total(cases)
                 case str():
                     steps.say(f"study: {event}")
                 case _ if event.too_large:
@@ -60,9 +54,8 @@ def run(options: argparse.Namespace) -> int:
                     steps.skip(sum(solution.op == event.op for solution in chosen))
                 case _:
                     results.append(event)
-                    steps.done(f"{event.solution} {event.case}", event.kept)
-                    if not event.kept:
-                        print(_line(event.verdicts), flush=True)
+                    steps.done(f"{event.solution} {event.case}")
+                    print(_line(event.verdicts), flush=True)
     verdicts = [verdict for result in results for verdict in result.verdicts]
     # a solution that answers no case of a complete tier has failed
     complete = () if options.sample else verdicts
@@ -71,9 +64,14 @@ def run(options: argparse.Namespace) -> int:
     if target:
         text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
         paths.replace(target, text.encode())
-        part_of(target).unlink(missing_ok=True)
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
+
+
+def graded(engine: Engine) -> Generator[CaseResult | str]:
+    """Yield the results of all cases, and messages for the user."""
+    yield from engine.notes
+    yield from engine.run(engine.tasks())
 
 
 def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]:

@@ -70,9 +70,13 @@ class DeviceMemory:
         """Return the bytes of the budget that are free now."""
         return self._free() - self._others
 
-    def is_scarce(self, op: Op[Any], case: Case) -> bool:
-        """Return whether the truth and the copies of the case's results must lie on the host."""
-        return IDLE + needed(op, case) > self.budget
+    def needs(self, op: Op[Any], case: Case) -> tuple[int, bool]:
+        """Return the bytes that a case may need, and whether they are scarce.
+
+        Then the truth and the copies of the case's results must lie on the host.
+        """
+        scarce = IDLE + needed(op, case) > self.budget
+        return needed(op, case, scarce), scarce
 
 
 def _print(note: str) -> None:

@@ -14,11 +14,11 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 
-from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, kind_of
+from common.errors import Kind, ServerEnded, kind_of
 from common.grading.device import IDLE, DeviceMemory
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
@@ -129,27 +129,6 @@ def cause_of(error: Exception) -> Cause | None:
     return own if isinstance(own, Cause) else KINDS.get(kind_of(error))
 
 
-def memory_failure(reason: str, eager: Callable[[], object]) -> Failure:
-    """Return the failure of a solution that lacks memory where eager has enough.
-
-    Args:
-        reason: The reason of the solution's last failure.
-        eager: Makes the same try with eager in the solution's place; another failure of eager
-            shows that the memory suffices.
-
-    Raises:
-        torch.OutOfMemoryError: Eager runs out of memory too: the case does not fit the device.
-    """
-    try:
-        eager()
-    except (Failure, UserError, RuntimeError) as error:
-        if is_out_of_memory(error):
-            raise torch.OutOfMemoryError(reason) from None
-        if isinstance(error, RuntimeError):
-            raise
-    return Failure("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY)
-
-
 class Ends:
     """The successive cases in which a solution's process ended, after which it is not run again."""
 
@@ -182,13 +161,9 @@ class Ends:
 # --- the workers ----------------------------------------------------------------------------------
 
 
-class Role(Enum):
-    """The purpose of a worker that grades no solution."""
-
-    BASELINE = auto()
-    """Eager is timed next to each solution."""
-    REFERENCE = auto()
-    """Eager runs in place of a solution, to find whether the solution caused a failure."""
+Role = Literal["baseline", "reference"]
+"""The purpose of a worker that grades no solution: eager is timed next to each solution, or runs in
+place of one, to find whether the solution caused a failure."""
 
 
 class Supervisor:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +23,7 @@ from common.grading.device import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem, make_problem
-from common.grading.supervisor import KINDS, Role, Supervisor, empty_cache, memory_failure
+from common.grading.supervisor import KINDS, Supervisor, cause_of, empty_cache
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
@@ -34,7 +35,7 @@ MOST_AT_ONCE = 16
 """The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
 """The cases that are graded at once before they are timed, mostly while torch.compile compiles."""
-LATE = 100
+MOST_PENDING = 100
 """The most cases that wait for an older one to end."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
@@ -58,16 +59,10 @@ class Graded:
         """Return the case of the verdicts."""
         return self.problem.case
 
-    @property
-    def ran_out(self) -> str:
-        """Return the reason if the solution ran out of GPU memory, else ""."""
-        lacks = (each for each in self.verdicts.values() if each.kind is Kind.OUT_OF_MEMORY)
-        return next((verdict.reason for verdict in lacks), "")
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether another process may have caused the failure."""
-        return any(verdict.kind in KINDS for verdict in self.verdicts.values())
+    def reason(self, kinds: Collection[Kind]) -> str:
+        """Return the reason of a verdict of one of these kinds; "" if there is none."""
+        verdicts = self.verdicts.values()
+        return next((each.reason for each in verdicts if each.kind in kinds), "")
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ _Recheck = tuple[Case, Solution]
 """A case on which the second phase regrades a solution."""
 
 
-class _GradeArguments(NamedTuple):
+class _Run(NamedTuple):
     """The arguments that all cases of one `Sweep.grade` call share."""
 
     op: Op[Any]
@@ -124,9 +119,8 @@ class Sweep:
         """
         self.device = device
         self._overlap = device == "cpu" if overlap is None else overlap
-        self._grade_problem = grade
-        self._owns_server = server is None
-        self._server = ForkServer(device, quiet) if server is None else server
+        self._grade_problem, self._owns_server = grade, server is None
+        self._server = server or ForkServer(device, quiet)
         memory = memory or DeviceMemory.of(device)
         self.supervisor = Supervisor(self._server, memory, deadline, late)
         self._cores = min(cores(), at_once)
@@ -182,24 +176,33 @@ class Sweep:
             at_once = max(self._cores // max(min(len(of_op), size), 1), 1)
         else:  # on a CPU there is no compilation to overlap
             at_once = 1 if self.device == "cpu" else min(AHEAD, self._cores)
-        run, rechecks = _GradeArguments(op, draws, repeats, at_once), list[_Recheck]()
+        run, rechecks = _Run(op, draws, repeats, at_once), list[_Recheck]()
         for start in range(0, len(of_op), size):
             for result in self._first_phase(run, cases, of_op[start : start + size], skip):
                 if isinstance(result, Graded):
                     yield result
                 else:
                     rechecks.append(result)
-        yield from self._second_phase(run, rechecks)
+        too_large: set[Case] = set()
+        for _, solution in rechecks:
+            self.supervisor.ends.note(solution, None)
+        for case, solution in rechecks:
+            if case not in too_large:
+                last = self._last_try(run, case, solution)
+                if isinstance(last, TooLarge):
+                    too_large.add(case)
+                yield last
 
     # --- first phase ------------------------------------------------------------------------------
 
     def _first_phase(
         self,
-        run: _GradeArguments,
+        run: _Run,
         cases: Iterable[Case],
         solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
+        """Yield the results in order, while a few later cases are graded."""
         most = run.at_once * (1 + self._overlap)  # with overlap as many wait
         pending = deque[list[Future[Graded | _Recheck]]]()
         for case in cases:
@@ -211,17 +214,12 @@ class Sweep:
             yield from self._results(pending)
 
     def _jobs(
-        self, run: _GradeArguments, case: Case, solutions: Sequence[Solution]
+        self, run: _Run, case: Case, solutions: Sequence[Solution]
     ) -> list[Future[Graded | _Recheck]]:
-        """Submit the making of the problem, and each solution's first try, which waits for it.
-
-        Nothing else refers to the problem, whose memory is free once all have tried.
-        """
+        """Submit each solution's first try; the problem's memory is free once all have tried."""
         problem = self._pool.submit(self._problem, run, case)
-        return [
-            self._pool.submit(self._first_try, run, case, problem, solution)
-            for solution in solutions
-        ]
+        tries = (partial(self._first_try, run, case, problem, each) for each in solutions)
+        return [self._pool.submit(each) for each in tries]
 
     def _results(
         self, pending: deque[list[Future[Graded | _Recheck]]]
@@ -231,96 +229,75 @@ class Sweep:
         Without `overlap`, wait for all jobs, so that the device is idle.
         """
         unfinished = [job for jobs in pending for job in jobs if not job.done()]
-        if self._overlap and len(pending) < LATE:
-            wait(unfinished, return_when=FIRST_COMPLETED)
-        else:
-            wait(unfinished)
+        first = self._overlap and len(pending) < MOST_PENDING
+        wait(unfinished, return_when=FIRST_COMPLETED if first else ALL_COMPLETED)
         while pending and _is_done(pending[0]):
             yield from [job.result() for job in pending.popleft()]
 
     def _first_try(
-        self, run: _GradeArguments, case: Case, problem: Future[Problem], solution: Solution
+        self, run: _Run, case: Case, problem: Future[Problem], solution: Solution
     ) -> Graded | _Recheck:
         """Return the verdicts, or a recheck if another process may have caused them."""
-        memory = self.supervisor.memory
         try:
-            made = problem.result()
-            size = needed(run.op, case, memory.is_scarce(run.op, case))
+            made, (size, _) = problem.result(), self.supervisor.memory.needs(run.op, case)
             with self.supervisor.lent(solution, size, run.at_once) as worker:
                 graded = self._grade(run, made, worker)
-            if not graded.doubtful:
+            if not graded.reason(KINDS):
                 return graded
-        except ServerEnded as error:
-            if self._server.interrupted:
+        except (ServerEnded, RuntimeError) as error:
+            if self._server.interrupted or not cause_of(error):
                 raise
-            self.supervisor.ends.note(solution, error)
-        except RuntimeError as error:
-            if not is_out_of_memory(error):
-                raise
+            if isinstance(error, ServerEnded):
+                self.supervisor.ends.note(solution, error)
         return case, solution
 
     # --- second phase -----------------------------------------------------------------------------
 
-    def _second_phase(
-        self, run: _GradeArguments, rechecks: Sequence[_Recheck]
-    ) -> Iterator[Graded | TooLarge]:
-        """Yield the second result of each recheck; a case that does not fit is yielded once."""
-        too_large: set[Case] = set()
-        for _, solution in rechecks:
-            self.supervisor.ends.note(solution, None)
-        for case, solution in rechecks:
-            if case not in too_large:
-                result = self._last_try(run, case, solution)
-                if isinstance(result, TooLarge):
-                    too_large.add(case)
-                yield result
+    def _last_try(self, run: _Run, case: Case, solution: Solution) -> Graded | TooLarge:
+        """Return the verdicts with no other process alive, `TooLarge` if the case does not fit.
 
-    def _last_try(self, run: _GradeArguments, case: Case, solution: Solution) -> Graded | TooLarge:
-        """Return the verdicts with no other process alive, `TooLarge` if the case does not fit."""
+        If memory runs out, eager in place of the solution shows whether it suffices.
+        """
         with self.supervisor.lent(solution) as worker:
-            graded, in_its_place = None, list[Graded]()
+            graded, lacks = self._alone(run, case, worker)
+            if graded and not lacks:
+                return graded
+            reference = self.supervisor.worker(eager_of(run.op), "reference")
             try:
-                graded = self._alone(run, case, worker)
-                if not (lacks := graded.ran_out):
-                    return graded
-            except RuntimeError as error:
-                if not is_out_of_memory(error):
-                    raise
-                lacks = out_of_memory(error)
-            reference = self.supervisor.worker(eager_of(run.op), Role.REFERENCE)
-
-            def eager() -> None:
-                in_its_place.append(self._alone(run, case, reference))
-                if own := in_its_place[0].ran_out:
-                    raise torch.OutOfMemoryError(own)
-
-            try:
-                failure = memory_failure(lacks, eager)
-            except torch.OutOfMemoryError:
-                return TooLarge(run.op, case, lacks)
+                in_its_place, lacks_too = self._alone(run, case, reference)
             finally:
                 reference.close()
-            if graded:
-                return graded
-            failure.reason += " in the harness next to this solution"
-            return _failed(worker, in_its_place[0].problem, failure)
+            if lacks_too or not in_its_place:
+                return TooLarge(run.op, case, lacks)
+            reason = f"{lacks} in the harness next to this solution"
+            failure = Failure("RUNTIME_ERROR", reason, Kind.OUT_OF_MEMORY)
+            return graded or _failed(worker, in_its_place.problem, failure)
 
-    def _alone(self, run: _GradeArguments, case: Case, worker: Worker) -> Graded:
-        """Return the verdicts with no other worker alive."""
-        with self.supervisor.alone(worker):
-            problem = self._problem(run, case)
-            empty_cache()  # frees the oracle's memory
-            return self._grade(run, problem, worker)
+    def _alone(self, run: _Run, case: Case, worker: Worker) -> tuple[Graded | None, str]:
+        """Return the verdicts with no other worker alive, and a reason if memory ran out.
+
+        There are no verdicts if the harness's memory ran out.
+        """
+        try:
+            with self.supervisor.alone(worker):
+                problem = self._problem(run, case)
+                empty_cache()  # frees the oracle's memory
+                graded = self._grade(run, problem, worker)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            return None, out_of_memory(error)
+        return graded, graded.reason([Kind.OUT_OF_MEMORY])
 
     # --- one case ---------------------------------------------------------------------------------
 
-    def _problem(self, run: _GradeArguments, case: Case) -> Problem:
+    def _problem(self, run: _Run, case: Case) -> Problem:
         """Make the problem from the run's draws."""
-        scarce = self.supervisor.memory.is_scarce(run.op, case)
-        self.supervisor.make_room(needed(run.op, case, scarce))
+        size, scarce = self.supervisor.memory.needs(run.op, case)
+        self.supervisor.make_room(size)
         return make_problem(run.op, case, run.draws, self.device, scarce)
 
-    def _grade(self, run: _GradeArguments, problem: Problem, worker: Worker) -> Graded:
+    def _grade(self, run: _Run, problem: Problem, worker: Worker) -> Graded:
         """Return the verdicts; a solution that is not run again gets those of its last end.
 
         Raises:

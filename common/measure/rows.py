@@ -11,7 +11,7 @@ import torch
 
 from common.errors import out_of_memory
 from common.grading.device import repeats
-from common.grading.supervisor import Ends, Role
+from common.grading.supervisor import Ends
 from common.grading.sweep import Graded, Sweep, TooLarge, eager_of
 from common.measure import baseline
 from common.measure.baseline import Baseline
@@ -116,10 +116,10 @@ class Measurement:
         """Return eager's process for an op; the first call, before any solution, calibrates."""
         if op.name not in self._baselines:
             sweep, workers = self._sweep, self._sweep.supervisor
-            worker = workers.worker(eager_of(op), Role.BASELINE)
+            worker = workers.worker(eager_of(op), "baseline")
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            reference = workers.worker(eager_of(op), Role.REFERENCE)
+            reference = workers.worker(eager_of(op), "reference")
             self._baselines[op.name] = Baseline(worker, self._calibrated, reference)
         return self._baselines[op.name]
 

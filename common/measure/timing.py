@@ -16,11 +16,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 
-from common.errors import is_out_of_memory, out_of_memory
+import torch
+
+from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.execution import result_slots
 from common.grading.problem import OUTPUT, Problem
-from common.grading.supervisor import Cause, Remedy, Supervisor, Tries, memory_failure
+from common.grading.supervisor import Cause, Remedy, Supervisor, Tries
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import limits
@@ -117,13 +119,19 @@ def time_case(
     baseline.patient, tries = True, Tries()
     timing = Timing(problem, worker, baseline, direction, time_scale)
 
-    def eager() -> None:
+    def check_with_eager(lacks: str) -> None:
+        """Raise OutOfMemoryError if eager runs out of memory too; another failure says nothing."""
         baseline.patient, reference = False, baseline.reference
-        with supervisor.alone(reference):
-            try:
+        try:
+            with supervisor.alone(reference):
                 replace(timing, worker=reference, time_scale=0.0).measure()
-            finally:
-                reference.close()
+        except (Failure, UserError, RuntimeError) as error:
+            if is_out_of_memory(error):
+                raise torch.OutOfMemoryError(lacks) from None
+            if isinstance(error, RuntimeError):
+                raise
+        finally:
+            reference.close()
 
     with worker.isolated(), ExitStack() as until_the_end:
         try:
@@ -141,7 +149,8 @@ def time_case(
                         baseline.patient = False
         except (Failure, BaselineFailed, RuntimeError) as error:
             if is_out_of_memory(error):
-                return memory_failure(out_of_memory(error), eager).reply
+                check_with_eager(lacks := out_of_memory(error))
+                return Failure("RUNTIME_ERROR", lacks, Kind.OUT_OF_MEMORY).reply
             if isinstance(error, BaselineFailed):
                 return {"unmeasured": f"not timed: {error}"}
             if isinstance(error, Failure):

@@ -30,7 +30,7 @@ SOLUTIONS = [Solution(Path(f"{name}/rotate_half.py"), "rotate_half") for name in
 def test_the_truth_of_a_large_case_lies_on_the_host_of_a_small_gpu(gib, scarce):
     rope = ops.load("rope")
     case = max(rope.cases("board"), key=lambda each: rope.work(each, "forward").bytes)
-    assert DeviceMemory(lambda: gib * GIB).is_scarce(rope, case) == scarce
+    assert DeviceMemory(lambda: gib * GIB).needs(rope, case)[1] == scarce
 
 
 @pytest.mark.parametrize(("gib", "large"), [(16, set()), (8, {"4096x4096x14336-bfloat16-span"})])

@@ -18,7 +18,6 @@ from typing import Any
 
 from common import ops, solutions
 from common.grading.fork_server import ForkServer
-from common.grading.supervisor import Role
 from common.grading.sweep import Graded, Sweep, eager_of
 from common.measure import baseline, timing
 from common.measure.baseline import Baseline
@@ -169,7 +168,7 @@ def timed(
 
 def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
     """Return eager's process; no solution may have run in the sweep yet."""
-    worker = sweep.supervisor.worker(eager_of(op), Role.BASELINE)
+    worker = sweep.supervisor.worker(eager_of(op), "baseline")
     return Baseline(worker, baseline.calibrate(worker, sweep.device))
 
 

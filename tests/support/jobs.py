@@ -2,8 +2,8 @@
 
 import pytest
 
-from common.engines.engine import CaseResult, Engine, Job
-from common.engines.grading import grade_all
+from common.commands.grade import graded
+from common.engines.engine import Engine, Job
 from common.grading import sweep
 from common.solutions import discover
 from tests.support.study import RIGHT, WRONG
@@ -25,14 +25,14 @@ def job_in(folder, texts=(RIGHT, WRONG), **fields):
 def verdicts(engine):
     """The verdict of each solution, case and direction, each once; and the lines for the user."""
     found, lines = {}, []
-    for event in grade_all(engine, None):
-        if isinstance(event, CaseResult):
-            for verdict in event.verdicts:
+    with engine:
+        for event in graded(engine):
+            for verdict in getattr(event, "verdicts", ()):
                 key = verdict.solution, verdict.case, verdict.direction
                 assert key not in found
                 found[key] = verdict.verdict
-        elif isinstance(event, str):
-            lines.append(event)
+            if isinstance(event, str):
+                lines.append(event)
     return found, lines
 
 
