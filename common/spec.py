@@ -85,7 +85,8 @@ def described(
         word: What a case's name says of another value than the usual one, formatted with the case;
             "" for nothing. By default the field's name for True, `name=value` otherwise, without
             the name's suffix `_layout`.
-        fact: The name of the property in messages, by default the field's name.
+        fact: The name of the property in messages, by default the field's name; of a layout, the
+            argument.
         shown: What messages say in place of a value.
     """
     metadata = {"role": role, "word": word, "fact": fact, "shown": shown or {}}
@@ -139,10 +140,15 @@ class Case:
 
     @property
     def layouts(self) -> Mapping[str, Layout]:
-        """The layouts of the arguments after the first, by argument."""
+        """The layouts of arguments after the first: `others`, and each field like `mask_layout`."""
         plain: tuple[Layout, ...] = ("contiguous",)
         others = self.others or plain * len(self.further)
-        return dict(zip(self.further, others, strict=True))
+        layouts = dict(zip(self.further, others, strict=True))
+        for each in self._fields("layout"):
+            if each.name.endswith("_layout"):
+                argument = each.metadata["fact"] or each.name.removesuffix("_layout")
+                layouts[argument] = getattr(self, each.name)
+        return layouts
 
     @property
     def group(self) -> str:
@@ -321,13 +327,10 @@ class Op(Generic[C]):
     """Further arguments whose slices along the first dimension may be permuted: the call is still
     of the same case."""
 
-    def board(self, device: str) -> Iterator[C]:
-        """Yield the ranked cases; without a GPU their twins, which are not timed."""
-        yield from self.cases("board") if device == "cuda" else map(self.twin, self.cases("board"))
-
     def tier(self, tier: Tier, device: str) -> Iterator[C]:
-        """Yield the cases of a tier as the device runs them."""
-        yield from self.board(device) if tier == "board" else self.cases(tier)
+        """Return the cases of a tier; without a GPU, the twins of the board's cases."""
+        reduced = tier == "board" and device != "cuda"
+        return map(self.twin, self.cases(tier)) if reduced else self.cases(tier)
 
     def timed_work(self, case: C, direction: Direction) -> Work:
         """Return the minimum work of the timed call: forward, or forward and backward."""

@@ -142,7 +142,7 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     from common.peaks import peak_of
 
     op, name = ops.load(solution.op), machine.device_name(sweep.device)
-    peak, by_name = peak_of(name), {case.name: case for case in op.board(sweep.device)}
+    peak, by_name = peak_of(name), {case.name: case for case in op.tier("board", sweep.device)}
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
     print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
     measurement = rows.Measurement(sweep, machine.digests_of([solution]))

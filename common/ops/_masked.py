@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import torch
+from torch import Tensor
 
 from common import spec
 from common.ops._pairs import rows_of
@@ -73,11 +74,6 @@ class MaskedCase(Case):
     def measures(self) -> dict[str, spec.Fact]:
         """The number of tokens and both widths."""
         return {"tokens": self.tokens, **dict(zip(self.names, self.widths, strict=True))}
-
-    @property
-    def layouts(self) -> dict[str, Layout]:
-        """The layouts of the weights and of the mask."""
-        return {**super().layouts, "mask": self.mask_layout}
 
     def changed(self, dice: random.Random) -> Self:
         """Return the case with the opposite mask if all tokens are of one kind.
@@ -183,7 +179,10 @@ def masked(
             **{weight: (features[m], features[k]) for weight, (m, k) in weights.items()},
         }
 
-    table = pairs(OpCase)
+    others = [f"others.{index}" for index in range(len(weights))]
+    contiguous = dict.fromkeys(("layout", "mask_layout", *others), ("contiguous",))
+    factors = {**FACTORS, **dict.fromkeys(others, WEIGHT_LAYOUTS)}
+    table = spec.PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
     def cases(tier: Tier) -> Iterator[MaskedCase]:
         def case(tokens: int, first: int, second: int, **fields: Any) -> MaskedCase:
@@ -230,25 +229,21 @@ def masked(
     )
 
 
-def draw_mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
-    """Draw the mask, bool `[tokens]`."""
-    return place(_mask(case, generator), case.mask_layout)
-
-
-def _mask(case: MaskedCase, generator: torch.Generator) -> torch.Tensor:
+def draw_mask(case: MaskedCase, generator: torch.Generator) -> Tensor:
+    """Draw the mask, bool `[tokens]`; tokens after the last whole sequence are textual."""
     device = generator.device
-    if case.mask in ("all", "none"):
-        return torch.full((case.tokens,), case.mask == "all", device=device)
+    mask = torch.full((case.tokens,), case.mask == "all", device=device)
     if case.mask == "random":
-        return torch.rand(case.tokens, generator=generator, device=device) < case.percent / 100
-    length = case.tokens // case.sequences
-    span = min(LONGEST_SPAN, (length + 1) // 2)
-    size = (case.sequences, 1)
-    first = torch.randint(length - span + 1, size, generator=generator, device=device)
-    position = torch.arange(length, device=device)
-    mask = ((position >= first) & (position < first + span)).flatten()
-    # tokens after the last whole sequence are textual
-    return torch.nn.functional.pad(mask, (0, case.tokens - mask.numel()))
+        mask = torch.rand(case.tokens, generator=generator, device=device) < case.percent / 100
+    elif case.mask == "span":
+        length = case.tokens // case.sequences
+        span = min(LONGEST_SPAN, (length + 1) // 2)
+        size = (case.sequences, 1)
+        first = torch.randint(length - span + 1, size, generator=generator, device=device)
+        position = torch.arange(length, device=device)
+        spans = ((position >= first) & (position < first + span)).flatten()
+        mask[: len(spans)] = spans
+    return place(mask, case.mask_layout)
 
 
 def twin(case: MaskedCase) -> MaskedCase:
@@ -275,15 +270,7 @@ FACTORS: spec.Factors = {
     "tokens": (38, 70),
 }
 """The options of both ops, except the layouts of the weights."""
-WEIGHTS: tuple[Layout, ...] = ("contiguous", "transposed", "sparse", "strided")
-
-
-def pairs(case: type[MaskedCase]) -> spec.PairTable[MaskedCase]:
-    """Return the table of an op's options."""
-    weights = [f"others.{index}" for index in range(len(case.further))]
-    contiguous = dict.fromkeys(("layout", "mask_layout", *weights), ("contiguous",))
-    factors = {**FACTORS, **dict.fromkeys(weights, WEIGHTS)}
-    return spec.PairTable(factors, case, subsets=({"dtype": DTYPES[1:]}, contiguous))
+WEIGHT_LAYOUTS: tuple[Layout, ...] = ("contiguous", "transposed", "sparse", "strided")
 
 
 def _smoke(

@@ -60,9 +60,8 @@ class RopeCase(Case):
     scale: float = described("data", 1.0, "")
     """The standard deviation of t."""
     freqs_layout: Layout = described("layout", "contiguous")
-    starts_layout: Layout = described("layout", "contiguous")
-    ends_layout: Layout = described("layout", "contiguous")
-    """The layout of cu_seqlens."""
+    starts_layout: Layout = described("layout", "contiguous", fact="start_positions")
+    ends_layout: Layout = described("layout", "contiguous", fact="cu_seqlens")
 
     @property
     def head(self) -> list[str]:
@@ -78,15 +77,6 @@ class RopeCase(Case):
         """The sizes; in a thd case `s` is the longest sequence and `b` the number of sequences."""
         b = len(self.lengths) or self.b
         return {"s": self.positions, "b": b, "h": self.h, "d": self.d, "d2": self.d2}
-
-    @property
-    def layouts(self) -> dict[str, Layout]:
-        """The layouts of all tensors except t."""
-        return {
-            "freqs": self.freqs_layout,
-            "cu_seqlens": self.ends_layout,
-            "start_positions": self.starts_layout,
-        }
 
     @property
     def paired(self) -> bool:
@@ -327,21 +317,7 @@ def _matrix() -> Iterator[RopeCase]:
 
 
 def _board() -> Iterator[RopeCase]:
-    yield from _board_standard()
-    current: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
-    yield _case(16384, 1, 8, 256, angles="model")
-    yield _case(1152, 16, 10, 512, 256)
-    yield from _small()
-    yield _case(8192, 2, 32, 128, **current)
-    yield _case(2048, 4, 32, 128, **current)
-    yield _case(8192, 2, 32, 128, 64, **current)
-    for lengths in (_mixed_lengths(), _short_lengths()):
-        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=lengths, **current)
-    yield _case(8192, 2, 32, 128, interleaved=True, **current)
-
-
-def _board_standard() -> Iterator[RopeCase]:
-    """Yield queries and keys of common models, then partial and interleaved rotation."""
+    """Yield queries and keys of common models, partial and interleaved rotation, other angles."""
     half: dict[str, Any] = {"dtype": "bfloat16"}
     bshd: dict[str, Any] = {"tensor_format": "bshd", **half}
     # decoding with Llama 3 8B and 70B: one token for each sequence; `far`, since position 0 rotates
@@ -364,6 +340,16 @@ def _board_standard() -> Iterator[RopeCase]:
     yield _paired(8192, 1, 64, 64, interleaved=True, **bshd)  # DeepSeek V3's rotated part
     yield _paired(8192, 1, 1, 64, interleaved=True, **bshd, ranked_by="host")
     yield _paired(8192, 2, 32, 128, interleaved=True, **half)
+    current: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
+    yield _case(16384, 1, 8, 256, angles="model")
+    yield _case(1152, 16, 10, 512, 256)
+    yield from _small()
+    yield _case(8192, 2, 32, 128, **current)
+    yield _case(2048, 4, 32, 128, **current)
+    yield _case(8192, 2, 32, 128, 64, **current)
+    for lengths in (_mixed_lengths(), _short_lengths()):
+        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=lengths, **current)
+    yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 
 def _small() -> Iterator[RopeCase]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
 from common.spec import Layout, Values
 
@@ -19,7 +20,7 @@ def randn(
     generator: torch.Generator,
     scale: float = 1.0,
     values: Values = "normal",
-) -> torch.Tensor:
+) -> Tensor:
     """Draw normally distributed values, some of them special, in a layout.
 
     Args:
@@ -40,7 +41,7 @@ def randn(
     return place(drawn.to(getattr(torch, dtype)), layout)
 
 
-def place(values: torch.Tensor, layout: Layout) -> torch.Tensor:
+def place(values: Tensor, layout: Layout) -> Tensor:
     """Copy the values into new memory, as a view of this layout; the other memory is zero.
 
     * contiguous: as torch allocates it
@@ -70,7 +71,7 @@ def layout_name(shape: Sequence[int], layout: Layout) -> Layout:
     return layout if view.storage_offset() or not view.is_contiguous() else "contiguous"
 
 
-def _empty(like: torch.Tensor, layout: Layout) -> torch.Tensor:
+def _empty(like: Tensor, layout: Layout) -> Tensor:
     """Return a view of the layout with the shape and dtype of `like`: zeros; far: uninitialized."""
     shape = tuple(like.shape)
     *rows, width = shape

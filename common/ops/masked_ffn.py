@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from torch import Tensor
 from torch.nn.functional import linear, silu
 
 from common.ops._masked import masked
@@ -23,16 +24,9 @@ class MaskedFFN(Protocol):
     """The signature of every solution."""
 
     def __call__(
-        self,
-        x: torch.Tensor,
-        w1: torch.Tensor,
-        w2: torch.Tensor,
-        w3: torch.Tensor,
-        u1: torch.Tensor,
-        u2: torch.Tensor,
-        u3: torch.Tensor,
-        mask: torch.Tensor,
-    ) -> torch.Tensor:
+        self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor,
+        u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor,
+    ) -> Tensor:  # fmt: skip
         """Apply to each token the set of weights that the mask selects for the token.
 
         Args:
@@ -51,15 +45,8 @@ class MaskedFFN(Protocol):
 
 
 def reference(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> torch.Tensor:
+    x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
+) -> Tensor:
     """Apply both layers to all tokens, then select."""
     visual = linear(silu(linear(x, w1)) * linear(x, w3), w2)
     textual = linear(silu(linear(x, u1)) * linear(x, u3), u2)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Protocol
 
 import torch
+from torch import Tensor
 from torch.nn.functional import linear
 
 from common.ops._masked import masked
@@ -21,9 +22,7 @@ from common.ops._masked import masked
 class MaskedLinear(Protocol):
     """The signature of every solution."""
 
-    def __call__(
-        self, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def __call__(self, x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
         """Multiply each token by the weight that the mask selects for the token.
 
         Args:
@@ -38,9 +37,7 @@ class MaskedLinear(Protocol):
         """
 
 
-def reference(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
+def reference(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
     """Multiply all tokens by both weights, then select."""
     return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
 

@@ -17,6 +17,7 @@ import math
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from common.ops import rotate_half
 from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, track_of, twin
@@ -29,16 +30,16 @@ class Rope(Protocol):
 
     def __call__(
         self,
-        t: torch.Tensor,
-        freqs: torch.Tensor,
+        t: Tensor,
+        freqs: Tensor,
         *,
         tensor_format: str = "sbhd",
         interleaved: bool = False,
-        start_positions: torch.Tensor | None = None,
-        cu_seqlens: torch.Tensor | None = None,
+        start_positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
         cp_size: int = 1,
         cp_rank: int = 0,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Rotate the first d2 features of every head by the angles of its token's position.
 
         Args:
@@ -61,30 +62,30 @@ class Rope(Protocol):
 
 
 def reference(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
+    t: Tensor,
+    freqs: Tensor,
     *,
     tensor_format: str = "sbhd",
     interleaved: bool = False,
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
+    start_positions: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     cp_size: int = 1,
     cp_rank: int = 0,
-) -> torch.Tensor:
+) -> Tensor:
     """Rotate in plain torch, with the roundings of TransformerEngine's unfused code."""
     angles = angles_of(t, freqs, tensor_format, start_positions, cu_seqlens, cp_size, cp_rank)
     return rotate(t, angles, interleaved)
 
 
 def angles_of(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
+    t: Tensor,
+    freqs: Tensor,
     tensor_format: str = "sbhd",
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
+    start_positions: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
     cp_size: int = 1,
     cp_rank: int = 0,
-) -> torch.Tensor:
+) -> Tensor:
     """Return each token's row of freqs, broadcastable to t's other dimensions.
 
     The shape is `[s, 1, 1, d2]` for sbhd and `[b, s, 1, d2]` for bshd with start_positions.
@@ -102,7 +103,7 @@ def angles_of(
     return angles.transpose(0, 1) if tensor_format == "bshd" else angles
 
 
-def _of_rank(freqs: torch.Tensor, length: int, cp_size: int, cp_rank: int) -> torch.Tensor:
+def _of_rank(freqs: Tensor, length: int, cp_size: int, cp_rank: int) -> Tensor:
     """Return the angles of the `length` tokens of one sequence that this rank holds."""
     if cp_size == 1:
         return freqs[:length]
@@ -112,8 +113,8 @@ def _of_rank(freqs: torch.Tensor, length: int, cp_size: int, cp_rank: int) -> to
 
 
 def _of_tokens(
-    tokens: int, ends: torch.Tensor, starts: torch.Tensor | None, cp_size: int, cp_rank: int
-) -> torch.Tensor:
+    tokens: int, ends: Tensor, starts: Tensor | None, cp_size: int, cp_rank: int
+) -> Tensor:
     """Return the position of each token that this rank holds; `ends` counts only those tokens.
 
     For example, with `ends = [0, 2, 5]` and no starts, the positions are `[0, 1, 0, 1, 2]`.
@@ -130,7 +131,7 @@ def _of_tokens(
     return position if starts is None else position + starts[sequence]
 
 
-def rotate(t: torch.Tensor, angles: torch.Tensor, interleaved: bool) -> torch.Tensor:
+def rotate(t: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
     """Rotate the first `angles.shape[-1]` features of t by the angles; copy the others."""
     # TransformerEngine's unfused code computes cos and sin in float32 and rounds them to t's dtype
     cos, sin = angles.cos().to(t.dtype), angles.sin().to(t.dtype)
@@ -175,7 +176,7 @@ def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
     return arguments
 
 
-def _angles(case: RopeCase, generator: torch.Generator) -> torch.Tensor:
+def _angles(case: RopeCase, generator: torch.Generator) -> Tensor:
     """Draw freqs, float32 `[s2, 1, 1, d2]`, for the used positions and any spare positions."""
     device = generator.device
     used = case.positions * case.cp_size + LARGEST_START * case.starts

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from common.ops._shaped import dimensions, shaped
 from common.spec import ITEMSIZE, Axes, Axis
@@ -20,7 +21,7 @@ from common.spec import ITEMSIZE, Axes, Axis
 class RotateHalf(Protocol):
     """The signature of every solution."""
 
-    def __call__(self, x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
+    def __call__(self, x: Tensor, *, interleaved: bool = False) -> Tensor:
         """Swap the two features of each pair and negate the new first feature.
 
         Args:
@@ -32,7 +33,7 @@ class RotateHalf(Protocol):
         """
 
 
-def reference(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
+def reference(x: Tensor, *, interleaved: bool = False) -> Tensor:
     """Swap and negate in plain torch, as TransformerEngine's unfused code does."""
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)

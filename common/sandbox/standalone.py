@@ -47,7 +47,7 @@ def main(path: str, op_name: str, direction: str, warm_up: str, *names: str) -> 
     torch.cuda.init()  # compute-sanitizer reports nothing about a process without a CUDA context
     backend.keep_settings()
     op = ops.load(op_name)
-    cases = {case.name: case for case in chain(op.cases("smoke"), op.board("cuda"))}
+    cases = {case.name: case for case in chain(op.cases("smoke"), op.cases("board"))}
     for name in names:
         try:
             call(Path(path), op, cases[name], "cuda", direction, int(warm_up))

@@ -205,7 +205,6 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
 
 
 def test_the_probe_is_sampled_before_and_after_each_callable():
-    """How steady it is, `python -m tests.generators.clocks` measures."""
     session = SimpleNamespace(clocks={True: clock_of([], backward=True)})
     names = ["backward", "solution"]
     for probes in (3, 0):

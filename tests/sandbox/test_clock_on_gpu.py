@@ -1,4 +1,4 @@
-"""Which calls a GPU captures; `python -m tests.generators.clocks` measures what the clock says."""
+"""Which calls a GPU captures."""
 
 import subprocess
 import sys

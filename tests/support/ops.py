@@ -9,7 +9,9 @@ from common.ops._skeleton import OP as SKELETON
 FILES = interfaces.names()
 ALL = [*map(ops.load, ops.names()), SKELETON]
 every_op = pytest.mark.parametrize("op", ALL, ids=lambda op: op.name)
-GRID = [(op, case) for op in ALL for case in (*ops.cases(op, "smoke", "cpu"), *op.board("cpu"))]
+GRID = [
+    (op, case) for op in ALL for case in (*ops.cases(op, "smoke", "cpu"), *op.tier("board", "cpu"))
+]
 every_case = pytest.mark.parametrize(
     ("op", "case"), GRID, ids=[f"{op.name}-{case.name}" for op, case in GRID]
 )

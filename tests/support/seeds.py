@@ -111,22 +111,13 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Print the seed of a failure, and the command that repeats it."""
+    """Print the command that repeats a failure."""
     report = yield
     if report.failed:
-        report.sections.append(("repeat", _command(item)))
+        session = "harness" if item.get_closest_marker("slow") else "test"
+        words = [item.nodeid, "--seed", str(item.config.getoption("seed"))]
+        report.sections.append(("repeat", f"nox -s {session} -- {shlex.join(words)}"))
     return report
-
-
-def _command(item: pytest.Item) -> str:
-    """Return the command that runs a test once more as it was run."""
-    session = "harness" if item.get_closest_marker("slow") else "test"
-    words = [item.nodeid, "--seed", str(item.config.getoption("seed"))]
-    given = " ".join(map(str, item.config.invocation_params.args))
-    for name in ("device", "op", "only", "tier"):
-        if f"--{name}" in given:
-            words += [f"--{name}", item.config.getoption(name)]
-    return f"nox -s {session} -- {shlex.join(words)}"
 
 
 @pytest.fixture(scope="session")

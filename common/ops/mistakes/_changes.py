@@ -6,22 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn.functional import linear
 
 from common.spec import Reference
 
 Call = dict[str, Any]
 """The arguments of a call, by name."""
-Change = Callable[[torch.Tensor], torch.Tensor]
+Change = Callable[[Tensor], Tensor]
 TF32 = """float32 is multiplied in tf32, as tl.dot does without input_precision="ieee\""""
 
 
-def with_gradient_of(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def with_gradient_of(value: Tensor, other: Tensor) -> Tensor:
     """Return `value`; its gradient flows to `other`, a tensor of the same shape."""
     return value.detach() + (other - other.detach()).nan_to_num()
 
 
-def in_backward(tensor: torch.Tensor, change: Change) -> torch.Tensor:
+def in_backward(tensor: Tensor, change: Change) -> Tensor:
     """Return the tensor, and apply `change` to its gradient."""
     changed = tensor.view_as(tensor)
     if changed.requires_grad:
@@ -78,7 +79,7 @@ class Changes:
         }
 
 
-def transposed(weight: torch.Tensor) -> torch.Tensor:
+def transposed(weight: Tensor) -> Tensor:
     """Return what a kernel reads, or writes, that exchanges the strides of a weight.
 
     Raises:
@@ -90,13 +91,13 @@ def transposed(weight: torch.Tensor) -> torch.Tensor:
     return weight.T.reshape(weight.shape)
 
 
-def linear_in_tf32(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+def linear_in_tf32(x: Tensor, weight: Tensor) -> Tensor:
     """Return `linear(x, weight)` in tf32, in backward too; half types lose no precision."""
     factors = (with_gradient_of(to_tf32(each), each) for each in (x, weight))
     return in_backward(linear(*factors), to_tf32)
 
 
-def to_tf32(values: torch.Tensor) -> torch.Tensor:
+def to_tf32(values: Tensor) -> Tensor:
     """Clear the low 13 bits of float32 values, as a tensor core does."""
     bits = values.detach().float().contiguous().view(torch.int32) & ~0x1FFF
     return bits.view(torch.float32).to(values.dtype)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import torch
+from torch import Tensor
 from torch.nn.functional import gelu, linear, silu
 
 from common.ops.masked_ffn import WEIGHTS, reference
@@ -19,7 +20,7 @@ from common.ops.mistakes._changes import (
 )
 from common.spec import Reference
 
-Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Function = Callable[[Tensor, Tensor], Tensor]
 
 
 def with_hidden(hidden: Function, linear: Function = linear) -> Reference:
@@ -30,12 +31,10 @@ def with_hidden(hidden: Function, linear: Function = linear) -> Reference:
         linear: The function that multiplies features by a weight.
     """
 
-    def layer(
-        x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor
-    ) -> torch.Tensor:
+    def layer(x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:
         return linear(hidden(linear(x, w1), linear(x, w3)), w2)
 
-    def changed(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
+    def changed(x: Tensor, mask: Tensor, **weights: Tensor) -> Tensor:
         visual, textual = (layer(x, *(weights[f"{side}{i}"] for i in (1, 2, 3))) for side in "wu")
         return torch.where(mask[:, None], visual, textual)
 
@@ -49,7 +48,7 @@ def with_derivative(derivative: Change) -> Reference:
     )
 
 
-def summing_over_all(x: torch.Tensor, mask: torch.Tensor, **weights: torch.Tensor) -> torch.Tensor:
+def summing_over_all(x: Tensor, mask: Tensor, **weights: Tensor) -> Tensor:
     """Sum the gradient of every weight over the tokens of both sets."""
     output = reference(x, **weights, mask=mask)
     return with_gradient_of(output, output + reference(x.detach(), **weights, mask=~mask))

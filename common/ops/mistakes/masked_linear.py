@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 from torch.nn.functional import linear
 
 from common.ops.masked_linear import WEIGHTS, reference
@@ -19,7 +20,7 @@ from common.spec import Reference
 def summing_over_all(*weights: str) -> Reference:
     """Return a `masked_linear` where the gradients of the named weights sum over all tokens."""
 
-    def changed(x: torch.Tensor, mask: torch.Tensor, **values: torch.Tensor) -> torch.Tensor:
+    def changed(x: Tensor, mask: Tensor, **values: Tensor) -> Tensor:
         output = reference(x, **values, mask=mask)
         extra_terms = [
             linear(x.detach(), values[name]) * (~mask if name == "w_v" else mask)[:, None]
@@ -30,9 +31,7 @@ def summing_over_all(*weights: str) -> Reference:
     return changed
 
 
-def x_by_the_other_weight(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
+def x_by_the_other_weight(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
     """Compute the gradient of x with the weight that the mask does not select."""
     output = reference(x.detach(), w_v, w_t, mask)
     return with_gradient_of(output, output + reference(x, w_v.detach(), w_t.detach(), ~mask))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from common.ops import rotate_half
 from common.ops.mistakes._changes import Call, Change, Changes, in_backward, with_gradient_of
@@ -30,7 +31,7 @@ def with_freqs(changed: Change) -> Reference:
     return change.arguments(changed, "freqs")
 
 
-def reduced(freqs: torch.Tensor) -> torch.Tensor:
+def reduced(freqs: Tensor) -> Tensor:
     """Reduce the angles to between 0 and 2 pi, in float32."""
     angles = freqs.float()
     return (angles - (angles / (2 * math.pi)).floor() * (2 * math.pi)).double()
@@ -52,36 +53,34 @@ class Places(NamedTuple):
     """The indices of t's heads, each broadcastable to `[s, b, h]`, or to t's order of those."""
 
     options: Call
-    position: torch.Tensor
-    token: torch.Tensor
+    position: Tensor
+    token: Tensor
     """The index within its sequence."""
-    batch: torch.Tensor
-    head: torch.Tensor
+    batch: Tensor
+    head: Tensor
 
-    def of(self, token: torch.Tensor, batch: torch.Tensor) -> torch.Tensor:
+    def of(self, token: Tensor, batch: Tensor) -> Tensor:
         """Return the position of a token of a sequence."""
         if self.options.get("cp_size", 1) > 1:
             raise NotImplementedError("a token of another chunk")
         return token + self.start(batch)
 
-    def start(self, batch: torch.Tensor) -> torch.Tensor:
+    def start(self, batch: Tensor) -> Tensor:
         """Return the start position of a sequence."""
         starts = self.options.get("start_positions")
         if starts is None or not batch.numel():
             return torch.zeros_like(batch)
         if int(batch.max()) >= len(starts):
             raise NotImplementedError("a sequence past the last one")
-        own: torch.Tensor = starts[batch]
+        own: Tensor = starts[batch]
         return own
 
 
-def with_positions(positions_of: Callable[[Places], torch.Tensor]) -> Reference:
+def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
     """Return a `rope` with other positions, broadcastable like `Places`."""
 
-    def changed(
-        t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
-    ) -> torch.Tensor:
-        def indices(count: int, *shape: int) -> torch.Tensor:
+    def changed(t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any) -> Tensor:
+        def indices(count: int, *shape: int) -> Tensor:
             return torch.arange(count, device=t.device).view(-1, *shape)
 
         position = angles_of(t, indices(len(freqs), 1, 1, 1), **options).squeeze(-1)
@@ -103,7 +102,7 @@ def with_positions(positions_of: Callable[[Places], torch.Tensor]) -> Reference:
 def counted_as(counted: str, other: str) -> Reference:
     """Return a `rope` that splits the number of a row of one format as a row of the other."""
 
-    def positions_of(at: Places) -> torch.Tensor:
+    def positions_of(at: Places) -> Tensor:
         if at.options.get("tensor_format", "sbhd") != counted:
             return at.position
         tokens, batches = at.token.numel(), at.batch.numel()
@@ -172,16 +171,14 @@ def side_by_side(call: Call) -> Call:
 # --- the rotation ---------------------------------------------------------------------------------
 
 
-Rotation = Callable[[torch.Tensor, torch.Tensor, Change], torch.Tensor]
+Rotation = Callable[[Tensor, Tensor, Change], Tensor]
 """A function of the rotated features, their angles, and `rotate_half` with the call's pairing."""
 
 
 def with_rotation(rotation: Rotation) -> Reference:
     """Return a `rope` with another rotation."""
 
-    def changed(
-        t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
-    ) -> torch.Tensor:
+    def changed(t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any) -> Tensor:
         angles = angles_of(t, freqs, **options)
         rotated, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
         turn = functools.partial(rotate_half.reference, interleaved=interleaved)
@@ -190,23 +187,23 @@ def with_rotation(rotation: Rotation) -> Reference:
     return changed
 
 
-def right(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
+def right(x: Tensor, a: Tensor, turn: Change) -> Tensor:
     """Rotate as the reference does."""
     return x * a.cos() + turn(x) * a.sin()
 
 
-def signs(x: torch.Tensor, turn: Change) -> torch.Tensor:
+def signs(x: Tensor, turn: Change) -> Tensor:
     """Return -1 for the first feature of each pair and 1 for the second one."""
     return turn(torch.ones_like(x))
 
 
-def rounded_to_bfloat16(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
+def rounded_to_bfloat16(x: Tensor, a: Tensor, turn: Change) -> Tensor:
     """Round cos and sin to bfloat16."""
     cos, sin = (factor.bfloat16().to(x.dtype) for factor in (a.cos(), a.sin()))
     return x * cos + turn(x) * sin
 
 
-def forward_in_backward(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch.Tensor:
+def forward_in_backward(x: Tensor, a: Tensor, turn: Change) -> Tensor:
     """Compute the gradient as `dx1 = g1 cos1 - g2 sin1`, `dx2 = g2 cos2 + g1 sin2`."""
     return with_gradient_of(right(x, a, turn), x * a.cos() - turn(x * a.sin()))
 
@@ -214,7 +211,7 @@ def forward_in_backward(x: torch.Tensor, a: torch.Tensor, turn: Change) -> torch
 # --- features, heads and batches that pass through ------------------------------------------------
 
 
-def rest_is_zero(**call: Any) -> torch.Tensor:
+def rest_is_zero(**call: Any) -> Tensor:
     """Return zeros for the features that pass through."""
     d2 = call["freqs"].shape[-1]
     output = reference(**call)
@@ -222,8 +219,8 @@ def rest_is_zero(**call: Any) -> torch.Tensor:
 
 
 def partners_half_a_head_away(
-    t: torch.Tensor, freqs: torch.Tensor, interleaved: bool = False, **options: Any
-) -> torch.Tensor:
+    t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any
+) -> Tensor:
     """Pair features d / 2 apart instead of d2 / 2."""
     angles = angles_of(t, freqs, **options)
     d2 = angles.shape[-1]
@@ -234,7 +231,7 @@ def partners_half_a_head_away(
 def first_alone(letter: str) -> Reference:
     """Return a `rope` that rotates only the first batch (`b`) or head (`h`) and copies the rest."""
 
-    def changed(**call: Any) -> torch.Tensor:
+    def changed(**call: Any) -> Tensor:
         output, t = reference(**call), call["t"]
         tensor_format = call.get("tensor_format", "sbhd").replace("thd", "shd")
         dim = tensor_format.find(letter)
@@ -245,10 +242,10 @@ def first_alone(letter: str) -> Reference:
     return changed
 
 
-def rounded_to_float16(**call: Any) -> torch.Tensor:
+def rounded_to_float16(**call: Any) -> Tensor:
     """Round t and the upstream gradient to float16 before the rotation."""
 
-    def rounded(values: torch.Tensor) -> torch.Tensor:
+    def rounded(values: Tensor) -> Tensor:
         return values.half().to(values.dtype)
 
     t = with_gradient_of(rounded(call["t"]), call["t"])

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 from common.ops.mistakes._changes import Changes, with_gradient_of
 from common.ops.rotate_half import reference
 from common.spec import Reference
 
-HalfPair = tuple[torch.Tensor, torch.Tensor]
+HalfPair = tuple[Tensor, Tensor]
 
 
-def of_pairs(change: Callable[[torch.Tensor, torch.Tensor], HalfPair]) -> Reference:
+def of_pairs(change: Callable[[Tensor, Tensor], HalfPair]) -> Reference:
     """Return a `rotate_half` that replaces each pair `(x1, x2)` by `change(x1, x2)`."""
 
-    def changed(x: torch.Tensor, interleaved: bool = False) -> torch.Tensor:
+    def changed(x: Tensor, interleaved: bool = False) -> Tensor:
         if interleaved:
             return torch.stack(change(x[..., ::2], x[..., 1::2]), dim=-1).flatten(-2)
         return torch.cat(change(*x.chunk(2, dim=-1)), dim=-1)

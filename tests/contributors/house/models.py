@@ -64,16 +64,6 @@ def test_in_place_counts_as_a_modification():
         square.sum().backward()
 
 
-def test_an_inference_tensor_is_turned_in_inference_mode_alone():
-    with torch.inference_mode():
-        t = torch.randn(3, 1, 2, 8)
-        wanted = reference(t, FREQS)
-        close(rope_(t, FREQS), wanted)
-    with pytest.raises(RuntimeError, match="inference mode"):
-        rope_(t, FREQS)
-    close(t, wanted)
-
-
 def test_a_leaf_is_turned_without_gradients_alone():
     leaf = torch.randn(3, 1, 2, 8, requires_grad=True)
     wanted = reference(leaf, FREQS).detach()

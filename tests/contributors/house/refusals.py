@@ -1,7 +1,5 @@
 """What the house refuses: calls that no op defines, in one line, before a kernel runs."""
 
-import functools
-
 import pytest
 import torch
 from masked_ffn import masked_ffn
@@ -10,7 +8,6 @@ from rope import rope
 from rotary import rope_, rope_qk
 from rotate_half import rotate_half
 from torch._subclasses import FakeTensorMode
-from torch.utils.checkpoint import checkpoint
 
 DICE = torch.Generator().manual_seed(0)
 
@@ -138,14 +135,3 @@ def test_a_known_mask_of_fewer_tokens_is_refused_for_more(op):
     op(x[:30], *weights, mask)
     for rows in (29, 40):
         refused("mask", op, x[:rows], *weights, mask)
-
-
-@pytest.mark.parametrize("op", LAYERS)
-@pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_takes_no_second_derivative(op, reentrant):
-    gradients = []
-    for call in (op, functools.partial(checkpoint, op, use_reentrant=reentrant)):
-        tensors = [each.detach().requires_grad_() for each in LAYERS[op]]
-        call(*tensors, MASK).square().sum().backward()
-        gradients.append([each.grad for each in tensors])
-    torch.testing.assert_close(*gradients)

@@ -1,11 +1,10 @@
-"""torch.compile, torch.func and autograd around the house's ops."""
+"""torch.compile and autograd around the house's ops."""
 
 import pytest
 import torch
 from rope import rope
 from rotary import rope_, rope_qk
 from rotate_half import rotate_half
-from torch.autograd import forward_ad
 
 from common.ops import rotate_half as half
 from common.ops.rope import reference
@@ -74,47 +73,6 @@ def test_what_models_want_compiles_whole():
     )
     k = T[..., :1, :]
     close(compiled(T, k), (*(reference(x, FREQS) for x in (T, k, T)), half.reference(T)))
-
-
-@pytest.mark.parametrize("name", ["interleaved", "bshd, starts", "thd"])
-def test_torch_func_differentiates(name):
-    t, options = CALLS[name]
-    upstream = torch.randn_like(t)
-    out, grad = expected(t, options, upstream)
-
-    def call(t):
-        return rope(t, FREQS, **options)
-
-    close(torch.func.grad(lambda t: (call(t) * upstream).sum())(t), grad)
-    close(torch.func.vjp(call, t)[1](upstream)[0], grad)
-    close(torch.func.jvp(call, (t,), (t,)), (out, out))
-    with forward_ad.dual_level():
-        close(forward_ad.unpack_dual(call(forward_ad.make_dual(t, t))).tangent, out)
-
-
-@pytest.mark.parametrize("op", [lambda t: rope(t, FREQS), rotate_half])
-def test_vmap_refuses_in_one_line(op):
-    with pytest.raises(NotImplementedError, match=r"torch.func.vmap: .*dim") as refused:
-        torch.func.vmap(op)(T[None])
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    "op",
-    [
-        lambda t: rope_(t * 1, FREQS),
-        lambda t: rope_qk(t, t[..., :1, :].detach(), FREQS)[0],
-        lambda t: rope_qk(t[..., :1, :].detach(), t, FREQS)[1],
-        lambda t: torch.ops.house.rope(t, FREQS, None, None, "sbhd", False, 1, 0, False),
-        lambda t: torch.ops.house.rotate_half(t, False, False),
-    ],
-)
-def test_a_gradient_has_a_gradient(op):
-    """The map is linear: the gradient of its gradient is the map itself."""
-    x, upstream = T.clone().requires_grad_(), torch.randn_like(T, requires_grad=True)
-    (grad,) = torch.autograd.grad(op(x), x, upstream, create_graph=True)
-    (twice,) = torch.autograd.grad((grad * T).sum(), upstream)
-    close(twice, op(T))
 
 
 @pytest.mark.parametrize("name", ["freqs", "start_positions"])
