@@ -45,8 +45,8 @@ class Changes:
         return lambda **call: self.reference(**call | change(call))
 
     def arguments(self, change: Change, *names: str) -> Reference:
-        """Return the reference with `change` applied to each named argument."""
-        return self.call(lambda call: {name: change(call[name]) for name in names})
+        """Return the reference with `change` applied to each named argument of a call."""
+        return self.call(lambda call: {name: change(call[name]) for name in names if name in call})
 
     def gradients(self, change: Change, *names: str) -> Reference:
         """Return the reference with `change` applied to the gradient of each named argument."""

@@ -20,33 +20,13 @@ change = Changes(reference)
 
 def where_interleaved(mistake: Reference) -> Reference:
     """Return a `rope` that makes the mistake only where interleaved."""
-    return lambda **call: (mistake if call.get("interleaved") else reference)(**call)
-
-
-# --- angles ---------------------------------------------------------------------------------------
-
-
-def with_freqs(changed: Change) -> Reference:
-    """Return a `rope` with changed angles."""
-    return change.arguments(changed, "freqs")
+    return lambda **call: (mistake if call["interleaved"] else reference)(**call)
 
 
 def reduced(freqs: Tensor) -> Tensor:
     """Reduce the angles to between 0 and 2 pi, in float32."""
     angles = freqs.float()
     return (angles - (angles / (2 * math.pi)).floor() * (2 * math.pi)).double()
-
-
-def by_pair(call: Call) -> Call:
-    """Use angle i for both features of pair i where interleaved."""
-    half = call["freqs"][..., : call["freqs"].shape[-1] // 2]
-    return {"freqs": half.repeat_interleave(2, -1)} if call.get("interleaved") else {}
-
-
-def tiled(call: Call) -> Call:
-    """Repeat the angles up to the last feature."""
-    freqs, width = call["freqs"], call["t"].shape[-1]
-    return {"freqs": freqs.repeat(1, 1, 1, -(-width // freqs.shape[-1]))[..., :width]}
 
 
 class Places(NamedTuple):
@@ -61,7 +41,7 @@ class Places(NamedTuple):
 
     def of(self, token: Tensor, batch: Tensor) -> Tensor:
         """Return the position of a token of a sequence."""
-        if self.options.get("cp_size", 1) > 1:
+        if self.options["cp_size"] > 1:
             raise NotImplementedError("a token of another chunk")
         return token + self.start(batch)
 
@@ -79,16 +59,16 @@ class Places(NamedTuple):
 def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
     """Return a `rope` with other positions, broadcastable like `Places`."""
 
-    def changed(t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any) -> Tensor:
+    def changed(t: Tensor, freqs: Tensor, interleaved: bool, **options: Any) -> Tensor:
         def indices(count: int, *shape: int) -> Tensor:
             return torch.arange(count, device=t.device).view(-1, *shape)
 
         position = angles_of(t, indices(len(freqs), 1, 1, 1), **options).squeeze(-1)
         token, batch, head = indices(len(t), 1, 1), indices(t.shape[1], 1), indices(t.shape[-2])
-        if options.get("tensor_format") == "bshd":
+        if options["tensor_format"] == "bshd":
             token, batch = batch, token
-        if options.get("tensor_format") == "thd":
-            ends, row = options["cu_seqlens"] // options.get("cp_size", 1), token[..., 0]
+        if options["tensor_format"] == "thd":
+            ends, row = options["cu_seqlens"] // options["cp_size"], token[..., 0]
             batch = torch.searchsorted(ends, row, right=True) - 1
             token = row - ends[batch]
         positions = positions_of(Places(options, position, token, batch, head)).expand(t.shape[:-1])
@@ -103,7 +83,7 @@ def counted_as(counted: str, other: str) -> Reference:
     """Return a `rope` that splits the number of a row of one format as a row of the other."""
 
     def positions_of(at: Places) -> Tensor:
-        if at.options.get("tensor_format", "sbhd") != counted:
+        if at.options["tensor_format"] != counted:
             return at.position
         tokens, batches = at.token.numel(), at.batch.numel()
         if other == "bshd":
@@ -119,11 +99,11 @@ def reading(requested: str, other: str) -> Reference:
     """Return a `rope` that reads the requested format as the other format."""
 
     def changed(call: Call) -> Call:
-        if call.get("tensor_format", "sbhd") != requested:
+        if call["tensor_format"] != requested:
             return {}
         if call["t"].shape[other.index("s")] > len(call["freqs"]):
             raise NotImplementedError("a position past the last one")
-        if call.get("start_positions") is not None or call.get("cp_size", 1) > 1:
+        if "start_positions" in call or call["cp_size"] > 1:
             raise NotImplementedError("starts or chunks of the other dimension")
         return {"tensor_format": other}
 
@@ -133,31 +113,25 @@ def reading(requested: str, other: str) -> Reference:
 # --- sequences and ranks --------------------------------------------------------------------------
 
 
-def first_start(call: Call) -> Call:
-    """Start every sequence at the first sequence's start position."""
-    starts = call.get("start_positions")
-    return {} if starts is None else {"start_positions": starts[:1].expand_as(starts)}
-
-
 def one_sequence(call: Call) -> Call:
     """Continue positions from one thd sequence to the next."""
-    if (ends := call.get("cu_seqlens")) is None:
+    if "cu_seqlens" not in call:
         return {}
-    if call.get("start_positions") is not None or int(ends[-1]) > len(call["freqs"]):
+    ends = call["cu_seqlens"]
+    if "start_positions" in call or int(ends[-1]) > len(call["freqs"]):
         raise NotImplementedError("a position past the last one")
     return {"cu_seqlens": ends[[0, -1]]}
 
 
 def no_ranks(call: Call) -> Call:
     """Count positions as if this rank held whole sequences."""
-    ends = call.get("cu_seqlens")
-    local_ends = {} if ends is None else {"cu_seqlens": ends // call.get("cp_size", 1)}
-    return {"cp_size": 1, "cp_rank": 0, **local_ends}
+    ends = {name: call[name] // call["cp_size"] for name in call if name == "cu_seqlens"}
+    return {"cp_size": 1, "cp_rank": 0, **ends}
 
 
 def side_by_side(call: Call) -> Call:
     """Take the rank's chunks to be `2 * cp_rank` and `2 * cp_rank + 1`."""
-    if call.get("cp_size", 1) == 1:
+    if call["cp_size"] == 1:
         return {}
     local_call = no_ranks(call)
     if "cu_seqlens" in local_call:
@@ -175,14 +149,14 @@ Rotation = Callable[[Tensor, Tensor, Change], Tensor]
 """A function of the rotated features, their angles, and `rotate_half` with the call's pairing."""
 
 
-def with_rotation(rotation: Rotation) -> Reference:
-    """Return a `rope` with another rotation."""
+def with_rotation(rotation: Rotation, rest: Change = torch.clone) -> Reference:
+    """Return a `rope` with another rotation, or with `rest` of the features that pass through."""
 
-    def changed(t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any) -> Tensor:
+    def changed(t: Tensor, freqs: Tensor, interleaved: bool, **options: Any) -> Tensor:
         angles = angles_of(t, freqs, **options)
         rotated, passed = t[..., : angles.shape[-1]], t[..., angles.shape[-1] :]
         turn = functools.partial(rotate_half.reference, interleaved=interleaved)
-        return torch.cat((rotation(rotated, angles, turn), passed), dim=-1)
+        return torch.cat((rotation(rotated, angles, turn), rest(passed)), dim=-1)
 
     return changed
 
@@ -211,15 +185,8 @@ def forward_in_backward(x: Tensor, a: Tensor, turn: Change) -> Tensor:
 # --- features, heads and batches that pass through ------------------------------------------------
 
 
-def rest_is_zero(**call: Any) -> Tensor:
-    """Return zeros for the features that pass through."""
-    d2 = call["freqs"].shape[-1]
-    output = reference(**call)
-    return torch.cat((output[..., :d2], 0 * output[..., d2:]), dim=-1)
-
-
 def partners_half_a_head_away(
-    t: Tensor, freqs: Tensor, interleaved: bool = False, **options: Any
+    t: Tensor, freqs: Tensor, interleaved: bool, **options: Any
 ) -> Tensor:
     """Pair features d / 2 apart instead of d2 / 2."""
     angles = angles_of(t, freqs, **options)
@@ -233,7 +200,7 @@ def first_alone(letter: str) -> Reference:
 
     def changed(**call: Any) -> Tensor:
         output, t = reference(**call), call["t"]
-        tensor_format = call.get("tensor_format", "sbhd").replace("thd", "shd")
+        tensor_format = call["tensor_format"].replace("thd", "shd")
         dim = tensor_format.find(letter)
         if dim < 0 or not t.shape[dim]:
             return output
@@ -254,8 +221,10 @@ def rounded_to_float16(**call: Any) -> Tensor:
 
 no_starts = change.call(lambda call: {"start_positions": None})
 MISTAKES: dict[str, Reference] = {
-    "the sine has the other sign": with_freqs(torch.neg),
-    "the sine has the other sign where interleaved": where_interleaved(with_freqs(torch.neg)),
+    "the sine has the other sign": change.arguments(torch.neg, "freqs"),
+    "the sine has the other sign where interleaved": where_interleaved(
+        change.arguments(torch.neg, "freqs")
+    ),
     "both partners are added: x1 cos1 + x2 sin1": with_rotation(
         lambda x, a, turn: x * a.cos() + signs(x, turn) * turn(x) * a.sin()
     ),
@@ -267,10 +236,12 @@ MISTAKES: dict[str, Reference] = {
     "the angles of the first half serve both halves": with_rotation(
         lambda x, a, turn: right(x, torch.where(signs(a, turn) > 0, turn(a), a), turn)
     ),
-    "interleaved, pair i takes the angle of feature i": change.call(by_pair),
+    "interleaved, pair i takes the angle of feature i": where_interleaved(
+        change.arguments(lambda f: f[..., : f.shape[-1] // 2].repeat_interleave(2, -1), "freqs")
+    ),
     "cos and sin are rounded to bfloat16": with_rotation(rounded_to_bfloat16),
     "t is rounded to float16": rounded_to_float16,
-    "angles are reduced below 2 pi in float32": with_freqs(reduced),
+    "angles are reduced below 2 pi in float32": change.arguments(reduced, "freqs"),
     "halves are paired where neighbours are asked for": change.call(
         lambda call: {"interleaved": False}
     ),
@@ -282,14 +253,20 @@ MISTAKES: dict[str, Reference] = {
     ),
     "partners lie d / 2 apart, not d2 / 2": partners_half_a_head_away,
     "t comes back as it is": lambda **call: call["t"].clone(),
-    "the rest is rotated too": change.call(tiled),
-    "the rest is not copied: it is zero": rest_is_zero,
+    "the rest is rotated too": change.call(
+        lambda call: {"freqs": call["freqs"].tile(call["t"].shape[-1])[..., : call["t"].shape[-1]]}
+    ),
+    "the rest is not copied: it is zero": with_rotation(right, torch.zeros_like),
     "the first batch alone is rotated": first_alone("b"),
     "the first head alone is rotated": first_alone("h"),
-    "each token takes the angles of the next position": with_freqs(lambda f: f.roll(-1, 0)),
-    "each token takes the angles of the position before": with_freqs(lambda f: f.roll(1, 0)),
-    "each token takes the angles of the position before, the first one its own": with_freqs(
-        lambda f: torch.cat((f[:1], f[:-1]))
+    "each token takes the angles of the next position": change.arguments(
+        lambda f: f.roll(-1, 0), "freqs"
+    ),
+    "each token takes the angles of the position before": change.arguments(
+        lambda f: f.roll(1, 0), "freqs"
+    ),
+    "each token takes the angles of the position before, the first one its own": change.arguments(
+        lambda f: torch.cat((f[:1], f[:-1])), "freqs"
     ),
     "each token takes the angles of position 0": with_positions(lambda at: 0 * at.position),
     "a position of its own for each head": with_positions(
@@ -309,7 +286,9 @@ MISTAKES: dict[str, Reference] = {
     "sbhd is read as bshd": reading("sbhd", "bshd"),
     "start_positions is ignored": no_starts,
     "start_positions is ignored where interleaved": where_interleaved(no_starts),
-    "the first sequence's start serves all": change.call(first_start),
+    "the first sequence's start serves all": change.arguments(
+        lambda starts: starts[:1].expand_as(starts), "start_positions"
+    ),
     "cu_seqlens is ignored: positions count on": change.call(one_sequence),
     "cp_rank is ignored": change.call(lambda call: {"cp_rank": 0}),
     "cp_size is ignored": change.call(no_ranks),
