@@ -47,7 +47,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "help": "only this contributor or file; several with commas: house,eager/rope",
     },
     "handle": {"nargs": "?", "metavar": "HANDLE[/FILE]"},
-    "--device": {"choices": ("cpu", "cuda"), "help": "default: a GPU if there is one"},
+    "--device": {
+        "choices": ("cpu", "cuda"),
+        "help": "default: a GPU if there is one, the first of CUDA_VISIBLE_DEVICES",
+    },
     "--memory": {
         "type": gibibytes,
         "metavar": "GIB",
