@@ -17,9 +17,11 @@ from itertools import combinations, pairwise
 from operator import and_, eq, le, or_
 from typing import TYPE_CHECKING, Any
 
+from common.grading.diagnosis import Diagnosis, Failing
 from common.ops._draw import facts_of
-from common.spec import Direction, Fact
-from common.verdicts import Autotuned, Verdict
+from common.solutions import Solution
+from common.spec import Case, Direction, Fact
+from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Verdict
 
 if TYPE_CHECKING:
     from common.commands.report import CaseVerdicts
@@ -288,6 +290,28 @@ class Group:
 
     def _tuned(self, answer: CaseVerdicts) -> Mapping[str, Autotuned]:
         return answer.verdicts[self.directions[0]].configurations
+
+
+def unexplained(
+    groups: Iterable[Group], diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
+) -> list[Failing]:
+    """Return the smallest failing case of each group without a known property and cause.
+
+    A group of all cases and one that depends on earlier calls are left out, since no property of a
+    case decides whether they fail.
+    """
+    explained = {(cause.solution, each) for cause in diagnoses for each in cause.directions}
+    by_name = {solution.name: solution for solution in solutions}
+    found: dict[tuple[str, Case], Failing] = {}
+    for group in groups:
+        known = any((group.solution, direction) in explained for direction in group.directions)
+        alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
+        if not (known or alone or group.everywhere or group.condition):
+            answer = group.by_size[0]
+            key = group.solution, answer.case
+            directions = (found[key].directions if key in found else ()) + group.directions
+            found[key] = Failing(by_name[group.solution], answer.op, answer.case, directions)
+    return list(found.values())
 
 
 # --- conditions -----------------------------------------------------------------------------------

@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from common import ops
 from common.commands import options as shared
+from common.commands.failing_condition import unexplained
 from common.commands.progress import Progress
 from common.commands.report import Failures, Names, TierReport
 from common.errors import ServerEnded, UserError, did_you_mean
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
-from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
+from common.grading.diagnosis import Contrast, Diagnosis, causes, contrasts
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem
@@ -192,26 +193,17 @@ class Grader:
                 diagnoses = list(causes(seen))
                 for cause in diagnoses:
                     say(str(cause))
-                for contrast in () if self.stop else self.contrasts(seen, report, diagnoses):
-                    say(str(contrast))
+                if not self.stop:
+                    for contrast in self.contrasts(report, diagnoses, asked.solutions):
+                        say(str(contrast))
 
     def contrasts(
-        self, seen: Sequence[Graded], report: TierReport, diagnoses: Sequence[Diagnosis]
+        self, report: TierReport, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
     ) -> Iterator[Contrast]:
         """Yield, for unexplained failures, the passing cases that differ in one property."""
-        known = {(cause.solution, direction) for cause in diagnoses
-                 for direction in cause.directions}  # fmt: skip
-        solutions = {graded.solution.name: graded.solution for graded in seen}
-        failing: dict[tuple[str, Case], Failing] = {}
-        for group in report.unexplained(known):
-            answer = group.by_size[0]
-            found = Failing(solutions[group.solution], answer.op, answer.case, group.directions)
-            if earlier := failing.get((group.solution, answer.case)):
-                found = found._replace(directions=earlier.directions + group.directions)
-            failing[group.solution, answer.case] = found
-        if failing:
+        if failing := unexplained(report.groups(), diagnoses, solutions):
             with self.sweep(overlap=True) as sweep:
-                yield from contrasts(sweep, failing.values())
+                yield from contrasts(sweep, failing)
 
     # --- the board's cases ------------------------------------------------------------------------
 

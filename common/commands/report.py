@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from rich.text import Text
 
 from common import paths, source
 from common.board import terminal
 from common.commands.failing_condition import Group
 from common.errors import Kind
+from common.grading.mismatch import drawn
 from common.printable import columns, printable, say
 from common.records.lines import headings
 from common.spec import Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, RIGHT, SOME, WRONG, Picture, Verdict, text_of
+from common.verdicts import Verdict, text_of
 
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
 MARGIN = 4 * " "
-MARKS = {WRONG: ("wrong", "red"), SOME: ("wrong in part", "yellow"), RIGHT: ("right", "dim")}
-"""The meaning and the style of each mark of a picture."""
-TICKS = 8
-"""The columns between two indices in a picture's heading."""
 AFTER_LAUNCHES = (
     "wrong only after an autotuner has launched {} on the same arguments, as on a GPU: list what a "
     "launch adds to in reset_to_zero, what it overwrites in restore_value"
@@ -194,21 +189,6 @@ class TierReport:
             for key, failures in failing.items()
         ]  # fmt: skip
 
-    def unexplained(self, explained: Collection[tuple[str, Direction]]) -> Iterator[Group]:
-        """Yield each group without a known property and cause.
-
-        A group of all cases and one that depends on earlier calls are left out, since no property
-        of a case decides whether they fail.
-
-        Args:
-            explained: The solutions and directions with a known cause.
-        """
-        for group in self.groups():
-            known = any((group.solution, direction) in explained for direction in group.directions)
-            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
-            if not (known or alone or group.everywhere or group.condition):
-                yield group
-
     def _of(self, solution: str) -> list[CaseVerdicts]:
         return [answer for (name, _), answer in self.by_name.items() if name == solution]
 
@@ -288,7 +268,7 @@ class TierReport:
             console = terminal.console()
             # captured, since the console would overwrite the progress bar, unlike `print`
             with console.capture() as captured:
-                console.print(drawn(failure.picture), soft_wrap=True)
+                console.print(drawn(failure.picture, MARGIN), soft_wrap=True)
             print(captured.get(), end="", flush=True)
 
     def _is_new(self, *key: object) -> bool:
@@ -308,37 +288,3 @@ def _configurations(answers: Iterable[CaseVerdicts]) -> Iterator[str]:
             counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
     for kernel, count in counts.items():
         yield f"{kernel}: {len(taken[kernel])} of {count} configurations"
-
-
-def drawn(picture: Picture) -> Text:
-    """Return the drawing: a heading, a line for each row of cells, and a legend.
-
-    Example for an output of 4 positions and 16 features:
-
-                   feature
-                   0       8
-        position 0 ················
-                 1 ████████········
-                 2 ████████········
-                 3 ████████········
-                   █ wrong  · right; a cell: every batch and head
-    """
-    height, width = picture.block
-    labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
-    margin = len(labels[-1])
-    indent = " " * (len(MARGIN) + len(picture.rows) + margin + 2)
-    ticks = range(0, len(picture.cells[0]), TICKS)
-    heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
-    drawing = Text(f"{indent}{picture.columns}\n{indent}{heading}\n")
-    for index, (label, cells) in enumerate(zip(labels, picture.cells, strict=True)):
-        name = "" if index else picture.rows
-        drawing.append(f"{MARGIN}{name:{len(picture.rows)}} {label:>{margin}} ")
-        for mark in cells:
-            drawing.append(mark, MARKS[mark][1])
-        drawing.append("\n")
-    marks = [f"{mark} {words}" for mark, (words, _) in MARKS.items()
-             if mark in "".join(picture.cells)]  # fmt: skip
-    cell = [f"{height} x {width} elements"] * (picture.block != (1, 1))
-    others = [f"every {' and '.join(picture.others)}"] * bool(picture.others)
-    holds = " of ".join(cell + others)
-    return drawing.append(f"{indent}{'  '.join(marks)}" + f"; a cell: {holds}" * bool(holds))

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 import torch
+from rich.text import Text
 from torch.nn.functional import avg_pool2d
 
 from common.spec import Axis
@@ -27,6 +28,10 @@ WITHIN = 3
 """The fewest wrong indices for which "within" a part is reported."""
 ROWS, COLUMNS = 24, 64
 """The most rows and the most columns of a picture."""
+MARKS = {WRONG: ("wrong", "red"), SOME: ("wrong in part", "yellow"), RIGHT: ("right", "dim")}
+"""The meaning and the style of each mark of a picture."""
+TICKS = 8
+"""The columns between two indices in a picture's heading."""
 
 
 def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
@@ -167,3 +172,39 @@ def _block(mask: torch.Tensor, pair: tuple[int, int]) -> tuple[int, int]:
     blocks = (-(-mask.shape[dim] // most) for dim, most in zip(pair, (ROWS, COLUMNS), strict=True))
     rows, columns = (1 << (block - 1).bit_length() for block in blocks)
     return rows, columns
+
+
+def drawn(picture: Picture, left: str) -> Text:
+    """Return the drawing: a heading, a line for each row of cells, and a legend.
+
+    `left` is the margin of each line.
+
+    Example for an output of 4 positions and 16 features:
+
+                   feature
+                   0       8
+        position 0 ················
+                 1 ████████········
+                 2 ████████········
+                 3 ████████········
+                   █ wrong  · right; a cell: every batch and head
+    """
+    height, width = picture.block
+    labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
+    margin = len(labels[-1])
+    indent = " " * (len(left) + len(picture.rows) + margin + 2)
+    ticks = range(0, len(picture.cells[0]), TICKS)
+    heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
+    drawing = Text(f"{indent}{picture.columns}\n{indent}{heading}\n")
+    for index, (label, cells) in enumerate(zip(labels, picture.cells, strict=True)):
+        name = "" if index else picture.rows
+        drawing.append(f"{left}{name:{len(picture.rows)}} {label:>{margin}} ")
+        for mark in cells:
+            drawing.append(mark, MARKS[mark][1])
+        drawing.append("\n")
+    marks = [f"{mark} {words}" for mark, (words, _) in MARKS.items()
+             if mark in "".join(picture.cells)]  # fmt: skip
+    cell = [f"{height} x {width} elements"] * (picture.block != (1, 1))
+    others = [f"every {' and '.join(picture.others)}"] * bool(picture.others)
+    holds = " of ".join(cell + others)
+    return drawing.append(f"{indent}{'  '.join(marks)}" + f"; a cell: {holds}" * bool(holds))

@@ -10,10 +10,12 @@ from dataclasses import replace
 import pytest
 
 from common import ops
-from common.commands.failing_condition import SHOWN
+from common.commands.failing_condition import SHOWN, unexplained
 from common.commands.progress import Progress
 from common.commands.report import TierReport, coverage
 from common.errors import Kind
+from common.grading.diagnosis import Diagnosis
+from common.solutions import Solution
 from common.source import Place
 from common.verdicts import ENDED, Picture, Verdict
 
@@ -115,17 +117,21 @@ def test_a_property_is_named_for_each_solution_and_direction(capsys):
     assert "".join(others).count("fails where upstream is expanded") == 1, "it explains no forward"
 
 
-def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_cases():
+def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_cases(tmp_path):
     def one(**fields):
         return answers(TierReport("smoke", False), lambda case: case is CASES[7], **fields)
 
-    report = answers(answers(one(), name="b/rope"), lambda case: True, name="c/rope")
-    (group,) = report.unexplained([])
-    assert (group.solution, group.by_size[0].case) == ("a/rope", CASES[7])
-    assert not list(report.unexplained([("a/rope", "forward")])), "its cause is known"
-    assert not list(one(after=()).unexplained([])), "it depends on earlier calls"
+    def compared(report, *causes):
+        files = [Solution(tmp_path / each / "rope.py", "rope") for each in "abc"]
+        return unexplained(report.groups(), causes, files)
+
+    report = answers(answers(one(directions=BOTH), name="b/rope"), lambda case: True, name="c/rope")
+    (failing,) = compared(report)
+    assert (failing.solution.name, failing.case, failing.directions) == ("a/rope", CASES[7], BOTH)
+    assert not compared(report, Diagnosis("a/rope", ("forward",), ("a mistake",)))
+    assert not compared(one(after=())), "it depends on earlier calls"
     for verdict in (*ENDED, "COMPILE_ERROR"):
-        assert not list(one(verdict=verdict).unexplained([])), "its process is not asked again"
+        assert not compared(one(verdict=verdict)), "its process is not asked again"
 
 
 @pytest.mark.parametrize("verbose", [False, True])

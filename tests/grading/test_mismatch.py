@@ -6,10 +6,9 @@ import pytest
 import torch
 
 from common import ops
-from common.commands import report
 from common.draws import Draws
 from common.grading.compare import compare, differing
-from common.grading.mismatch import COLUMNS, ROWS, describe, picture
+from common.grading.mismatch import COLUMNS, ROWS, describe, drawn, picture
 from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.spec import Axis
@@ -22,6 +21,7 @@ PARTS = {
 }
 AXES = (Axis("position"), Axis("batch"), Axis("head"), Axis("feature", PARTS))
 ALL = slice(None)
+MARGIN = 4 * " "
 
 
 def wrong(shape, *sharing):
@@ -92,8 +92,8 @@ def test_every_op_names_each_dimension_of_each_result(name):
 
 
 def test_a_picture_shows_the_two_dimensions_that_vary_most():
-    drawn = picture(wrong((4, 2, 3, 16), (slice(1, 4), ALL, ALL, slice(0, 8))), AXES)
-    assert report.drawn(drawn).plain.splitlines() == [
+    found = picture(wrong((4, 2, 3, 16), (slice(1, 4), ALL, ALL, slice(0, 8))), AXES)
+    assert drawn(found, MARGIN).plain.splitlines() == [
         "               feature",
         "               0       8",
         "    position 0 ················",
@@ -110,7 +110,7 @@ def test_a_large_picture_has_cells_of_several_elements_along_the_edges_of_tiles(
     assert len(found.cells) == 18 <= ROWS and len(found.cells[0]) == 50 <= COLUMNS
     assert set("".join(found.cells[:16])) == {"·"}
     assert found.cells[16] == found.cells[17] == "█" * 32 + "▒" + "·" * 17
-    assert report.drawn(found).plain.splitlines()[-1].strip() == (
+    assert drawn(found, MARGIN).plain.splitlines()[-1].strip() == (
         "█ wrong  ▒ wrong in part  · right; a cell: 4 x 4 elements"
     )
 

@@ -60,9 +60,11 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
     told = list(diagnosis.causes(kept))
-    apart = list(Grader(server, Compiler(server.device)).contrasts(kept, report, told))
+    solutions = {graded.solution.name: graded.solution for graded in kept}.values()
+    grader = Grader(server, Compiler(server.device))
+    apart = list(grader.contrasts(report, told, solutions))
     lines = {}
-    for solution in {graded.solution.name: graded.solution for graded in kept}.values():
+    for solution in solutions:
         causes = [each.mistake for each in told if each.solution == solution.name]
         changes = [f"{contrast.failing.case.name} passes with {', or with '.join(contrast.changes)}"
                    for contrast in apart if contrast.failing.solution == solution]  # fmt: skip
