@@ -1,7 +1,7 @@
 """Kernels of `kernels` in Triton's interpreter; used by the tests of the interpreter.
 
-`python -m tests.support.interpreting MODULE HOW` prints what each of the module's RUNS returns, as
-JSON. Each time in a process of its own, since the patches of the interpreter cannot be taken back.
+`python -m tests.support.interpreting MODULE HOW` prints what became of each of the module's CASES,
+as JSON. In a process of its own, since the patches of the interpreter cannot be taken back.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ import torch
 from tests.support.waiting import LONGEST
 
 ROOT = Path(__file__).parents[2]
+RIGHT = "right"
+UNSUPPORTED = "unsupported: "
 
 
 def run(script: str, *arguments: str | Path) -> Any:
@@ -27,12 +31,10 @@ def run(script: str, *arguments: str | Path) -> Any:
     return printed(ROOT / "tests" / "support" / "kernels" / script, *arguments)
 
 
-def results(module: str, how: str = "patched") -> Any:
-    """Return what the module's RUNS return by name: `bare` in Triton's own interpreter.
-
-    Of a run that raises: whether the exception says that it is not implemented, and its text.
-    """
-    return printed("-m", __name__, module, how)
+def results(module: str, how: str = "patched") -> dict[str, str]:
+    """Return by case whether it is RIGHT, or what it gives: `bare` in Triton's own interpreter."""
+    found: dict[str, str] = printed("-m", __name__, module, how)
+    return found
 
 
 def printed(*command: str | Path) -> Any:
@@ -47,6 +49,27 @@ def printed(*command: str | Path) -> Any:
     return json.loads(done.stdout)
 
 
+def outcome(call: Callable[[], Any]) -> Any:
+    torch.manual_seed(0)
+    try:
+        return call()
+    except Exception as error:
+        cause = error.__cause__ or error
+        return f"{UNSUPPORTED if isinstance(cause, NotImplementedError) else ''}{cause}"
+
+
+def is_right(found: Any, wanted: Any) -> bool:
+    """Return whether a result is the wanted one, matches a pattern, or has a tensor's values."""
+    if isinstance(wanted, str):
+        return isinstance(found, str) and bool(re.match(wanted or "$", found))
+    if not isinstance(wanted, torch.Tensor):
+        return bool(found == wanted)
+    rounding = 1e-5 if wanted.dtype == torch.float64 else 0.0  # of a product that is summed
+    return torch.is_tensor(found) and torch.allclose(
+        found.double(), wanted.double(), rtol=rounding, atol=rounding, equal_nan=True
+    )
+
+
 def main(name: str, how: str) -> None:
     # numpy 2.5 refuses this
     warnings.filterwarnings("error", "Conversion of an array with ndim > 0 to a scalar")
@@ -54,18 +77,11 @@ def main(name: str, how: str) -> None:
         from common.sandbox.interpreter import patches
 
         patches.install()  # before a kernel imports names, as in a solution's process
-    module, found = importlib.import_module(f"tests.support.kernels.{name}"), {}
-    getattr(module, "prepare", lambda how: None)(how)
-    for key, call in module.RUNS.items():
-        torch.manual_seed(0)
-        try:
-            result = call()
-            is_tensor = isinstance(result, torch.Tensor)
-            found[key] = result.double().flatten().tolist() if is_tensor else result
-        except Exception as error:
-            cause = error.__cause__ or error
-            found[key] = [isinstance(cause, NotImplementedError), str(cause)]
-    print(json.dumps(found))
+    module, told = importlib.import_module(f"tests.support.kernels.{name}"), {}
+    for key, (call, wanted) in module.CASES.items():
+        found = outcome(call)
+        told[key] = RIGHT if is_right(found, wanted) else f"{found}, wanted {wanted}"
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
-"""Launches whose programs conflict, and some whose do not; each returns what is found."""
+"""Launches of two programs that conflict, and some that do not; each returns what is found."""
 
-import functools
+import re
+from functools import partial
 
 import torch
 import triton
@@ -19,79 +20,44 @@ def write(out, stride, step):
 
 
 @triton.jit
-def write_on_two_lines(out):
-    if tl.program_id(0) == 0:
-        tl.store(out + 3, 1.0)
+def by_kind(x, out, KIND: tl.constexpr):
+    program = tl.program_id(0)
+    if KIND == "reads alone":
+        tl.store(out + program, tl.load(x))
+    elif KIND == "each its own":
+        tl.store(x + program, tl.load(x + program) + 1)
+        tl.store(x + program, tl.load(x + program) + 2)
+    elif KIND == "atomic sum":
+        tl.atomic_add(out, 1.5)
+    elif KIND == "beside a ticket":
+        tl.atomic_add(out, 1.0)
+        tl.store(out + 1, program.to(tl.float32))
+    elif KIND == "both read":
+        value = tl.load(x)
+        if program == 1:
+            tl.store(x, value + 1)
+    elif program == 0:
+        if KIND == "two lines write":
+            tl.store(out + 3, 1.0)
+        elif KIND == "reads before a write":
+            tl.store(out, tl.load(x + 4))
+        elif KIND == "reads after a write":
+            tl.store(out, 1.0)
     else:
-        tl.store(out + 3, 2.0)
+        if KIND == "two lines write":
+            tl.store(out + 3, 2.0)
+        elif KIND == "reads before a write":
+            tl.store(x + 4, 9.0)
+        elif KIND == "reads after a write":
+            tl.store(x + 1, tl.load(out))
 
 
-@triton.jit
-def write_what_was_read(x, out):
-    if tl.program_id(0) == 0:
-        tl.store(out, tl.load(x + 4))
-    else:
-        tl.store(x + 4, 9.0)
+def writes(*launches):
+    return lambda x, out: [write[(size,)](out, stride, step) for size, stride, step in launches]
 
 
-@triton.jit
-def read_what_is_written(x, out):
-    if tl.program_id(0) == 0:
-        tl.store(out, 1.0)
-    else:
-        tl.store(x + 1, tl.load(out))
-
-
-@triton.jit
-def read_in_both(x):
-    value = tl.load(x)
-    if tl.program_id(0) == 1:
-        tl.store(x, value + 1)
-
-
-@triton.jit
-def add(out):
-    tl.atomic_add(out, 1.5)
-
-
-@triton.jit
-def take_a_ticket_and_write(out):
-    tl.atomic_add(out, 1.0)
-    tl.store(out + 1, tl.program_id(0).to(tl.float32))
-
-
-@triton.jit
-def copy(x, out):
-    tl.store(out + tl.program_id(0), tl.load(x))
-
-
-@triton.jit
-def add_in_place(x):
-    place = x + tl.program_id(0)
-    tl.store(place, tl.load(place) + 1)
-    tl.store(place, tl.load(place) + 2)
-
-
-def twice(x, out):
-    for step in (1, 2):
-        write[(1,)](out, 0, step)
-        write[(2,)](out, 1, step)
-
-
-LAUNCHES = {
-    "two write": lambda x, out: write[(2,)](out, 0, 1),
-    "two lines write": lambda x, out: write_on_two_lines[(2,)](out),
-    "reads before a write": lambda x, out: write_what_was_read[(2,)](x, out),
-    "reads after a write": lambda x, out: read_what_is_written[(2,)](x, out),
-    "both read": lambda x, out: read_in_both[(2,)](x),
-    "atomic sum": lambda x, out: add[(2,)](out),
-    "beside a ticket": lambda x, out: take_a_ticket_and_write[(2,)](out),
-    "apart": lambda x, out: write[(2,)](out, 1, 1),
-    "each its own": lambda x, out: add_in_place[(2,)](x),
-    "the same value": lambda x, out: write[(2,)](out, 0, 0),
-    "two launches": twice,
-    "reads alone": lambda x, out: copy[(2,)](x, out),
-}
+def kind(name):
+    return lambda x, out: by_kind[(2,)](x, out, name)
 
 
 def found(launch):
@@ -101,4 +67,28 @@ def found(launch):
     return conflicts.conflict.text
 
 
-RUNS = {name: functools.partial(found, launch) for name, launch in LAUNCHES.items()}
+LINE = r", line \d+ of conflicts.py: tl\..*"
+OF_TWO_LINES = {
+    "two lines write": "program (0,) writes out + 3",
+    "reads before a write": "program (0,) reads x + 4",
+    "reads after a write": "program (0,) writes out + 0",
+    "both read": "program (0,) reads x + 0",
+}
+OF_ONE = {
+    "two write": (writes((2, 0, 1)), "programs (0,) and (1,) both write out + 0"),
+    "atomic sum": (kind("atomic sum"), "programs (0,) and (1,) both update out + 0"),
+    "beside a ticket": (kind("beside a ticket"), "programs (0,) and (1,) both write out + 1"),
+}
+NONE = {
+    "apart": writes((2, 1, 1)),
+    "the same value": writes((2, 0, 0)),
+    "two launches": writes((1, 0, 1), (2, 1, 1), (1, 0, 2), (2, 1, 2)),
+    **{name: kind(name) for name in ("each its own", "reads alone")},
+}
+CASES = {
+    **{name: (partial(found, kind(name)), re.escape(text) + LINE + ", which program.*" + LINE)
+       for name, text in OF_TWO_LINES.items()},
+    **{name: (partial(found, launch), re.escape(text) + LINE)
+       for name, (launch, text) in OF_ONE.items()},
+    **{name: (partial(found, launch), "") for name, launch in NONE.items()},
+}  # fmt: skip

@@ -1,7 +1,7 @@
 """Kernels that a GPU's compiler takes and Triton's interpreter alone does not."""
 
-import functools
 import linecache
+from functools import partial
 
 import torch
 import triton
@@ -11,6 +11,8 @@ from triton.language import arange, load, store
 from triton.language.extra import libdevice
 from triton.language.extra.cuda import gdc_launch_dependents
 from triton.language.extra.libdevice import exp2, rint
+
+from tests.support.interpreting import UNSUPPORTED
 
 N = 8
 
@@ -76,42 +78,41 @@ ONE = tl.constexpr(1)
 
 
 @triton.jit
-def by_constants(x, out, n, N: tl.constexpr):
-    lanes = tl.arange(0, N)
-    tl.store(out + lanes, ONE * tl.load(x + lanes))
-
-
-@triton.jit
-def dependent(x, out, n, N: tl.constexpr):
-    tl.extra.cuda.gdc_wait()
-    tl.store(out + tl.arange(0, N), tl.load(x + tl.arange(0, N)))
-    gdc_launch_dependents()
-
-
-@triton.jit
-def of_libdevice(x, out, n, N: tl.constexpr):
-    """Twice x, by functions under each of their names, over two."""
-    a = tl.load(x + tl.arange(0, N))
-    once = libdevice.pow(1 / libdevice.rsqrt(a), 2)
-    twice = once + tl.extra.cuda.libdevice.log2(exp2(a))
-    tl.static_assert(libdevice.llrint(a).dtype == tl.int64)
-    tl.store(out + tl.arange(0, N), rint(libdevice.fast_dividef(twice, 2.0)))
-
-
-@triton.jit
-def scaled_complement(x, out, n, N: tl.constexpr):
-    tl.store(out + tl.arange(0, N), libdevice.erfcx(tl.load(x + tl.arange(0, N))))
-
-
-@triton.jit
 def same(value):
     return value
 
 
 @triton.jit
-def mapped(x, out, n, N: tl.constexpr):
-    value = tl.map_elementwise(same, tl.load(x + tl.arange(0, N)))
-    tl.store(out + tl.arange(0, N), value)
+def by_kind(x, out, n, N: tl.constexpr, KIND: tl.constexpr, scale=0.1):
+    lanes, i, j = tl.arange(0, N), tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
+    a = tl.load(x + lanes)
+    if KIND == "constants beside tensors":
+        tl.store(out + lanes, ONE * a)
+    elif KIND == "a float":
+        tl.static_assert((a.to(tl.float16) * scale).dtype == tl.float32)
+        tl.static_assert((a.to(tl.bfloat16) * scale).dtype == tl.float32)
+        tl.static_assert((n * scale).dtype == tl.float32)
+        a *= scale.to(tl.float32) / scale
+    elif KIND == "dependent launches":
+        tl.extra.cuda.gdc_wait()
+        gdc_launch_dependents()
+    elif KIND == "libdevice":  # twice a, by functions under each of their names, over two
+        twice = libdevice.pow(1 / libdevice.rsqrt(a), 2) + tl.extra.cuda.libdevice.log2(exp2(a))
+        tl.static_assert(libdevice.llrint(a).dtype == tl.int64)
+        a = rint(libdevice.fast_dividef(twice, 2.0))
+    elif KIND == "a function that NumPy lacks":
+        a = libdevice.erfcx(a)
+    elif KIND == "a missing operation":
+        a = tl.map_elementwise(same, a)
+    elif KIND == "a scaled product":
+        zeros = tl.zeros((32, 32), tl.bfloat16)
+        a += tl.sum(tl.dot_scaled(zeros, None, "bf16", zeros, None, "bf16"))
+    elif KIND == "a product of bf16x6":
+        row = tl.load(x + j, (i == 0) & (j < n), other=0.0)
+        whole = tl.dot(row, (i == j).to(tl.float32), input_precision="bf16x6")
+        tl.store(out + j + 0 * i, whole, (i == 0) & (j < n))
+    if KIND != "a product of bf16x6":
+        tl.store(out + lanes, a)
 
 
 @gluon.jit
@@ -123,16 +124,6 @@ def of_gluon(x, out, n, N: tl.constexpr):
 def chosen(x, out, n, N: tl.constexpr, all=True):
     lanes = tl.arange(0, N)
     tl.store(out + lanes, tl.load(x + lanes, mask=all & (lanes < n)))
-
-
-@triton.jit
-def scaled_by_a_float(x, out, n, N: tl.constexpr, scale=0.1):
-    lanes = tl.arange(0, N)
-    a = tl.load(x + lanes)
-    tl.static_assert((a.to(tl.float16) * scale).dtype == tl.float32)
-    tl.static_assert((a.to(tl.bfloat16) * scale).dtype == tl.float32)
-    tl.static_assert((n * scale).dtype == tl.float32)
-    tl.store(out + lanes, a * (scale.to(tl.float32) / scale))
 
 
 @triton.jit
@@ -153,20 +144,6 @@ def logical(x, out, n, N: tl.constexpr, missing=None):
     tl.store(out + i * N + j, tl.load(x + i * N + j, mask=row), mask=row and not (i > 0 or j >= n))
 
 
-@triton.jit
-def product(x, out, n, N: tl.constexpr):
-    i, j = tl.arange(0, 16)[:, None], tl.arange(0, 16)[None, :]
-    a = tl.load(x + j, (i == 0) & (j < n), other=0.0)
-    whole = tl.dot(a, (i == j).to(tl.float32), input_precision="bf16x6")
-    tl.store(out + j + 0 * i, whole, (i == 0) & (j < n))
-
-
-@triton.jit
-def scaled(x, out, n, N: tl.constexpr):
-    a = tl.zeros((32, 32), tl.bfloat16)
-    tl.store(out, tl.sum(tl.dot_scaled(a, None, "bf16", a, None, "bf16")))
-
-
 def grid(given):
     assert type(given["n"]) is int and given["x"].numel() == given["N"]
     return [given["n"] // given["N"]]
@@ -182,34 +159,38 @@ class Pointer:
         return self.tensor.data_ptr()
 
 
-KERNELS = {
-    "loops": (counting, (1,)),
-    "loops in 64 bits": (wide, (1,)),
-    "captured names": (capturing(), (1,)),
-    "imported names": (importing, (1,)),
-    "whole names": (named_whole, (1,)),
-    "a module without the language": (calling, (1,)),
-    "a grid of arguments": (counting, grid),
-    "a boolean": (chosen, (1,)),
-    "a float": (scaled_by_a_float, (1,)),
-    "annotated numbers": (annotated, (1,)),
-    "logical operators": (logical, (1,)),
-    "a product of bf16x6": (product, (1,)),
-    "constants beside tensors": (by_constants, (1,)),
-    "an object for a pointer": (chosen, (1,), Pointer),
-    "dependent launches": (dependent, (1,)),
-    "libdevice": (of_libdevice, (1,)),
-    "a function that NumPy lacks": (scaled_complement, (1,)),
-    "a missing operation": (mapped, (1,)),
-    "a scaled product": (scaled, (1,)),
-    "gluon": (of_gluon, (1,)),
-}
-
-
-def launched(kernel, place, wrapper=lambda x: x):
+def launched(kernel, *kind, grid=(1,), wrapper=lambda x: x):
     x, out = torch.arange(float(N)), torch.zeros(N)
-    kernel[place](wrapper(x), out, N, N)
+    kernel[grid](wrapper(x), out, N, N, *kind)
     return out
 
 
-RUNS = {name: functools.partial(launched, *call) for name, call in KERNELS.items()}
+KINDS = (
+    "constants beside tensors", "a float", "dependent launches", "libdevice", "a product of bf16x6",
+)  # fmt: skip
+CALLS = {
+    "loops": partial(launched, counting),
+    "loops in 64 bits": partial(launched, wide),
+    "captured names": partial(launched, capturing()),
+    "imported names": partial(launched, importing),
+    "whole names": partial(launched, named_whole),
+    "a module without the language": partial(launched, calling),
+    "a grid of arguments": partial(launched, counting, grid=grid),
+    "a boolean": partial(launched, chosen),
+    "annotated numbers": partial(launched, annotated),
+    "logical operators": partial(launched, logical),
+    "an object for a pointer": partial(launched, chosen, wrapper=Pointer),
+    **{kind: partial(launched, by_kind, kind) for kind in KINDS},
+}
+REFUSED = {
+    "a function that NumPy lacks": "libdevice.erfcx",
+    "a missing operation": "no new_block",
+    "a scaled product": "tl.dot_scaled",
+}
+"""What the interpreter cannot run, and what is said of it."""
+CASES = {
+    **{name: (call, torch.arange(float(N))) for name, call in CALLS.items()},
+    **{kind: (partial(launched, by_kind, kind), f"{UNSUPPORTED}.*{told}")
+       for kind, told in REFUSED.items()},
+    "gluon": (partial(launched, of_gluon), f"{UNSUPPORTED}.*Gluon"),
+}  # fmt: skip

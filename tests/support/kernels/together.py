@@ -1,4 +1,4 @@
-"""Launches of many programs: what each wrote, how often Python ran, and whether all ran at once.
+"""Launches of many programs, which do at once what they do one by one.
 
 A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alone.
 """
@@ -6,7 +6,9 @@ A kernel's Python counts itself: `PYTHON.append(1)` runs in the interpreter alon
 from __future__ import annotations
 
 import contextlib
-import functools
+import traceback
+from functools import partial
+from unittest import mock
 
 import torch
 import triton
@@ -15,7 +17,6 @@ import triton.language as tl
 from common.sandbox.interpreter import bounds, together
 
 PYTHON: list[int] = []
-TOGETHER: list[bool] = []
 N, B = 12, 8
 
 
@@ -139,22 +140,12 @@ def over_the_next(x, out, n, B: tl.constexpr):
 
 
 @triton.jit
-def in_place(x, out, n, B: tl.constexpr):
-    """Each program reads again what it has written."""
-    PYTHON.append(1)
-    places = tl.program_id(0) * B + tl.arange(0, B)
-    tl.store(out + places, tl.load(x + places))
-    tl.store(out + places, tl.load(out + places) * 2)
-
-
-@triton.jit
 def in_halves(x, out, n, B: tl.constexpr):
-    """Each program reads one half of a number, whose other half the one before has written."""
+    """Each program writes a number, and a half of the next one's."""
     PYTHON.append(1)
-    pid = tl.program_id(0)
-    halves = out.to(tl.pointer_type(tl.int16))
-    tl.store(halves + 2 * pid + 3, (pid + 16000).to(tl.int16))
-    tl.store(out + 2 * B + pid, tl.load(out + pid) + tl.load(x + pid))
+    place = out + tl.program_id(0)
+    tl.store((place + 1).to(tl.pointer_type(tl.int16)), 16000)
+    tl.store(place, tl.load(x + tl.program_id(0)))
 
 
 @triton.jit
@@ -167,49 +158,55 @@ def one_far(x, out, n, B: tl.constexpr):
     tl.store(out + lanes, tl.load(tl.where(away, x[1], x[0]) + lanes))
 
 
-KERNELS = (
-    in_rows, over_the_next, in_place, in_halves, one_far, two_ways, by_value, rows_of_lengths,
-    blocks, in_order, past_the_end, assumed, ticket, summed, swallows,
-)  # fmt: skip
-
-
-def launched(kernel, backwards):
+def launched(kernel, backwards, at_once):
+    """Return what a launch writes, its fault and exception; and how often Python ran for all."""
     # in one storage, so that a fault names the same neighbour
     y, _, out, _, x = torch.zeros(5, N * B)
+    torch.manual_seed(0)
     x.normal_()
     log = bounds.WATCH.begin_call({"x": x, "y": y, "out": out}, backwards)
     PYTHON.clear()
-    TOGETHER.clear()
-    try:
-        source = (x, y) if kernel is one_far else x
-        kernel[(N,)](source, out, N * B - 3 * (kernel in (two_ways, blocks)), B=B)
-        failed = ""
-    except Exception as error:
-        frames, trace = [], error.__cause__.__traceback__ if error.__cause__ else None
-        while trace:
-            frames.append(trace.tb_frame.f_code.co_name)
-            trace = trace.tb_next
-        failed = f"{error}, in {kernel.fn.__name__ in frames and kernel.fn.__name__}"
+    ran, failed, play = [False], "", together.play
+    recorded = at_once and (lambda *launch: ran.append(play(*launch)) or ran[-1])
+    with mock.patch.object(together, "play", recorded or (lambda *launch: False)):
+        try:
+            source = (x, y) if kernel is one_far else x
+            kernel[(N,)](source, out, N * B - 3 * (kernel in (two_ways, blocks)), B=B)
+        except Exception as error:
+            frames = [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)]
+            failed = f"{error}, in {kernel.fn.__name__ in frames and kernel.fn.__name__}"
     fault = log.fault()
-    return {
-        "out": out.tolist(),
-        "fault": fault and fault.text,
-        "failed": failed,
-        "python": len(PYTHON),
-        "together": any(TOGETHER),
-    }
+    return (out.tolist(), fault and fault.text, failed), len(PYTHON), ran[-1]
 
 
-RUNS = {
-    f"{kernel.fn.__name__}{' backwards' * backwards}": functools.partial(
-        launched, kernel, backwards
+def compared(kernel, backwards):
+    """Return how often Python ran, if all ran at once with the same effect, or what differs."""
+    one_by_one, *_ = launched(kernel, backwards, at_once=False)
+    effect, python, at_once = launched(kernel, backwards, at_once=True)
+    if effect != one_by_one or not any(any(part or ()) for part in effect):
+        return f"{effect}, one by one {one_by_one}"
+    if any(effect[1:]):
+        return f"fault {effect[1]} failed {effect[2]}"
+    return python if at_once else f"alone {python >= N}"
+
+
+WANTED = {
+    in_rows: 1, blocks: 1, one_far: 1, summed: 1, two_ways: 3, by_value: 3,
+    # programs that need one another, or all take another way
+    **dict.fromkeys(
+        (over_the_next, in_halves, in_order, ticket, rows_of_lengths), "alone True"
+    ),
+    # in the later program's own frames
+    past_the_end: r"fault .*tl.load\(x \+ lanes \+ \(tl.program_id\(0\) // 7\) \* 64\)"
+                  ".* failed .*in past_the_end$",
+    assumed: "fault None failed .*Assume failed.*in assumed$",
+    swallows: r"fault .*reads x \+ ",
+}  # fmt: skip
+"""How often Python runs for programs that run at once, or what becomes of them."""
+CASES = {
+    f"{kernel.fn.__name__}{' backwards' * backwards}": (
+        partial(compared, kernel, backwards), wanted
     )
-    for kernel in KERNELS
+    for kernel, wanted in WANTED.items()
     for backwards in (False, True)
-}
-
-
-def prepare(how):
-    """Let no programs run at once if they are to run `alone`."""
-    play, at_once = together.play, how == "together"
-    together.play = lambda *launch: at_once and (TOGETHER.append(play(*launch)) or TOGETHER[-1])
+}  # fmt: skip
