@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             complain(f"contributors/{name} is left out: {reason}")
         sys.exit(options.run(options))
     except KeyboardInterrupt:
-        kept = "all that bench, tune or grade --json recorded is kept"
+        kept = "all that bench or tune recorded is kept"
         complain(f"interrupted; {kept}: run the same command to continue")
         sys.exit(130)
     except Exception as error:

@@ -248,14 +248,14 @@ class RayEngine(Engine):
         ray().shutdown()
 
     @property
-    def busy(self) -> tuple[int, int]:
-        """The number of busy executors, and the number of all executors that are left."""
-        return sum(executor.task is not None for executor in self._executors), len(self._executors)
+    def busy(self) -> bool:
+        """Whether an executor has a task."""
+        return any(executor.task for executor in self._executors)
 
     def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
         """Run the tasks; see `Engine.run`."""
         self._waiting += tasks
-        while self._waiting or self.busy[0]:
+        while self._waiting or self.busy:
             for executor in self._executors:
                 if not executor.pending and (part := self._next(executor)):
                     executor.ask(part)
@@ -343,9 +343,9 @@ class RayEngine(Engine):
         The last tasks are small, so that all devices end at about the same time. A lost case waits
         until no executor is busy, and goes to another executor if there is one.
         """
-        queue, (busy, executors) = self._waiting, self.busy
+        queue, executors = self._waiting, len(self._executors)
         if not queue or (
-            queue[0].losses and (busy or (queue[0].lost_on == executor.name and executors > 1))
+            queue[0].losses and (self.busy or (queue[0].lost_on == executor.name and executors > 1))
         ):
             return None
         half = math.ceil(sum(len(task.due) for task in queue) / (2 * executors))
@@ -365,7 +365,7 @@ class RayEngine(Engine):
         """
         pending = {executor.pending: executor for executor in self._executors if executor.pending}
         ready, _ = ray().wait([*pending], timeout=LONGEST_START) if pending else ([], [])
-        if not ready and not self.busy[0]:
+        if not (ready or self.busy):
             raise UserError("no device is left for the other cases; repeat the command to continue")
         for executor in map(pending.__getitem__, ready):
             if not executor.task:

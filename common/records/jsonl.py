@@ -1,4 +1,4 @@
-"""JSON lines with types, which are appended to a file and validated when they are read."""
+"""The file of a run: its lines are validated when they are read, and appended by one writer."""
 
 from __future__ import annotations
 
@@ -7,66 +7,60 @@ import fcntl
 import os
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
 from common.errors import UserError
+from common.records.lines import SCHEMA, Anything, Run
 
-L = TypeVar("L")
+DECODER = msgspec.json.Decoder(Anything)
+"""Decodes one line, and validates its types, names and schema number."""
 
 
-@dataclass(frozen=True)
-class Format(Generic[L]):
-    """The format of the lines of a type of file."""
+def invalid(path: Path, number: int, reason: str, line: bytes = b"") -> UserError:
+    """Return the error for an invalid line, with the fix.
 
-    decoder: msgspec.json.Decoder[L]
-    """Decodes one line, and validates its types, names and schema number."""
-    schema: int
-    command: str
-    """The command that writes these files."""
-
-    def invalid(self, path: Path, number: int, reason: str, line: bytes = b"") -> UserError:
-        """Return the error for an invalid line, with the fix.
-
-        The fix for a line with a newer schema is to update this checkout, not to remove the line.
-        """
-        stated = 0
-        with contextlib.suppress(ValueError):
-            stated = msgspec.json.decode(line, type=_Numbered).schema
-        if stated > self.schema:
-            problem = f"has schema {stated}, this checkout reads {self.schema}"
-            fix = "update it (git pull), and keep the file"
-        else:
-            problem = f"is no record of schema {self.schema} ({reason})"
-            fix = f"remove that line, or the file, and run {self.command}"
-        return UserError(f"{path}: line {number} {problem}; {fix}")
+    The fix for a line with a newer schema is to update this checkout, not to remove the line.
+    """
+    stated = 0
+    with contextlib.suppress(ValueError):
+        stated = msgspec.json.decode(line, type=_Numbered).schema
+    if stated > SCHEMA:
+        problem = f"has schema {stated}, this checkout reads {SCHEMA}"
+        fix = "update it (git pull), and keep the file"
+    else:
+        problem = f"is no record of schema {SCHEMA} ({reason})"
+        fix = "remove that line, or the file, and run bench"
+    return UserError(f"{path}: line {number} {problem}; {fix}")
 
 
 class _Numbered(msgspec.Struct):
     schema: int = 0
 
 
-def read(path: Path, format: Format[L]) -> list[L]:
-    """Return the file's lines in order; an empty list if the file does not exist.
+def read(path: Path) -> list[Anything]:
+    """Return the file's lines in order; an empty list if the first line was cut off.
 
     If a kill cut the last line off, drop that line with a notice on stderr.
 
     Raises:
-        UserError: A line is not valid; the message names the file, the line, the reason and the
-            fix.
+        UserError: A line is not valid or belongs to another run than the first line; the message
+            names the file, the line, the reason and the fix.
     """
-    *complete, torn = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    *complete, torn = path.read_bytes().split(b"\n")
     if torn:
         print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
-    lines = []
-    for number, line in enumerate(complete, start=1):
+    lines: list[Anything] = []
+    for number, text in enumerate(complete, start=1):
         try:
-            lines.append(format.decoder.decode(line))
+            lines.append(DECODER.decode(text))
         except ValueError as error:  # from msgspec, or from bytes that are not UTF-8
-            raise format.invalid(path, number, str(error), line) from None
+            raise invalid(path, number, str(error), text) from None
+        if lines[-1].run != lines[0].run or isinstance(lines[-1], Run) != (number == 1):
+            foreign = "a file begins with its run and holds the lines of no other"
+            raise invalid(path, number, foreign)
     return lines
 
 

@@ -8,7 +8,6 @@ from typing import Any, Literal, TypedDict
 import msgspec
 
 from common import stats
-from common.records import jsonl
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
 
@@ -278,4 +277,3 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
 
 
 Anything = Run | Record | Counted | LeftOut | End
-FORMAT = jsonl.Format(msgspec.json.Decoder(Anything), SCHEMA, "bench")

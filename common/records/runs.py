@@ -19,9 +19,7 @@ from typing import Any
 from common import paths
 from common.records import jsonl
 from common.records.lines import (
-    FORMAT,
     SCHEMA,
-    Anything,
     Counted,
     End,
     LeftOut,
@@ -156,20 +154,6 @@ def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.jsonl") if not path.name.endswith(SAMPLES))
 
 
-def lines(path: Path) -> list[Anything]:
-    """Return the lines of one run's file; an empty list if the first line was cut off.
-
-    Raises:
-        UserError: A line is not valid or belongs to another run than the first line.
-    """
-    lines = jsonl.read(path, FORMAT)
-    for number, line in enumerate(lines, start=1):
-        if line.run != lines[0].run or isinstance(line, Run) != (number == 1):
-            foreign = "a file begins with its run and holds the lines of no other"
-            raise FORMAT.invalid(path, number, foreign)
-    return lines
-
-
 def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     """Return the records in all files of a device, or only in the files `of`.
 
@@ -178,7 +162,7 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     """
     results = Results(folder)
     for path in files(folder) if of is None else of:
-        for line in lines(path):
+        for line in jsonl.read(path):
             match line:
                 case Record():
                     results.rows.append(line)
@@ -281,7 +265,7 @@ def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> N
         path: The run's file.
         finished: Solution, op and case of each finished case.
     """
-    found = lines(path)
+    found = jsonl.read(path)
     kept = [
         line
         for line in found

@@ -4,7 +4,6 @@ import pytest
 
 from common import paths
 from common.measure import machine
-from tests.support.fake_ray import JOB
 from tests.support.jobs import expected, folder
 
 __all__ = ["expected", "folder"]
@@ -15,11 +14,3 @@ def as_it_was(monkeypatch):
     """Take back what a driver of tests/support/killed.py sets in its process, here the tests'."""
     monkeypatch.setattr(machine, "harness_digest", machine.harness_digest)
     monkeypatch.setattr(paths, "RESULTS", paths.RESULTS)
-
-
-@pytest.fixture
-def target(tmp_path, monkeypatch):
-    """Return where a `grade --json` of the made-up job writes; no source changes meanwhile."""
-    same = dict.fromkeys(JOB.solutions, ("sources", "harness"))
-    monkeypatch.setattr("common.engines.grading.digests_of", lambda solutions: same)
-    return tmp_path / "verdicts.json"

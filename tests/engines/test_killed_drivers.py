@@ -1,17 +1,17 @@
 """A driver that is killed at any moment: the same command goes on, and the record is the same."""
 
+import json
 import random
 import signal
 from collections import Counter
 
 import pytest
 
+from common import paths
 from common.records import runs
 from tests.support import forked, killed
 from tests.support.records import samples_of
 from tests.support.waiting import LONGEST, wait_until
-
-pytestmark = pytest.mark.slow
 
 KILLS = 8
 """One in each of so many parts of the record."""
@@ -52,6 +52,7 @@ def recorded(folder):
     return rows, samples
 
 
+@pytest.mark.slow
 def test_a_killed_driver_is_gone_on_from(tmp_path):
     assert bench(tmp_path / "whole")
     expected, dice = recorded(tmp_path / "whole"), random.Random(7)
@@ -61,3 +62,22 @@ def test_a_killed_driver_is_gone_on_from(tmp_path):
         assert not bench(folder, int(part * (LINES + 1)))
         assert bench(folder), "it goes on"
         assert recorded(folder) == expected
+
+
+@pytest.mark.parametrize("kept", [3, -1])
+def test_a_run_that_lacks_its_end_goes_on(tmp_path, monkeypatch, kept):
+    """It was interrupted amid a case, or after its last row."""
+    monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(killed, "COUNT", 2)
+    killed.bench(tmp_path)
+    (path,) = runs.files(tmp_path / "results" / "a-gpu")
+    whole = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(whole[:kept]))
+    killed.bench(tmp_path)
+    again = path.read_bytes().splitlines(keepends=True)
+    assert len(again) == len(whole) and again[:kept] == whole[:kept]
+    keys = {
+        (row["solution"], row["case"], row["direction"]) for row in map(json.loads, again[1:-1])
+    }
+    assert len(keys) == 2 * 2 * killed.COUNT
+    assert json.loads(again[-1])["kind"] == "end"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from common.errors import UserError
-from common.records import runs
+from common.records import jsonl, runs
 from common.records.runs import RunWriter
 from tests.support.records import NAME, ROW, RUN, SAMPLES, row, samples_of
 from tests.support.waiting import wait_until
@@ -34,7 +34,7 @@ def test_a_case_that_a_kill_cut_off_is_dropped(file, path):
     runs.drop_unfinished(path, set(cases.values()))
     assert path.read_bytes() == before
     runs.drop_unfinished(path, {cases["whole"]})
-    assert [line.case for line in runs.lines(path)[1:]] == ["whole", "whole"]
+    assert [line.case for line in jsonl.read(path)[1:]] == ["whole", "whole"]
 
 
 def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
