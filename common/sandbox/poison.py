@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -46,11 +46,11 @@ class Poison(UncompiledMode):
         address.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self.value, self.guarded = value, guarded
-        self._guard = guard
-        self._fresh: list[tuple[torch.Tensor, int]] = []
+        self.value, self.guarded, self._guard = value, guarded, guard
+        self._fresh: list[torch.Tensor] = []
+        """Fresh memory with its bands, as uint8."""
         self._bytes = 0
-        self._overruns: list[str] = []
+        self._overrun: str | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -132,8 +132,8 @@ class Poison(UncompiledMode):
         if self._bytes + size > MOST_KEPT:
             self._check_unused()
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=device)
-        self._fresh.append((raw, size))
-        self._bytes += size
+        self._fresh.append(raw)
+        self._bytes += raw.nbytes
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=meta.dtype, device=device)
         return target.set_(storage, 0, meta.shape, meta.stride())
@@ -148,26 +148,24 @@ class Poison(UncompiledMode):
             if torch.cuda.is_current_stream_capturing():
                 return
             torch.cuda.synchronize()
-        unused = [entry for entry in self._fresh if _is_unused(entry[0])]
-        if overrun := self._overrun_of(unused):
-            self._overruns.append(overrun)
-        freed = {id(entry) for entry in unused}
-        self._fresh[:] = [entry for entry in self._fresh if id(entry) not in freed]
-        self._bytes -= sum(size for _, size in unused)
+        unused = [_is_unused(raw) for raw in self._fresh]
+        self._overrun = self.overrun(itertools.compress(self._fresh, unused))
+        self._fresh = [raw for raw, free in zip(self._fresh, unused, strict=True) if not free]
+        self._bytes = sum(raw.nbytes for raw in self._fresh)
 
-    def overrun(self) -> str | None:
-        """Describe the first write to a guard band: `wrote 4 bytes after memory of its own`."""
-        return self._overruns[0] if self._overruns else self._overrun_of(self._fresh)
+    def overrun(self, fresh: Iterable[torch.Tensor] | None = None) -> str | None:
+        """Describe the first write to a guard band: `wrote 4 bytes after memory of its own`.
 
-    def _overrun_of(self, fresh: Sequence[tuple[torch.Tensor, int]]) -> str | None:
-        bands = [band for raw, size in fresh for band in (raw[:BAND], raw[BAND + size :])]
-        if not bands:
-            return None
-        counts = torch.stack([(band != self._guard).sum() for band in bands]).tolist()
-        for where, written in zip(itertools.cycle(("before", "after")), counts, strict=False):
-            if written:
-                return f"wrote {written} bytes {where} memory of its own"
-        return None
+        The bands are those of some fresh memory, by default of all.
+        """
+        raws = self._fresh if fresh is None else fresh
+        bands = [band for raw in raws for band in (raw[:BAND], raw[-BAND:])]
+        if bands and not self._overrun:
+            counts = torch.stack([(band != self._guard).sum() for band in bands]).tolist()
+            for where, written in zip(itertools.cycle(("before", "after")), counts, strict=False):
+                if written:
+                    return f"wrote {written} bytes {where} memory of its own"
+        return self._overrun
 
 
 def _is_unused(raw: torch.Tensor) -> bool:

@@ -302,19 +302,24 @@ class Session:
         with a new id and a new version.
         """
         assert self.arena is not None
-        ids = {id(tensor): name for name, tensor in freed.items()}
+        names = {id(tensor): name for name, tensor in freed.items()}
         versions = {name: tensor._version for name, tensor in freed.items()}
         alive = self.arena.still_used(freed)
-        shells = _shells({key: name for key, name in ids.items() if name not in alive})
+        wanted = {key: name for key, name in names.items() if name not in alive}
+        device = "cuda" if backend.ON_GPU else "cpu"
+        tensors, others = dict[str, torch.Tensor](), list[torch.Tensor]()
+        while len(tensors) < len(wanted) and len(others) < MOST_SHELLS:
+            shell = torch.empty(0, dtype=torch.float32, device=device)
+            if name := wanted.get(id(shell)):  # Python soon uses a freed id again
+                tensors[name] = shell
+            else:
+                others.append(shell)
         for name, version in versions.items():
             tensor = self.tensor(slots[name])
-            if name in shells:
-                shells[name].data = tensor
-            else:
-                shells[name] = tensor
+            tensors.setdefault(name, tensor).data = tensor
             if name not in alive:
-                _with_version(shells[name], version)
-        return shells
+                _with_version(tensors[name], version)
+        return tensors
 
     def bind_timed(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
         """Return a timed call's tensors, which no later call reuses, and its options."""
@@ -342,20 +347,6 @@ class Session:
 def _with_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
     torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
     return tensor
-
-
-def _shells(names: Mapping[int, str]) -> dict[str, torch.Tensor]:
-    """Return new empty tensors with these ids, by name; Python soon uses a freed id again."""
-    shells: dict[str, torch.Tensor] = {}
-    others: list[torch.Tensor] = []
-    device = "cuda" if backend.ON_GPU else "cpu"
-    while len(shells) < len(names) and len(others) < MOST_SHELLS:
-        shell = torch.empty(0, dtype=torch.float32, device=device)
-        if id(shell) in names:
-            shells[names[id(shell)]] = shell
-        else:
-            others.append(shell)
-    return shells
 
 
 def check_class(result: torch.Tensor) -> None:
