@@ -10,6 +10,7 @@ results with the expected ones.
 from __future__ import annotations
 
 import gc
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from os import urandom
@@ -31,8 +32,6 @@ GRAPHS = 2
 """The number of calls that are captured as CUDA graphs, to be replayed in turns."""
 SCARCE = 1 / 8
 """The share of the GPU's memory below which free memory is little."""
-YOUNG = 1
-"""The oldest generation that is garbage-collected: the reference cycles of results are young."""
 
 
 def below(count: int) -> int:
@@ -99,7 +98,7 @@ class Rotation:
         self._tensors = [changing.tensor for changing in inputs]
         self._memories = [changing.memory for changing in inputs]
         self._spans = [*map(_span, self._memories)]
-        self._next = 0
+        self._turns = itertools.cycle(enumerate(calls))
         self._alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
         self._graphs: list[tuple[torch.cuda.CUDAGraph, torch.Tensor]] = []
@@ -117,12 +116,12 @@ class Rotation:
         if self._backward:
             self.begin()()
         else:
-            index, call = self._take_turn()
+            index, call = next(self._turns)
             self._alive.append((index, (call.forward(),)))
 
     def begin(self) -> Runnable:
         """Run forward of the next call and return its backward."""
-        index, call = self._take_turn()
+        index, call = next(self._turns)
         output = call.forward()
 
         def backward() -> None:
@@ -158,15 +157,10 @@ class Rotation:
 
     def replay(self) -> None:
         """Replay the next graph in turn."""
-        index = self._take_turn()[0] % len(self._graphs)
+        index = next(self._turns)[0] % len(self._graphs)
         graph, output = self._graphs[index]
         graph.replay()
         self._alive.append((index, (output,)))
-
-    def _take_turn(self) -> tuple[int, TimedCall]:
-        index = self._next
-        self._next = (index + 1) % len(self._calls)
-        return index, self._calls[index]
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -310,10 +304,10 @@ def synchronize() -> None:
 
 
 def give_back(share: float = 1.0) -> None:
-    """Release the memory that torch caches, if less than this share of the GPU's memory is free."""
+    """Wait for the GPU; release torch's cache if less than this share of the memory is free."""
     synchronize()
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         if free < share * total:
-            gc.collect(YOUNG)
+            gc.collect(1)  # the reference cycles of results are young
             torch.cuda.empty_cache()

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Collection
 
 import msgspec
 
@@ -58,27 +59,26 @@ def run(control: socket.socket) -> None:
                 send(control, Done(pid))
             case Reap(pid):
                 workers.discard(pid)
-                status = _end(pid)
+                (status,) = _end([pid])
                 _end_strays(workers)
                 send(control, Done(status))
     _end_strays(set())
 
 
-def _end(pid: int) -> int:
-    """Kill a process and its group; return its wait status."""
-    for kill in (os.killpg, os.kill):  # a fresh fork has no process group of its own yet
-        with contextlib.suppress(ProcessLookupError):
-            kill(pid, signal.SIGKILL)
-    return os.waitpid(pid, 0)[1]
+def _end(pids: Collection[int]) -> list[int]:
+    """Kill children and their process groups; return their wait statuses."""
+    for pid in pids:
+        for kill in (os.killpg, os.kill):  # a fresh fork has no process group of its own yet
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, signal.SIGKILL)
+    return [os.waitpid(pid, 0)[1] for pid in pids]
 
 
 def _end_strays(workers: set[int]) -> None:
     """End every child of this process that is not a worker: an orphan of a worker."""
     for _ in range(GENERATIONS):
         children = {child for child, parent in parents() if parent == os.getpid()}
-        for pid in children - workers:
-            _end(pid)
-        if children <= workers:
+        if not _end(children - workers):
             return
 
 

@@ -316,9 +316,10 @@ class Session:
                 others.append(shell)
         for name, version in versions.items():
             tensor = self.tensor(slots[name])
-            tensors.setdefault(name, tensor).data = tensor
+            if (shell := tensors.setdefault(name, tensor)) is not tensor:
+                shell.data = tensor
             if name not in alive:
-                _with_version(tensors[name], version)
+                _with_version(shell, version)
         return tensors
 
     def bind_timed(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
