@@ -49,7 +49,6 @@ OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ran
         ([timed(run, solution="gone/rope") for run in ("r1", "r2")], None, {}),
         *(([ROPE[0], replace(ROPE[1], **other), ROPE[2]], None, {"rope": "rope: run r1, then r3"})
           for other in OTHERS),
-        *(([ROPE[0], replace(ROPE[1], **other)], None, {}) for other in OTHERS),
     ],
 )  # fmt: skip
 def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finished, expected):

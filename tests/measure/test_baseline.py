@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import baseline, timed_process
-from common.measure.baseline import LOOKED_AT, MOST, Baseline, Disturbed, kept_on, quickest
+from common.measure.baseline import LOOKED_AT, MOST, Baseline, Disturbed, quickest
 from common.measure.timed_process import SUSTAINED, TRIAL
 from common.measure.timing import Timing
 from common.records.lines import STATES, DeviceState
@@ -72,12 +72,6 @@ def of(begin):
     return lambda *times: begin(Baseline(Worker(*times), {"gpu": 10.0, "host": 10.0}))
 
 
-def test_the_probe_is_calibrated_by_its_median():
-    assert baseline.calibrate(Worker(9.0, 3.0), "cuda") == {"gpu": 9.0, "host": 3.0}
-    assert baseline.calibrate(Worker(), "cpu") == {}
-    assert Baseline(Worker(99.0), {}).slow_probe("gpu") is None, "without a GPU no probe is slow"
-
-
 QUICK, SLOW = 10.0, 139.0
 
 
@@ -111,16 +105,6 @@ def test_a_probe_that_stays_slow_stops_the_clock_or_is_counted(of, clock, fine, 
     made.patient = False
     assert made.sampler(["copy"], clock)(1) == {"copy": [1.0]}
     assert made.slow_probes.total() == 1
-
-
-def test_eager_and_a_solution_are_on_one_core():
-    own, eager, solution = os.sched_getaffinity(0), Worker(*[1.0] * 9), Worker()
-    with busy_child() as first, busy_child() as second:
-        eager.pid, solution.pid = first.pid, second.pid
-        with Baseline(eager, {}).on_one_core(solution):
-            cores = [os.sched_getaffinity(child.pid) for child in (first, second)]
-        assert [os.sched_getaffinity(child.pid) for child in (first, second)] == [own] * 2
-    assert cores[0] == cores[1] and len(cores[0]) == 1
 
 
 # --- one process for all rows of a case -----------------------------------------------------------
@@ -183,17 +167,21 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
 # --- the cores of a process -----------------------------------------------------------------------
 
 
-def test_a_process_keeps_to_a_core_with_all_threads_and_is_free_again():
-    own, core = os.sched_getaffinity(0), max(os.sched_getaffinity(0))
-    with busy_child() as child:
+def test_eager_and_a_solution_are_on_one_core_with_all_threads_and_are_free_again():
+    own, eager, solution = os.sched_getaffinity(0), Worker(*[1.0] * 9), Worker()
+    with busy_child() as first, busy_child() as second:
+        eager.pid, solution.pid = first.pid, second.pid
 
-        def threads():
-            tasks = os.listdir(f"/proc/{child.pid}/task")
-            return [os.sched_getaffinity(int(each)) for each in tasks]
+        def cores():
+            folders = [f"/proc/{child.pid}/task" for child in (first, second)]
+            return [
+                os.sched_getaffinity(int(task)) for tasks in folders for task in os.listdir(tasks)
+            ]
 
-        with kept_on({core}, child.pid):
-            assert threads() == [{core}] * 2
-        assert threads() == [own] * 2
+        with Baseline(eager, {}).on_one_core(solution):
+            core, *others = cores()
+            assert len(core) == 1 and others == [core] * 3
+        assert cores() == [own] * 4
 
 
 def test_the_quickest_core_is_where_the_probe_takes_least():
