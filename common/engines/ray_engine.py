@@ -65,7 +65,7 @@ def ray() -> Any:
 
 
 class Actor:
-    """An executor on a GPU of a node, or on some of its cores."""
+    """An executor on a GPU of a node."""
 
     def __init__(self, job: Job, index: int, executors: int) -> None:
         """Start nothing yet: Ray reports an exception here only as a dead actor.
