@@ -96,7 +96,7 @@ def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:
-    """Return the solutions that some device of this machine has not measured as they are now.
+    """Return the solutions that this machine's device has not measured as they are now.
 
     A solution is measured if a finished run has a row with the solution's digest.
 
@@ -104,16 +104,12 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
         UserError: `--address` selects other machines, or the device does not exist.
     """
     if options.address:
-        raise UserError("--missing asks for the devices of this machine: leave --address out")
+        raise UserError("--missing asks for the device of this machine: leave --address out")
     from common.measure import machine
     from common.records import runs
 
-    unmeasured: set[Solution] = set()
-    for folder in machine.results_folders(shared.found_device(options)):
-        results = runs.read(paths.RESULTS / folder)
-        rows = (row for row in results.rows if row.run in results.finished)
-        measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
-        unmeasured |= {
-            solution for solution in chosen if (solution.name, solution.digest) not in measured
-        }
-    return [solution for solution in chosen if solution in unmeasured]
+    folder = machine.results_folder(shared.found_device(options))
+    results = runs.read(paths.RESULTS / folder)
+    rows = (row for row in results.rows if row.run in results.finished)
+    measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}
+    return [solution for solution in chosen if (solution.name, solution.digest) not in measured]

@@ -93,14 +93,6 @@ def results_folder(device: str) -> str:
     return folder_of(device_name(device))
 
 
-def results_folders(device: str) -> list[str]:
-    """Return the folders of the visible GPUs in order without duplicates, or the CPU's folder."""
-    if device == "cpu":
-        return [results_folder(device)]
-    names = map(torch.cuda.get_device_name, range(torch.cuda.device_count()))
-    return list(dict.fromkeys(map(folder_of, names)))
-
-
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that every run uses."""
     packages = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
