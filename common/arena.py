@@ -68,7 +68,7 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-Lent = tuple[bytes, int]
+MappingCounter = tuple[bytes, int]
 """torch's reference counter of one mapping: the shared-memory file's handle and an offset."""
 _POOLS = threading.Lock()
 """Held because torch aborts if one thread frees a pool while another allocates from a pool."""
@@ -81,7 +81,7 @@ class Arena:
         """Allocate the memory, in the harness, on `device`: `cpu` or `cuda`."""
         self.nbytes = nbytes
         self.fd: int | None = None
-        self.lent: list[Lent] = []
+        self.counters: list[MappingCounter] = []
         """The counters of the mappings that workers have not released."""
         self._unused = 0
         """On a GPU, the number of references to the storage while no slot has a tensor."""
@@ -108,7 +108,7 @@ class Arena:
         if self.fd is not None:
             return Ticket(self.nbytes)
         parts = self._map.untyped_storage()._share_cuda_()
-        self.lent.append(parts[4:6])
+        self.counters.append(parts[4:6])
         return Ticket(self.nbytes, parts)
 
     @classmethod
@@ -215,14 +215,14 @@ class Arena:
         return lambda: storage is None or bool(storage.expired())
 
 
-def reclaim(lent: list[Lent]) -> None:
+def reclaim(counters: list[MappingCounter]) -> None:
     """Release the mappings of a process that has ended; otherwise torch waits for them forever."""
-    for counter in lent:
+    for counter in counters:
         torch.UntypedStorage._release_ipc_counter_cuda(*counter)
-    if lent:
+    if counters:
         with _POOLS:
             torch.cuda.ipc_collect()
-    lent.clear()
+    counters.clear()
 
 
 def storage_bytes(tensor: torch.Tensor) -> torch.Tensor:

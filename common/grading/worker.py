@@ -21,7 +21,7 @@ from pathlib import Path
 import msgspec
 
 from common import wire
-from common.arena import Arena, Lent, reclaim
+from common.arena import Arena, MappingCounter, reclaim
 from common.errors import Kind, ServerEnded, UserError, is_out_of_memory
 from common.grading.fork_server import ForkServer
 from common.printable import printable
@@ -86,7 +86,7 @@ class Worker:
         self._refusal: Reply | None = None
         """The reply to every request, if the solution is not run again."""
         self._arena: Arena | None = None
-        self._lent: list[Lent] = []
+        self._counters: list[MappingCounter] = []
         """The mappings that the process still holds of memory that is no longer shared."""
         self.changes = 0
         """The number of starts and ends of the process and of its shared memory."""
@@ -160,8 +160,8 @@ class Worker:
         if self.alive:
             with contextlib.suppress(Died, ServerEnded):
                 if self._exchange(wire.Share(ticket=None)).get("given_back"):
-                    self._arena.lent.clear()
-        self._lent += self._arena.lent
+                    self._arena.counters.clear()
+        self._counters += self._arena.counters
         self._arena.close()
         self._arena = None
         self.changes += 1
@@ -299,9 +299,9 @@ class Worker:
             return self._server.reap(*self._pids)
         finally:
             self.changes += 1
-            reclaim(self._lent)  # the mappings of the process that has ended
+            reclaim(self._counters)  # the mappings of the process that has ended
             if self._arena:
-                reclaim(self._arena.lent)
+                reclaim(self._arena.counters)
 
 
 def answer_of(

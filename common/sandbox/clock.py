@@ -302,7 +302,7 @@ def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
     """Warm up the calls and keep their clock for the requests that follow.
 
     Raises:
-        Refused: TAMPERED, if results that are alive at once lie in the same memory.
+        Failure: TAMPERED, if results that are alive at once lie in the same memory.
     """
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
     session.clocks.pop(request.backward, None)

@@ -16,10 +16,11 @@ import torch
 from torch.autograd.function import _SingleLevelFunction
 
 from common.paths import PEERS
-from common.sandbox.failures import Refused, describe
+from common.sandbox.failures import describe
 from common.solutions import source_of
 from common.source import Place
 from common.spec import Op
+from common.verdicts import Failure
 from common.wire import Reply
 
 
@@ -40,17 +41,17 @@ class Loaded(NamedTuple):
     of a contributor's solution is timed."""
 
     def check_options(self, options: Iterable[str]) -> None:
-        """Raise Refused, UNSUPPORTED, if the function does not take an option."""
+        """Raise Failure, UNSUPPORTED, if the function does not take an option."""
         if not any(p.kind is p.VAR_KEYWORD for p in self.parameters.values()):
             for name in options:
                 if name not in self.parameters:
-                    raise Refused("UNSUPPORTED", f"does not take {name}")
+                    raise Failure("UNSUPPORTED", f"does not take {name}")
 
     def call(self, inputs: Iterable[Any], options: Reply) -> Callable[[], Any]:
         """Return the call that is timed: the function with nothing around it but its arguments.
 
         Raises:
-            Refused: UNSUPPORTED, if the function does not take an option.
+            Failure: UNSUPPORTED, if the function does not take an option.
         """
         self.check_options(options)
         if self.prepare:
@@ -65,7 +66,7 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     The file's folder becomes the first on `sys.path`, so that its helpers can be imported.
 
     Raises:
-        Refused: COMPILE_ERROR, if the file cannot be imported or lacks the function, or if the
+        Failure: COMPILE_ERROR, if the file cannot be imported or lacks the function, or if the
             function's signature differs from the op's interface.
     """
     sys.path.insert(0, str(path.parent))
@@ -78,14 +79,14 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     except SyntaxError as error:
         place = Place(Path(error.filename or path).name, error.lineno or 0)
         reason = f"does not import: {error.msg}, {place}"
-        raise Refused("COMPILE_ERROR", reason, places=(place,)) from None
+        raise Failure("COMPILE_ERROR", reason, places=(place,)) from None
     except (Exception, SystemExit) as error:
         text, places = describe(error)
         reason = f"does not import: {text}"
-        raise Refused("COMPILE_ERROR", reason, places=places) from error
+        raise Failure("COMPILE_ERROR", reason, places=places) from error
     function = getattr(module, op.name, None)
     if not callable(function):
-        raise Refused("COMPILE_ERROR", f"lacks a function named {op.name}")
+        raise Failure("COMPILE_ERROR", f"lacks a function named {op.name}")
     taken = signature(function)
     _check_signature(taken, getattr(function, "keywords", {}), op)
     if _autograd_function(function):
@@ -95,7 +96,7 @@ def load(path: Path, op: Op[Any]) -> Loaded:
 
 
 def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> None:
-    """Raise Refused if the inputs, an option or its default differ from the op's.
+    """Raise Failure if the inputs, an option or its default differ from the op's.
 
     The options `bound` are those of a functools.partial, such as a block size.
     """
@@ -108,7 +109,7 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
     if positional[: len(inputs)] != inputs:
         wanted = f"{name}({', '.join(inputs)}, ...)"
         reason = f"has another signature: {name}{taken} instead of {wanted}"
-        raise Refused("COMPILE_ERROR", reason)
+        raise Failure("COMPILE_ERROR", reason)
     for parameter in parameters[len(inputs) :]:
         option, reason = parameter.name, ""
         if option in options and repr(parameter.default) != repr(options[option]):
@@ -116,7 +117,7 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
         elif option not in {*options, *bound} and parameter.kind is not parameter.VAR_KEYWORD:
             reason = f"{name} has no option {option!r}"
         if reason:
-            raise Refused("COMPILE_ERROR", f"has another signature: {reason}")
+            raise Failure("COMPILE_ERROR", f"has another signature: {reason}")
 
 
 def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -142,7 +143,7 @@ def signature(function: Callable[..., Any]) -> Signature:
     """Return the signature of a function, a module, an operator or a TorchScript function.
 
     Raises:
-        Refused: COMPILE_ERROR, if the callable has neither a signature nor a schema.
+        Failure: COMPILE_ERROR, if the callable has neither a signature nor a schema.
     """
     if isinstance(function, torch.nn.Module):
         # torch.compile's wrapper holds the module as _orig_mod
@@ -158,7 +159,7 @@ def signature(function: Callable[..., Any]) -> Signature:
         return inspect.signature(function)
     except (TypeError, ValueError) as error:
         reason = f"has no signature that Python can inspect: {type(function).__name__}"
-        raise Refused("COMPILE_ERROR", reason) from error
+        raise Failure("COMPILE_ERROR", reason) from error
 
 
 def _by_keyword(apply: Callable[..., Any], taken: Signature) -> Callable[..., Any]:

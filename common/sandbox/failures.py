@@ -29,10 +29,6 @@ NO_GPU = "no GPU is here"
 """A part of a reason that may be due to the lack of a GPU."""
 
 
-class Refused(Failure):
-    """A verdict that the solution's process itself gives, with its reason."""
-
-
 def judge(error: BaseException) -> Reply:
     """Return the verdict of an exception, with a reason of one line."""
     causes = [error]
@@ -45,7 +41,7 @@ def judge(error: BaseException) -> Reply:
 
 def _failure(causes: Sequence[BaseException]) -> Failure:
     for cause in causes:
-        if isinstance(cause, Refused):
+        if isinstance(cause, Failure):
             return cause
         # torch raises NotImplementedError too, for a dtype that an operator does not support
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):

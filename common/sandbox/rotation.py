@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
-from common.sandbox.failures import Refused
+from common.verdicts import Failure
 
 Runnable = Callable[[], object]
 Results = tuple[torch.Tensor, ...]
@@ -196,7 +196,7 @@ class Rotation:
         for slot, result in zip(self.slots, results, strict=False):
             if type(result) is not torch.Tensor:
                 reason = f"a result is a {type(result).__name__}, which may not hold its values"
-                raise Refused("TAMPERED", reason)
+                raise Failure("TAMPERED", reason)
             slot.copy_(result.detach())
         self._kept = {"call": index, "shift": self.shifts[index]}
 
@@ -210,10 +210,10 @@ class Rotation:
         self._alive.clear()
 
     def refuse_shared(self) -> None:
-        """Raise Refused, TAMPERED, if live results of several calls lie in the same memory."""
+        """Raise Failure, TAMPERED, if live results of several calls lie in the same memory."""
         fresh = ([*filter(self._is_fresh, results)] for _, results in self._alive)
         if self.slots and overlap(fresh):
-            raise Refused("TAMPERED", "the results of several calls lie in the same memory")
+            raise Failure("TAMPERED", "the results of several calls lie in the same memory")
 
     def _is_fresh(self, result: torch.Tensor) -> bool:
         """Return whether a result lies outside the inputs; a gradient may be the upstream one."""

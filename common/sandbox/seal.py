@@ -20,7 +20,7 @@ from torch.utils._device import DeviceContext
 from triton.runtime import interpreter
 
 from common.sandbox import backend
-from common.sandbox.failures import Refused
+from common.verdicts import Failure
 
 Part = tuple[str, Mapping[str, object], tuple[str, ...], tuple[object, ...]]
 """An owner's name, its namespace, some of its keys, and their values."""
@@ -42,15 +42,15 @@ class Seal:
         self.threads = {*sys._current_frames()}
 
     def check(self) -> None:
-        """Raise Refused, TAMPERED, if a part was replaced, or a thread or mode was left behind."""
+        """Raise Failure, TAMPERED, if a part was replaced, or a thread or mode was left behind."""
         for owner, namespace, keys, values in self.parts:
             for key in compress(keys, map(operator.is_not, map(namespace.get, keys), values)):
-                raise Refused("TAMPERED", f"{owner}.{key} was replaced")
+                raise Failure("TAMPERED", f"{owner}.{key} was replaced")
         if _modes():
-            raise Refused("TAMPERED", "a mode was left behind")
+            raise Failure("TAMPERED", "a mode was left behind")
         new = {ident for ident in sys._current_frames() if ident not in self.threads}
         if new and new - {thread.ident for thread in threading.enumerate() if _is_of_pool(thread)}:
-            raise Refused("TAMPERED", "a thread that belongs to no pool was left behind")
+            raise Failure("TAMPERED", "a thread that belongs to no pool was left behind")
 
 
 def _is_of_pool(thread: threading.Thread) -> bool:

@@ -17,12 +17,13 @@ from common.arena import Arena, dtype_name, integers
 from common.gradients import second_derivatives
 from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
-from common.sandbox.failures import Refused, judge
+from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.explanation import Conflicts
 from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal
+from common.verdicts import Failure
 from common.wire import (
     GUARDS,
     LAUNCHED,
@@ -197,7 +198,7 @@ class Session:
             The result's shape and dtype.
 
         Raises:
-            Refused: RUNTIME_ERROR, if the result is on another device; TAMPERED, if it changed
+            Failure: RUNTIME_ERROR, if the result is on another device; TAMPERED, if it changed
                 after the call returned it. If the call ran on a side stream, NONDETERMINISTIC
                 instead: an honest kernel launched on the default stream also writes late.
         """
@@ -205,7 +206,7 @@ class Session:
         tensor, target = call.results[request.name], self.tensor(request.result)
         if tensor.device.type != target.device.type:
             reason = f"a result lies on {tensor.device.type}, expected {target.device.type}"
-            raise Refused("RUNTIME_ERROR", reason)
+            raise Failure("RUNTIME_ERROR", reason)
         if tensor.shape == target.shape and tensor.dtype == target.dtype:
             with torch.no_grad(), call.place():
                 target.copy_(tensor.detach())
@@ -214,8 +215,8 @@ class Session:
                 if not torch.equal(integers(target), integers(tensor.detach().resolve_neg())):
                     if call.request.setting == "stream":
                         reason = "work was left on another stream than the caller's"
-                        raise Refused("NONDETERMINISTIC", reason)
-                    raise Refused("TAMPERED", "a result changed after it was returned")
+                        raise Failure("NONDETERMINISTIC", reason)
+                    raise Failure("TAMPERED", "a result changed after it was returned")
         return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
 
     @contextlib.contextmanager
@@ -227,7 +228,7 @@ class Session:
         runs on the stream of `call.place`.
 
         Raises:
-            Refused: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
+            Failure: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
         """
         request, observer = call.request, Conflicts()
         CONFIGURATIONS.begin(request.configurations)
@@ -240,7 +241,7 @@ class Session:
                 with Poison(fill, GUARDS[request.run]) as poison:
                     yield
                 if written := poison.overrun():
-                    raise Refused("OUT_OF_BOUNDS", written)
+                    raise Failure("OUT_OF_BOUNDS", written)
             caught = judge(LOG.error) if LOG.error else {}
             call.report = {LAUNCHED: {"count": LOG.count, "caught": caught}}
             if request.conflicts:
@@ -249,7 +250,7 @@ class Session:
             LOG.clear()
             self.seal.check()
             if log and (fault := log.fault()):
-                raise Refused("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
+                raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
     # --- tensors ---------------------------------------------------------------------------------
 
@@ -334,15 +335,15 @@ class Session:
         """Check that an output is a plain torch.Tensor, outside the memory of the arguments.
 
         Raises:
-            Refused: INCORRECT_SHAPE, if it is no tensor; TAMPERED, if it is of a subclass;
+            Failure: INCORRECT_SHAPE, if it is no tensor; TAMPERED, if it is of a subclass;
                 MUTATED_INPUT, if it lies in an argument's memory.
         """
         assert self.arena is not None
         if not isinstance(output, torch.Tensor):
-            raise Refused("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
+            raise Failure("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
         check_class(output)
         if output.numel() and self.arena.holds(output):
-            raise Refused("MUTATED_INPUT", "the output lies in the memory of an argument")
+            raise Failure("MUTATED_INPUT", "the output lies in the memory of an argument")
 
 
 def _with_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
@@ -354,8 +355,8 @@ def check_class(result: torch.Tensor) -> None:
     """Check that a result is a plain torch.Tensor; a subclass could compute values when read.
 
     Raises:
-        Refused: TAMPERED, if the result is of a subclass.
+        Failure: TAMPERED, if the result is of a subclass.
     """
     if type(result) is not torch.Tensor:
         reason = f"returned {type(result).__name__}, which may not hold its values"
-        raise Refused("TAMPERED", reason)
+        raise Failure("TAMPERED", reason)

@@ -168,7 +168,7 @@ def directions(
         Each direction before it runs.
 
     Raises:
-        Refused: UNSUPPORTED, if the function does not take an option of the call.
+        Failure: UNSUPPORTED, if the function does not take an option of the call.
     """
     op = session.solution.op
     small = _small(op, case, seed)

@@ -211,12 +211,12 @@ def test_a_view_stays_the_view_it_was():
 
 
 @pytest.fixture
-def lent(monkeypatch):
+def reclaimed(monkeypatch):
     """As if each mapping had a counter, as on a GPU; return those that were taken back."""
     taken, ticket = [], Arena.ticket
 
     def counted(arena):
-        arena.lent.append((b"counter", id(arena)))
+        arena.counters.append((b"counter", id(arena)))
         return ticket(arena)
 
     monkeypatch.setattr(Arena, "ticket", counted)
@@ -229,14 +229,14 @@ def lent(monkeypatch):
     return taken
 
 
-def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, lent, monkeypatch):
+def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, reclaimed, monkeypatch):
     monkeypatch.setattr(Worker, "_exchange", without_giving_back(Worker._exchange))
     started = worker(HALF.format("pass"), "rotate_half")
     assert ask(started)[1] == RIGHT
     started.release()
-    assert not lent
+    assert not reclaimed
     started.end_process()
-    assert len(lent) == 1
+    assert len(reclaimed) == 1
 
 
 def without_giving_back(execution):

@@ -10,8 +10,8 @@ import torch
 from common import wire
 from common.arena import slot_like
 from common.sandbox import backend
-from common.sandbox.failures import Refused
 from common.sandbox.session import Call, Session
+from common.verdicts import Failure
 
 TARGET = torch.zeros(4)
 SLOT = slot_like(TARGET, 0)
@@ -35,7 +35,7 @@ def test_a_late_write_is_named(monkeypatch, setting, verdict, reason):
     result = torch.zeros(4)
     monkeypatch.setattr(backend, "another_stream", torch.no_grad)
     monkeypatch.setattr(backend, "synchronize", lambda: result.fill_(1))
-    with pytest.raises(Refused) as late:
+    with pytest.raises(Failure) as late:
         deliver(result, setting)
     assert (late.value.verdict, late.value.reason) == (verdict, reason)
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from common.arena import elements_of
-from common.sandbox.failures import Refused
 from common.sandbox.rotation import (
     SCARCE,
     Changing,
@@ -18,6 +17,7 @@ from common.sandbox.rotation import (
     give_back,
     overlap,
 )
+from common.verdicts import Failure
 
 
 def changing(x, unit=1):
@@ -88,7 +88,7 @@ def test_a_ring_of_buffers_is_seen(count):
         ours, _ = calls_on(forward=forward)
         ours.run_at_once(17)
         if shared:
-            with pytest.raises(Refused, match="results of several calls lie in the same memory"):
+            with pytest.raises(Failure, match="results of several calls lie in the same memory"):
                 ours.refuse_shared()
         else:
             ours.refuse_shared()
@@ -102,7 +102,7 @@ class Lazy(torch.Tensor):
 def test_a_result_that_could_be_computed_later_is_seen(in_passing):
     ours, _ = calls_on(forward=lambda x: x.clone().as_subclass(Lazy))
     ours.run()
-    with pytest.raises(Refused, match="a result is a Lazy, which may not hold its values"):
+    with pytest.raises(Failure, match="a result is a Lazy, which may not hold its values"):
         ours.keep(in_passing)
 
 

@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from common.sandbox import clock, process, seal
-from common.sandbox.failures import Refused
 from common.sandbox.seal import Seal, part_of
+from common.verdicts import Failure
 from tests.support.waiting import wait_until
 
 
@@ -45,7 +45,7 @@ def broken(seal):
     """Return what the check says; None where it finds nothing."""
     try:
         seal.check()
-    except Refused as refused:
+    except Failure as refused:
         return refused.reason
     return None
 
