@@ -33,6 +33,9 @@ def server():
     server.close()
 
 
+CASE = "8x2x32x128-bfloat16-twin"
+
+
 def hangs(mark):
     """A solution that makes this file once it is called, and then never ends."""
     lines = f"    open({str(mark)!r}, 'w').close()\n    while True:\n        pass\n"
@@ -65,15 +68,10 @@ class Watched:
 
 
 @pytest.fixture
-def watched(tmp_path, server, capsys, monkeypatch):
-    """Return a function that watches a folder."""
+def alice(tmp_path, server, capsys, monkeypatch, request):
+    """Her folder, watched with the `--case` that a test may give."""
     monkeypatch.setattr(solutions.discover, "__defaults__", (tmp_path,))
-    return lambda case=None: Watched(tmp_path, server, capsys, case)
-
-
-@pytest.fixture
-def alice(watched):
-    return watched()
+    return Watched(tmp_path, server, capsys, getattr(request, "param", None))
 
 
 @pytest.mark.slow
@@ -94,9 +92,8 @@ def test_failures_are_graded_first_and_a_round_that_passes_says_what_is_next(ali
 
 
 @pytest.mark.slow
-def test_a_case_of_the_board_is_measured_and_no_other(watched):
-    case = "8x2x32x128-bfloat16-twin"
-    alice = watched(case=case)
+@pytest.mark.parametrize("alice", [CASE], indirect=True)
+def test_a_case_of_the_board_is_measured_and_no_other(alice):
     assert alice.round(rotate_half=RIGHT) == (
         [
             "alice/rotate_half, board: 1 PASSED of 1 case",
@@ -106,7 +103,7 @@ def test_a_case_of_the_board_is_measured_and_no_other(watched):
         True,
     )
     lines, passes = alice.round(rotate_half=WRONG)
-    assert f"alice/rotate_half {case} forward: INCORRECT_NUMERICAL" in lines[0] and not passes
+    assert f"alice/rotate_half {CASE} forward: INCORRECT_NUMERICAL" in lines[0] and not passes
 
 
 def test_times_stand_beside_the_last_and_the_best():
