@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import combinations, pairwise
-from operator import and_, eq, le, or_
+from operator import and_, eq, or_
 from typing import TYPE_CHECKING, Any
 
 from common.grading.diagnosis import Diagnosis, Failing
@@ -40,7 +40,7 @@ MOST_FURTHER = 2
 VALUE, EXACT, KIND, EITHER = range(4)
 """The ranks of conditions, the simplest first. For example: `dtype is float16` or `h > 1`; `h = 2`;
 `h is odd`; `dtype is float16 or bfloat16`."""
-KINDS: tuple[tuple[str, str, Callable[[int], bool]], ...] = (
+KINDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
     ("odd", "even", lambda size: size % 2 == 1),
     ("a power of two", "no power of two", lambda size: size.bit_count() == 1),
     ("a multiple of 16", "no multiple of 16", lambda size: size % 16 == 0),
@@ -336,49 +336,42 @@ def conditions(cases: Facts) -> list[Condition]:
 def _every_condition(cases: Facts) -> Iterator[Condition]:
     """Yield the conditions on each property, and on the equality of two sizes."""
     columns = {name: [case[name] for case in cases] for name in cases[0]}
-    options = {name for name, column in columns.items()
-               if any(isinstance(value, str | bool) for value in column)}  # fmt: skip
-    sizes = [name for name, column in columns.items() if name not in options
-             and all(isinstance(value, int) for value in column)]  # fmt: skip
+    sizes = [name for name, column in columns.items() if set(map(type, column)) == {int}]
     for name, column in columns.items():
-        described = list((_of_options if name in options else _of_numbers)(name, column))
-        if name in sizes:
-            described += [(KIND, f"{name} is {words}", f"{name} is {opposite}", is_true)
-                          for words, opposite, is_true in KINDS]  # fmt: skip
-        for rank, holds, lacks, is_true in described:
-            yield Condition(rank, (name,), holds, lacks, _bits(map(is_true, column)))
+        is_option = any(isinstance(value, str | bool) for value in column)
+        yield from (_of_options if is_option else _of_numbers)(name, column)
+        for words, opposite, holds in KINDS if name in sizes else ():
+            bits = _bits(map(holds, column))
+            yield Condition(KIND, (name,), f"{name} is {words}", f"{name} is {opposite}", bits)
     for one, other in combinations(sizes, 2):
         bits = _bits(map(eq, columns[one], columns[other]))
         yield Condition(KIND, (one, other), f"{one} = {other}", f"{one} ≠ {other}", bits)
 
 
-def _bits(truths: Iterable[bool]) -> int:
-    return sum(truth << index for index, truth in enumerate(truths))
-
-
-_Description = tuple[int, str, str, Callable[[Any], bool]]
-"""A condition's rank, the condition in words, its opposite in words, and its truth for a value."""
-
-
-def _of_options(name: str, column: Sequence[Any]) -> Iterator[_Description]:
+def _of_options(name: str, column: Sequence[Any]) -> Iterator[Condition]:
     values = list(dict.fromkeys(column))
     for value in values:
         others = [other for other in values if other != value]
         lacks = f"{name} is {others[0]}" if len(others) == 1 else f"{name} is not {value}"
-        yield VALUE, f"{name} is {value}", lacks, partial(eq, value)
-    for pair in combinations(values, 2):
-        one, other = pair
+        bits = _bits(each == value for each in column)
+        yield Condition(VALUE, (name,), f"{name} is {value}", lacks, bits)
+    for one, other in combinations(values, 2):
         words = f"{name} is {one} or {other}", f"{name} is neither {one} nor {other}"
-        yield EITHER, *words, pair.__contains__
+        yield Condition(EITHER, (name,), *words, _bits(each in (one, other) for each in column))
 
 
-def _of_numbers(name: str, column: Sequence[Any]) -> Iterator[_Description]:
+def _of_numbers(name: str, column: Sequence[Any]) -> Iterator[Condition]:
     values = sorted(set(column))
     for below, above in pairwise(values):
         lacks = f"{name} = {below}" if below == values[0] else f"{name} ≤ {below}"
         holds = f"{name} > {below}" if above == below + 1 else f"{name} ≥ {above}"
         if above == values[-1]:
             holds = f"{name} = {above}"
-        yield VALUE, holds, lacks, partial(le, above)
+        yield Condition(VALUE, (name,), holds, lacks, _bits(each >= above for each in column))
     for value in values:
-        yield EXACT, f"{name} = {value}", f"{name} ≠ {value}", partial(eq, value)
+        bits = _bits(each == value for each in column)
+        yield Condition(EXACT, (name,), f"{name} = {value}", f"{name} ≠ {value}", bits)
+
+
+def _bits(truths: Iterable[bool]) -> int:
+    return sum(truth << index for index, truth in enumerate(truths))
