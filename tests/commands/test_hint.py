@@ -11,21 +11,13 @@ from common.commands import hint
 from common.commands.grader import Grader
 from common.errors import UserError
 from common.grading.compiling import Compiler
-from common.grading.fork_server import ForkServer
 from common.spec import DIRECTIONS
 from common.verdicts import VERDICTS
-from tests.support.study import WRONG, one_line
+from tests.support.study import WRONG
 
 PATH = hint.path().exercise
 HINTS = hint.path().hint
 TITLES = [each.title for each in PATH]
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
 
 
 @pytest.fixture
@@ -59,21 +51,14 @@ def test_hints_come_one_at_a_time_first_those_for_the_mistake(cache):
     assert exercise.hints[1] in hint.next_hint("alice", exercise), "those given stay given"
 
 
-def test_the_path_begins_with_a_file(study):
-    ran = study("check", "nobody", "--hint")
-    assert "nox -s new -- nobody rotate_half" in one_line(ran)
-    refused = study("check", "nobody", "--hint", "--case", "2-float32")
-    assert "leave --case out" in one_line(refused)
-
-
 @pytest.fixture
-def lacks(server, cache, tmp_path, monkeypatch):
+def lacks(fork_server, cache, tmp_path, monkeypatch):
     """What each exercise lacks in a folder, by title, of those whose op it has."""
 
     def lacks(folder):
         monkeypatch.setattr(paths, "CONTRIBUTORS", folder.parent)
         # on cuda it compiles nothing: kernels of the group compile
-        files = hint.files_of(folder.name, Grader(server, Compiler("cuda")))
+        files = hint.files_of(folder.name, Grader(fork_server, Compiler("cuda")))
         found = {each.title: hint.lack_of(files, folder.name, each) for each in PATH}
         found = {title: lack or hint.Lack("") for title, lack in found.items()}
         return {title: lack for title, lack in found.items() if "there is no" not in lack.words}
