@@ -127,7 +127,7 @@ class Arguments(Struct):
 
 
 class Result(Struct):
-    """A delivered result, in the reply to `Forward` and, by name, in the reply to `Backward`."""
+    """A delivered result: the reply to `Forward` and, by input, the reply to `Backward`."""
 
     shape: list[int]
     dtype: str

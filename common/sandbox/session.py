@@ -61,9 +61,6 @@ class Call:
     request: wire.Forward
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The output as `output`, and the gradients by argument."""
-    report: Reply = field(default_factory=dict)
-    """Of the latest of forward and backward, for the reply: the launches (see `wire.Launched`), and
-    as `conflict` two programs that conflict, if asked, "" for none."""
 
     def place(self) -> contextlib.AbstractContextManager[None]:
         """Enter the stream of forward, backward and the delivery of their results."""
@@ -142,34 +139,26 @@ class Session:
     # --- graded calls ----------------------------------------------------------------------------
 
     def forward(self, request: wire.Forward) -> Reply:
-        """Call the solution once and copy its output into its slot.
-
-        Returns:
-            The output's shape and dtype, whether it is differentiable, and `Call.report`.
-        """
+        """Call the solution once; return a `wire.Result` and the report of `_checks`."""
         self.calls = {name: self.calls[name] for name in request.alive}
         inputs, options = self.bind(request.call)
         solution, call = self.solution, Call(inputs, request)
         solution.check_options(options)
-        with self._checks(call), GRAD_MODES.get(request.setting, contextlib.nullcontext)():
+        mode = GRAD_MODES.get(request.setting, contextlib.nullcontext)
+        with self._checks(call) as report, mode():
             output: torch.Tensor = solution.function(*inputs.values(), **options)
             self.check_output(output)
         call.results[OUTPUT] = output
         self.calls[request.attempt] = call
         reply = self.deliver(wire.Deliver(request.attempt, OUTPUT, request.result))
-        return reply | {"differentiable": output.requires_grad} | call.report
+        return reply | {"differentiable": output.requires_grad} | report
 
     def backward(self, request: wire.Backward) -> Reply:
-        """Compute the gradients of a call, or their gradients, and copy them into their slots.
-
-        Returns:
-            The gradient's shape and dtype by input, or None for an input without a gradient; and
-            `Call.report`.
-        """
+        """Return a `wire.Result` by input, None for one without a gradient, and that report."""
         call, slots = self.calls[request.attempt], request.results
         wanted = [call.inputs[name] for name in slots]
         gradient = self.tensor(call.request.call.grad_output)
-        with self._checks(call):
+        with self._checks(call) as report:
             output = call.results[OUTPUT]
             gradients: Sequence[torch.Tensor | None]
             if request.double:
@@ -189,13 +178,10 @@ class Session:
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))
             for (name, slot), grad in zip(slots.items(), gradients, strict=True)
         }
-        return reply | call.report
+        return reply | report
 
     def deliver(self, request: wire.Deliver) -> Reply:
         """Copy the current value of a call's result into a slot, if shape and dtype match.
-
-        Returns:
-            The result's shape and dtype.
 
         Raises:
             Failure: RUNTIME_ERROR, if the result is on another device; TAMPERED, if it changed
@@ -220,17 +206,18 @@ class Session:
         return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
 
     @contextlib.contextmanager
-    def _checks(self, call: Call) -> Iterator[None]:
+    def _checks(self, call: Call) -> Iterator[Reply]:
         """Poison fresh memory and check addresses while a solution's code runs in the block.
 
         In the interpreter, every address that a kernel accesses is checked against the launch's
-        arguments. On a GPU, the guard bands around fresh memory are checked at the end. The block
-        runs on the stream of `call.place`.
+        arguments. On a GPU, the guard bands around fresh memory are checked at the end. Yield what
+        the reply tells from then on: the launches as a `wire.Launched`, and, if asked, as
+        `conflict` two programs that conflict.
 
         Raises:
             Failure: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
         """
-        request, observer = call.request, Conflicts()
+        request, observer, report = call.request, Conflicts(), Reply()
         CONFIGURATIONS.begin(request.configurations)
         log = backend.begin_watch(call.inputs, backwards=request.run == SECOND_RUN)
         if request.conflicts:
@@ -239,13 +226,13 @@ class Session:
         try:
             with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
                 with Poison(fill, GUARDS[request.run]) as poison:
-                    yield
+                    yield report
                 if written := poison.overrun():
                     raise Failure("OUT_OF_BOUNDS", written)
             caught = judge(LOG.error) if LOG.error else {}
-            call.report = {LAUNCHED: {"count": LOG.count, "caught": caught}}
+            report[LAUNCHED] = {"count": LOG.count, "caught": caught}
             if request.conflicts:
-                call.report["conflict"] = observer.conflict
+                report["conflict"] = observer.conflict
         finally:
             LOG.clear()
             self.seal.check()
