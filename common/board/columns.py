@@ -15,14 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-import msgspec
-
 from common.board.devices import Device, entries
 from common.board.ranking import (
     Entry,
     Track,
     limit,
-    op_order,
     ranked_times,
     share,
     sustained_share,
@@ -232,19 +229,6 @@ def summary(mains: Sequence[Track]) -> Table:
 # --- devices side by side -------------------------------------------------------------------------
 
 
-def side_by_side(devices: Sequence[Device]) -> list[Table]:
-    """Return a table for each op and track: every solution's speed on each device.
-
-    The rows are in the first device's order, followed by solutions that only later devices rank. A
-    dash means that the device does not rank the solution.
-    """
-    keys = dict.fromkeys(key for device in devices for key in device.tracks)
-    return [
-        beside({device.name: device.tracks.get(key) for device in devices})
-        for key in sorted(keys, key=lambda key: op_order(key[0]))
-    ]
-
-
 def beside(by_device: Mapping[str, Track | None]) -> Table:
     """Return the table of one op and track; None for a device that does not have it."""
     tracks = {device: track for device, track in by_device.items() if track}
@@ -302,41 +286,15 @@ def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
         yield {"device": device.name} | {name: value(track, entry) for name, value in fields}
 
 
-CASE_FIELDS = (
-    "device", "op", "track", "case", "direction", "solution", "peer", "verdict", "ranked_by",
-    "peak_memory", "gpu_solution", "gpu_backward", "gpu_graph", "gpu_eager", "gpu_copy",
-    "gpu_dense", "host_solution", "host_no_grad", "host_eager", "loop_solution", "loop_eager",
-    "loop_dense",
-)  # fmt: skip
-"""The names of the fields of a case: medians in microseconds by clock, memory in bytes.
-
-`loop` is `Record.sustained`.
-"""
-
-
-def cases(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a row for each device, track, solution, case and direction that `only` selects.
-
-    As on every board, rows that an earlier version of the clock measured are left out.
-    """
-    for device, track, entry in entries(devices, only):
-        for row in filter(None, [track.row(entry, cell) for cell in track.cells]):
-            fields = msgspec.structs.asdict(row) | {"device": device.name}
-            fields |= {f"gpu_{name}": time.median for name, time in row.gpu.items()}
-            fields |= {f"host_{name}": time.median for name, time in row.host.items()}
-            fields |= {f"loop_{name}": time for name, time in row.sustained.items()}
-            yield {name: fields.get(name) for name in CASE_FIELDS}
-
-
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as a JSON list of objects."""
     return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
 
 
-def as_csv(rows: Iterable[Mapping[str, Any]], fields: Sequence[str] = FIELDS) -> str:
+def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
     """Return the rows as CSV with a header."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()

@@ -35,7 +35,7 @@ not contributors. An entry that does not cover its whole track is not ranked. A 
 column of its *× eager*, with a dash where the solution is not ranked there.
 
 Every case's times and memory are on the page that `nox -s leaderboard` writes
-(`nox -s leaderboard -- --serve`); `--times` prints them, and the parts of a call, for scripts."""
+(`nox -s leaderboard -- --serve`); the records have them, and the parts of a call, for scripts."""
 
 
 def leaderboard(devices: Sequence[Device]) -> str:

@@ -25,11 +25,9 @@ READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그�
 
 OUTPUT_OPTIONS = {
     "--compare": "the latest two runs side by side; writes nothing",
-    "--devices": "each device's speeds side by side; writes nothing",
     "--model": "modelled beside measured times; writes nothing",
     "--json": "print the boards as a list of objects; writes nothing",
     "--csv": "print the boards as a table for scripts; writes nothing",
-    "--times": "print each case's times and memory as a table for scripts; writes nothing",
     "--serve": "draw the page and show it at a local address",
 }
 
@@ -47,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    exported = options.output in ("--json", "--csv", "--times")
+    exported = options.output in ("--json", "--csv")
     if not exported:
         require(["rich"])  # before the records are read
     if options.op or options.only:
@@ -57,9 +55,7 @@ def run(options: argparse.Namespace) -> int:
     about, only = shared.about(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
-    if options.output == "--times":
-        print(columns.as_csv(columns.cases(measured, only), columns.CASE_FIELDS), end="")
-    elif exported:
+    if exported:
         as_text = columns.as_json if options.output == "--json" else columns.as_csv
         print(as_text(columns.rows(measured, only)), end="")
     elif options.output == "--serve":
@@ -103,7 +99,7 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
 
 
 def _print_tables(devices: Sequence[Device], output: str, only: str) -> None:
-    """Print the latest two runs, the speeds on each GPU, or modelled beside measured times.
+    """Print the latest two runs side by side, or modelled beside measured times.
 
     Raises:
         UserError: The records have nothing to print.
@@ -119,21 +115,16 @@ def _print_tables(devices: Sequence[Device], output: str, only: str) -> None:
         for device, comparisons in compared.items():
             terminal.show_comparisons(device, comparisons, console, only)
         return
-    if output == "--devices":
-        if len(gpus) < 2:
-            raise UserError("fewer than two GPUs have records: run bench on another one")
-        tables = columns.side_by_side(gpus)
-    else:
-        counts = modelled.latest(device.results for device in devices)
-        tables = [
-            table
-            for device in gpus
-            if (gpu := GPUS.get(device.name))
-            for table in modelled.tables(modelled.pairs(device.rows, counts, gpu), gpu)
-        ]
-        if not tables:
-            counted = "count without a GPU (bench --device cpu)"
-            raise UserError(f"no row of {', '.join(GPUS)} is counted: {counted}")
+    counts = modelled.latest(device.results for device in devices)
+    tables = [
+        table
+        for device in gpus
+        if (gpu := GPUS.get(device.name))
+        for table in modelled.tables(modelled.pairs(device.rows, counts, gpu), gpu)
+    ]
+    if not tables:
+        counted = "count without a GPU (bench --device cpu)"
+        raise UserError(f"no row of {', '.join(GPUS)} is counted: {counted}")
     terminal.show_tables(tables, console, only)
 
 

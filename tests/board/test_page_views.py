@@ -26,7 +26,6 @@ VIEWS = {
     "board": board(direction="backward", case=CASE, row="member04/rope"),
     "solution": link(view="solution", name="member04/rope", row=f"gpu-a/{CASE}/backward"),
     "compare": link(view="compare", one="member04/rope", other="member06/rope"),
-    "devices": link(view="devices"),
     "missing": "#view=solution&name=nobody",
 }
 NAMES = "#ranking tbody th a"
@@ -127,8 +126,8 @@ def test_rows_and_views_have_links_the_way_back_leads_back_and_nothing_says_so(g
     assert texts(page, "h1") == ["member04/rope"]
     settle(page, page.go_back)
     assert texts(page, "h1") == ["rope GPU B"]
-    settle(page, lambda: page.click("[data-view=devices]"))
-    assert texts(page, "h1") == ["Devices side by side"]
+    settle(page, lambda: page.click("[data-view=overview]"))
+    assert texts(page, "h1") == ["All ops"]
     for address in (VIEWS["missing"], "#view=compare&one=a&other=b", "#view=constructor",
                     board(op="x")):  # fmt: skip
         go(page, address)

@@ -41,17 +41,6 @@ def twice(recorded):
     recorded.with_name("20261121T082931Z-r2.jsonl").write_text(once.replace('"r1"', '"r2"'))
 
 
-@pytest.fixture
-def elsewhere(recorded):
-    """The record, and one of another GPU that is twice as far ahead of plain torch."""
-    other = recorded.parent.with_name("other-gpu") / "20261122T082930Z-r9.jsonl"
-    other.parent.mkdir()
-    text = recorded.read_text().replace('"r1"', '"r9"').replace("A GPU", "Another GPU")
-    text = text.replace("25.0", "50.0")  # eager's times
-    other.write_text(text + '{"schema":2,"kind":"end","run":"r9"}\n')
-    return other
-
-
 def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repository, twice):
     before = (repository / "README.md").read_text()
     ran = study("leaderboard", "--compare", "--device", "cpu", hidden=HIDDEN)
@@ -62,18 +51,9 @@ def test_two_runs_are_compared_without_torch_and_nothing_is_written(study, repos
     assert not (repository / "LEADERBOARD.md").exists()
 
 
-def test_two_devices_stand_side_by_side_without_torch(study, elsewhere):
-    ran = study("leaderboard", "--devices", "--only", "house", hidden=HIDDEN)
-    assert ran.code == 0, ran.err
-    assert ran.out.index("Another GPU") < ran.out.index("A GPU")
-    (line,) = [line for line in ran.out.splitlines() if "house/rope" in line]
-    assert line.split() == ["house/rope", "†5.00", "†2.50"]
-
-
 @pytest.mark.parametrize(
     ("option", "says"),
-    [("--devices", "run bench on another one"), ("--compare", "run bench again"),
-     ("--model", "is counted")],
+    [("--compare", "run bench again"), ("--model", "is counted")],
 )  # fmt: skip
 def test_one_run_of_one_device_is_told_what_is_missing(study, recorded, option, says):
     assert says in one_line(study("leaderboard", option))

@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from common import paths
 from common.board import overview, table
-from common.board.columns import COLUMNS, Column, side_by_side
+from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.page.rendering import draw, link
@@ -81,7 +81,6 @@ class Site:
                 {"ko": words, "views": views, "texts": list(self.texts), "hues": self.hues}
             ),
             compared=self._compared(),
-            several=len(self.devices) > 1,
         )
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "index.html"
@@ -106,8 +105,6 @@ class Site:
         by_op = groupby(self.solutions, lambda each: each.op)
         names = {op: [each.name for each in of_op] for op, of_op in by_op}
         yield "compare", draw("compare.html", names=names)
-        timed = [device for device in self.devices if device.timed]
-        yield "devices", draw("devices.html", tables=side_by_side(timed))
         for board in self.boards:
             html = self._board(board)
             yield board.address, html
