@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from common.board.devices import Device, entries
+from common.board.devices import Device
 from common.board.ranking import (
     Entry,
     Track,
@@ -38,6 +38,7 @@ from common.board.table import (
     where,
 )
 from common.records.lines import Summary
+from common.solutions import is_among
 
 Value = Callable[[Track, Entry], Any]
 Text = Callable[[Track, Entry], str]
@@ -282,8 +283,12 @@ eager's own error. An unknown value is None.
 def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
     """Yield a row for each device, track and solution that `only` selects; all by default."""
     fields = [field for column in COLUMNS for field in column.data.items()]
-    for device, track, entry in entries(devices, only):
-        yield {"device": device.name} | {name: value(track, entry) for name, value in fields}
+    for device in devices:
+        for track in device.tracks.values():
+            for entry in track.entries:
+                if not only or is_among(entry.solution, only):
+                    values = {name: value(track, entry) for name, value in fields}
+                    yield {"device": device.name} | values
 
 
 def as_json(rows: Iterable[Mapping[str, Any]]) -> str:

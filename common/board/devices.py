@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
 from common.board import modelled
-from common.board.ranking import About, Entry, Track, op_order, rank
+from common.board.ranking import About, Track, op_order, rank
 from common.records.lines import LeftOut, Record
 from common.records.runs import Results
-from common.solutions import is_among
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +81,6 @@ class Device:
         shown = {row.run for row in self.results.latest()}
         day = max((self.results.names.get(run, "") for run in shown), default="")[:8]
         return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
-
-
-def entries(devices: Iterable[Device], only: str = "") -> Iterator[tuple[Device, Track, Entry]]:
-    """Yield each entry that `only` selects with its device and track; all by default."""
-    for device in devices:
-        for track in device.tracks.values():
-            for entry in track.entries:
-                if not only or is_among(entry.solution, only):
-                    yield device, track, entry
 
 
 def ranked(results: Results, about: Mapping[str, About]) -> Device:
