@@ -192,11 +192,10 @@ def _wrap(
 ) -> Wrap | None:
     """Return the result's new wrap, or an operand's earlier wrap with the values updated."""
     operands, dtype = handles(args), result.dtype.scalar
-    narrows = name == "create_int_cast"
     earlier: Wrap | None = next((o.attr["wrap"] for o in operands if "wrap" in o.attr), None)
-    may_wrap = (narrows or name in SIGNS) and dtype.is_int() and dtype.int_bitwidth == 32
-    if not earlier and not may_wrap:
+    if not earlier and not (dtype.is_int() and dtype.int_bitwidth == 32):
         return None
+    narrows = name == "create_int_cast"
     wide = _widened(operands[0]) if narrows else operation(*map(_widened, args))
     if earlier:
         return earlier._replace(wide=wide)

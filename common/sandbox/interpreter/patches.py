@@ -52,16 +52,14 @@ def install() -> None:
 
 def _interpret_library() -> None:
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "triton"]
-    interpreted: dict[int, interpreter.InterpretedFunction] = {}
+    interpreted = functools.cache(interpreter.InterpretedFunction)
     for module in modules:
         for name, value in list(vars(module).items()):
             if isinstance(value, JITFunction):
-                if id(value) not in interpreted:
-                    interpreted[id(value)] = interpreter.InterpretedFunction(value.fn)
-                setattr(module, name, interpreted[id(value)])
+                setattr(module, name, interpreted(value.fn))
     for value in list(vars(tl.tensor).values()):
         if isinstance(value, JITFunction):
-            tl.core._tensor_member_fn(interpreted[id(value)])
+            tl.core._tensor_member_fn(interpreted(value.fn))
 
 
 # --- low heap addresses come as 32-bit integers, which numpy cannot view as uint64 ----------------
@@ -172,9 +170,6 @@ def _launch(run: Operation, launcher: Any, *args: Any, **options: Any) -> Any:
 # --- operations that the interpreter lacks, for which it would fail or return None ----------------
 
 
-_EXTRA = extra.__name__
-
-
 class NeedsGPU(NotImplementedError):
     """The interpreter cannot run a kernel that a GPU runs."""
 
@@ -186,10 +181,11 @@ class Lacking(AttributeError, NeedsGPU):
 
 
 def _refuse_missing_operations() -> None:
-    loaded = [module for name, module in sys.modules.items() if name.startswith(_EXTRA)]
+    package = extra.__name__
+    loaded = [module for name, module in sys.modules.items() if name.startswith(package)]
     for module in (*loaded, extra.cuda, extra.hip):  # Triton loads cuda and hip twice
         for name, function in list(vars(module).items()):
-            if inspect.isfunction(function) and function.__module__.startswith(_EXTRA):
+            if inspect.isfunction(function) and function.__module__.startswith(package):
                 refusal = _refusal(f"{function.__module__.rpartition('.')[2]}.{name}")
                 # gdc_wait and its like order overlapping launches; here launches never overlap
                 setattr(module, name, (lambda: None) if name.startswith("gdc_") else refusal)
@@ -256,21 +252,12 @@ def _libdevice_result(
 # pairs of neighbours, and the next call all pairs of results: ten calls for 1,024 elements. If the
 # function branches on a value, which fails for a block, Triton's own implementation runs instead.
 
-_COMBINING: list[Any] = []
-"""The reductions and scans whose combine function is running on blocks."""
 
-
-def _forbid_truth_of_blocks(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Raise if a combine function reads the truth value of a block; Triton returns True."""
-    patch(tensor, scope)
-    original = tensor.__bool__
-
-    def truth(self: Any) -> bool:
-        if _COMBINING and self.type.is_block():
-            raise TypeError("a block is neither true nor false")
-        return bool(original(self))
-
-    scope.set_attr(tensor, "__bool__", truth)
+def _truth(tensor: Any) -> bool:
+    """Return the truth value of a scalar; Triton returns True for a block."""
+    if tensor.type.is_block():
+        raise TypeError("a block is neither true nor false")
+    return bool(tensor.handle.data)
 
 
 def _by_blocks(elementwise: Operation, self: Any, input: Sequence[Any]) -> Any:
@@ -299,11 +286,11 @@ def _combined(
 ) -> list[np.ndarray]:
     """Combine each element with the one `step` places before it, along the first axis."""
     before = _tensors(self, input, [np.roll(x, step, axis=0) for x in arrays])
-    _COMBINING.append(self)
+    truth, tl.tensor.__bool__ = tl.tensor.__bool__, _truth
     try:
         result = self.combine_fn(*before, *_tensors(self, input, arrays))
     finally:
-        _COMBINING.pop()
+        tl.tensor.__bool__ = truth
     results = result if isinstance(result, tuple) else (result,)
     wide = [np.broadcast_to(tensor.handle.data, arrays[0].shape) for tensor in results]
     return [
@@ -346,7 +333,6 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (interpreter.ReduceScanOpInterface, "apply", _reduce),
     (interpreter.ReduceOps, "generic_reduce", _by_blocks),
     (interpreter.ScanOps, "generic_scan", _by_blocks),
-    (interpreter, "_patch_lang_tensor", _forbid_truth_of_blocks),
     (interpreter, "_patch_lang", _patch_once),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
     *((launcher, "run", _launch) for launcher in LAUNCHERS),
