@@ -282,7 +282,6 @@ def launched(
     sizes = target.checked(grid(arguments) if callable(grid) else grid)
     for hook in executor.pre_run_hooks:
         hook(*args, **named)
-    scope = interpreter._patch_lang(executor.fn)
     try:
         WATCH.launch = launch = _watched(executor, arguments)
         if WATCH.observer:
@@ -292,7 +291,6 @@ def launched(
             yield launch, sizes
     finally:
         WATCH.launch = None
-        scope.restore()
 
 
 def _watched(executor: Any, arguments: Mapping[str, Any]) -> WatchedLaunch:

@@ -14,16 +14,13 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType, SimpleNamespace
+from types import FunctionType
 from typing import Any
 
-import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
-
-VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
 
 
 class Loop(Sequence[Any]):
@@ -43,20 +40,17 @@ class Loop(Sequence[Any]):
         return number if self._dtype is None else _scalar(number, self._dtype)
 
 
-def counted_range(arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> Loop:
-    """Return a loop's tensors in the common type of its bounds; the interpreter yields ints."""
+def counted_range(
+    arg1: Any, arg2: Any = None, step: Any = None, static: bool = False, **hints: Any
+) -> Loop:
+    """Return a loop's tensors in the common type of its bounds, or a static loop's numbers."""
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     range_args = (*bounds, 1 if step is None else step)
+    if static:
+        return Loop(range(*range_args))
     dtypes = (interpreter_semantic.to_tensor(arg).dtype for arg in range_args)
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, dtypes)
     return Loop(range(*range_args), dtype)
-
-
-def _patch_range(patch: Callable[..., None], lang: Any, scope: Any) -> None:
-    patch(lang, scope)
-    static_range = lang.static_range
-    scope.set_attr(lang, "range", counted_range)
-    scope.set_attr(lang, "static_range", lambda *args, **named: Loop(static_range(*args, **named)))
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
@@ -117,20 +111,6 @@ def _visit_assign(visit: Callable[..., ast.AST], self: Any, node: ast.Assign) ->
     """Visit the assigned value too, which Triton's own transformer omits."""
     node.value = self.visit(node.value)
     return visit(self, node)
-
-
-def _patch_index(patch: Callable[..., None], tensor: Any, scope: Any) -> None:
-    """Let Python convert a tensor to an index, as in Triton 3.7.
-
-    Triton 3.6 calls `int` on a one-dimensional array, which numpy 2.5 refuses.
-    """
-    patch(tensor, scope)
-    scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.squeeze()))
-
-
-def _patch_under_any_name(patch: Callable[[Any], Any], fn: Any) -> Any:
-    imported = any(value is tl or value is tl.core for value in fn.__globals__.values())
-    return patch(fn if imported else SimpleNamespace(__globals__={**fn.__globals__, "tl": tl}))
 
 
 def _convert_scalar(convert: Callable[[Any], Any], arg: Any) -> Any:
@@ -195,9 +175,6 @@ def _imported(fn: FunctionType) -> dict[str, Any]:
 
 
 WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
-    (interpreter, "_patch_lang", _patch_under_any_name),
-    (interpreter, "_patch_lang_core", _patch_range),
-    *([(interpreter, "_patch_lang_tensor", _patch_index)] if VERSION < (3, 7) else []),
     (interpreter, "_implicit_cvt", _convert_scalar),
     (interpreter.GridExecutor, "__init__", _find_constexprs),
     (interpreter.ASTTransformer, "visit_Assign", _visit_assign),
@@ -211,6 +188,11 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (interpreter.ASTTransformer, "visit_BoolOp", _visit_bool_op),
     (interpreter.ASTTransformer, "visit_UnaryOp", _visit_unary_op),
     *((interpreter_semantic, each.__name__, each) for each in (counted_range, joined, negated)),
+    *((each, "range", counted_range) for each in (tl, tl.core)),
+    *((each, "static_range", functools.partial(counted_range, static=True))
+      for each in (tl, tl.core)),
+    # Triton 3.6 calls `int` on an array of one dimension, which numpy 2.5 refuses
+    (tl.tensor, "__index__", lambda self: int(self.handle.data.squeeze())),
     # those of NVIDIA's GPUs; the interpreter lacks the last two
     (interpreter_builder, "options", dataclasses.replace(
         interpreter_builder.options,

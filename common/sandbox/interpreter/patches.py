@@ -35,6 +35,8 @@ from common.sandbox.launches import LOG, leave_out
 def install() -> None:
     """Apply every patch and watch memory; call this once, before any kernel runs."""
     _interpret_library()
+    # once, not at each launch and each call of a device function, which takes a millisecond
+    interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     configurations.install()
     for owner, name, wrapper in (*WRAPPED, *language.WRAPPED):
         wrap(owner, name, wrapper)
@@ -304,13 +306,7 @@ def _tensors(self: Any, like: Sequence[Any], arrays: Sequence[np.ndarray]) -> li
     return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(arrays, like, strict=True)]
 
 
-# --- speed: results that the interpreter would compute again --------------------------------------
-
-
-def _patch_once(patch: Callable[[Any], Any], fn: Any) -> Any:
-    """Patch the language once per launch, not at each call of a device function."""
-    patched = not any(map(tl.core.is_builtin, (tl.load, tl.core.load, tl.tensor.to)))
-    return interpreter._LangPatchScope() if patched else patch(fn)
+# --- speed ----------------------------------------------------------------------------------------
 
 
 def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -> None:
@@ -333,12 +329,12 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (interpreter.ReduceScanOpInterface, "apply", _reduce),
     (interpreter.ReduceOps, "generic_reduce", _by_blocks),
     (interpreter.ScanOps, "generic_scan", _by_blocks),
-    (interpreter, "_patch_lang", _patch_once),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
     *((launcher, "run", _launch) for launcher in LAUNCHERS),
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope()),  # patched for good
     # of a constant, as in tl.full; the interpreter lacks this method
     (InterpreterBuilder, "get_bf16", lambda self, value: _narrow(self.get_fp32(value))),
     (InterpreterBuilder, "create_extern_elementwise", _libdevice_result),
