@@ -299,11 +299,7 @@ probes = functools.cache(Probes)
 
 
 def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
-    """Warm up the calls and keep their clock for the requests that follow.
-
-    Raises:
-        Failure: TAMPERED, if results that are alive at once lie in the same memory.
-    """
+    """Warm up the calls and keep their clock for the requests that follow."""
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
     session.clocks.pop(request.backward, None)
     # the result of a peer's `prepare` would not follow a change, and its call may overwrite it

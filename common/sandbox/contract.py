@@ -36,9 +36,8 @@ class Loaded(NamedTuple):
     prepare: Callable[..., Any] | None
     """The function `prepare` of a peer's file; None for a contributor's file.
 
-    It takes the op's arguments and returns the call that is timed. It does the work that the peer's
-    library leaves to its user, such as sorting tokens by expert; this work is not timed. All work
-    of a contributor's solution is timed."""
+    It takes the op's arguments and returns the call that is timed. Its own work, which the peer's
+    library leaves to its user, such as sorting tokens by expert, is not timed."""
 
     def check_options(self, options: Iterable[str]) -> None:
         """Raise Failure, UNSUPPORTED, if the function does not take an option."""
@@ -48,11 +47,7 @@ class Loaded(NamedTuple):
                     raise Failure("UNSUPPORTED", f"does not take {name}")
 
     def call(self, inputs: Iterable[Any], options: Reply) -> Callable[[], Any]:
-        """Return the call that is timed: the function with nothing around it but its arguments.
-
-        Raises:
-            Failure: UNSUPPORTED, if the function does not take an option.
-        """
+        """Return the call that is timed: the function with nothing around it but its arguments."""
         self.check_options(options)
         if self.prepare:
             prepared: Callable[[], Any] = self.prepare(*inputs, **options)
@@ -61,13 +56,10 @@ class Loaded(NamedTuple):
 
 
 def load(path: Path, op: Op[Any]) -> Loaded:
-    """Import a solution's file.
+    """Import a solution's file, whose folder becomes the first on `sys.path`, for its helpers.
 
-    The file's folder becomes the first on `sys.path`, so that its helpers can be imported.
-
-    Raises:
-        Failure: COMPILE_ERROR, if the file cannot be imported or lacks the function, or if the
-            function's signature differs from the op's interface.
+    Raise Failure, COMPILE_ERROR, if the file cannot be imported or lacks the function, or if the
+    function's signature differs from the op's.
     """
     sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(f"solution_{path.stem}", source_of(path))
@@ -123,13 +115,13 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
 def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the inputs of a call in order, and the options whose value is not the default."""
     known = inspect.signature(op.interface.__call__).parameters
-    inputs = [value for name, value in arguments.items() if known[name].default is Parameter.empty]
-    options = {
-        name: value
-        for name, value in arguments.items()
-        if known[name].default is not Parameter.empty
-        and (isinstance(value, torch.Tensor) or value != known[name].default)
-    }
+    inputs, options = [], {}
+    for name, value in arguments.items():
+        default = known[name].default
+        if default is Parameter.empty:
+            inputs.append(value)
+        elif isinstance(value, torch.Tensor) or value != default:
+            options[name] = value
     return inputs, options
 
 
@@ -142,8 +134,7 @@ def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[st
 def signature(function: Callable[..., Any]) -> Signature:
     """Return the signature of a function, a module, an operator or a TorchScript function.
 
-    Raises:
-        Failure: COMPILE_ERROR, if the callable has neither a signature nor a schema.
+    Raise Failure, COMPILE_ERROR, if the callable has neither a signature nor a schema.
     """
     if isinstance(function, torch.nn.Module):
         # torch.compile's wrapper holds the module as _orig_mod

@@ -183,10 +183,9 @@ class Session:
     def deliver(self, request: wire.Deliver) -> Reply:
         """Copy the current value of a call's result into a slot, if shape and dtype match.
 
-        Raises:
-            Failure: RUNTIME_ERROR, if the result is on another device; TAMPERED, if it changed
-                after the call returned it. If the call ran on a side stream, NONDETERMINISTIC
-                instead: an honest kernel launched on the default stream also writes late.
+        Raise Failure, TAMPERED, if the result changed after the call returned it. If the call ran
+        on a side stream, NONDETERMINISTIC instead: an honest kernel that was launched on the
+        default stream also writes late.
         """
         call = self.calls[request.attempt]
         tensor, target = call.results[request.name], self.tensor(request.result)
@@ -319,12 +318,7 @@ class Session:
         return inputs, options
 
     def check_output(self, output: Any) -> None:
-        """Check that an output is a plain torch.Tensor, outside the memory of the arguments.
-
-        Raises:
-            Failure: INCORRECT_SHAPE, if it is no tensor; TAMPERED, if it is of a subclass;
-                MUTATED_INPUT, if it lies in an argument's memory.
-        """
+        """Raise Failure if an output is no plain torch.Tensor, or lies in an argument's memory."""
         assert self.arena is not None
         if not isinstance(output, torch.Tensor):
             raise Failure("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
@@ -339,11 +333,7 @@ def _with_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
 
 
 def check_class(result: torch.Tensor) -> None:
-    """Check that a result is a plain torch.Tensor; a subclass could compute values when read.
-
-    Raises:
-        Failure: TAMPERED, if the result is of a subclass.
-    """
+    """Raise Failure, TAMPERED, for a subclass of torch.Tensor, which could compute values later."""
     if type(result) is not torch.Tensor:
         reason = f"returned {type(result).__name__}, which may not hold its values"
         raise Failure("TAMPERED", reason)
