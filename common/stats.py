@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,17 +45,3 @@ def leaders(intervals: Sequence[tuple[float, float]]) -> list[int]:
         overlap = indices and low <= first_high and first_low <= high
         indices.append(indices[-1] if overlap else index)
     return indices
-
-
-def ranks(values: Sequence[float]) -> list[float]:
-    """Return the rank of each value, from 0; equal values share the mean of their ranks."""
-    below, up_to = (np.searchsorted(np.sort(values), values, side) for side in ("left", "right"))
-    return [float(rank) for rank in (below + up_to - 1) / 2]
-
-
-def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation; NaN if all values of one sequence are equal."""
-    first_ranks, second_ranks = ranks(first), ranks(second)
-    if len(set(first_ranks)) < 2 or len(set(second_ranks)) < 2:
-        return math.nan
-    return float(np.corrcoef(first_ranks, second_ranks)[0, 1])

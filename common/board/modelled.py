@@ -1,118 +1,28 @@
-"""Counted work and its modelled times, next to measured times or in their place; pure functions."""
+"""Counted work, and modelled rows in the place of measured ones; pure functions."""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from common import stats
 from common.board import model
 from common.board.model import DEFAULT, GPUS, Gpu
-from common.board.ranking import op_order, ranked_times
-from common.board.table import DIRECTION, Table, named
+from common.board.ranking import op_order
+from common.board.table import Table, named
 from common.records.lines import Counted, Launch, Operator, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
 
-G = TypeVar("G")
 Key = tuple[str, str, str, str]
 """The op, case, direction and solution."""
-
-
-class ModelledRow(NamedTuple):
-    """A row's measured and modelled times, in microseconds by the clock that ranks the row."""
-
-    row: Record
-    measured: float
-    modelled: float
-    kernels: int
-    """The number of Triton launches of the call."""
 
 
 def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
     """Return the latest counts of each solution, case and direction."""
     return {line.key: line for results in boards for line in results.counted}
-
-
-def time_of(counted: Counted, gpu: Gpu) -> float:
-    """Return the modelled microseconds, by the clock that ranks the case."""
-    if counted.ranked_by == "host":
-        return model.host_time(counted.steps, counted.direction == "backward")
-    return model.gpu_time(counted.steps, gpu)
-
-
-# --- next to measured times -----------------------------------------------------------------------
-
-
-def pairs(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
-    """Return the timed rows with counted work, with both times by the clock that ranks the row."""
-    return [
-        ModelledRow(row, times["solution"].median, time_of(counted, gpu), len(launches(counted)))
-        for row in rows
-        if (times := ranked_times(row)) and row.verdict == "PASSED"
-        if (counted := counts.get(row.key)) and counted.ranked_by == row.ranked_by
-    ]
-
-
-def ranked_together(pairs: Iterable[ModelledRow]) -> list[ModelledRow]:
-    """Return the rows that correlations use: contributors' kernels in cases ranked by GPU time."""
-    return [p for p in pairs if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
-
-
-def correlations(pairs: Iterable[ModelledRow], by: Callable[[ModelledRow], G]) -> dict[G, float]:
-    """Return the rank correlation of modelled and measured times in each group of pairs.
-
-    Tied measured times share a rank. As on the board, a time ties with the fastest time of its
-    group if their intervals overlap.
-    """
-    groups: dict[G, list[ModelledRow]] = {}
-    for pair in ranked_together(pairs):
-        groups.setdefault(by(pair), []).append(pair)
-    correlations = {}
-    for group, members in groups.items():
-        ordered = sorted(members, key=lambda pair: pair.measured)
-        times = [ranked_times(pair.row)["solution"] for pair in ordered]
-        leaders = stats.leaders([(time.low, time.high) for time in times])
-        correlations[group] = stats.rank_correlation([pair.modelled for pair in ordered], leaders)
-    return correlations
-
-
-HEADER = ("solution", "case", "modelled µs", "measured µs", "ratio")
-
-
-def tables(pairs: Sequence[ModelledRow], gpu: Gpu) -> list[Table]:
-    """Return a table for each op, track and direction: a line for each case and solution.
-
-    The solutions of a case are in the order of their measured times.
-    """
-    groups: dict[tuple[str, str, str], dict[str, list[ModelledRow]]] = {}
-    for pair in sorted(pairs, key=lambda pair: pair.measured):
-        group = groups.setdefault((pair.row.op, pair.row.track, pair.row.direction), {})
-        group.setdefault(pair.row.case, []).append(pair)
-    notes = {
-        op: (f"rank correlation of all contributors' kernels of the op: {value:.2f}",)
-        for op, value in correlations(pairs, lambda pair: pair.row.op).items()
-        if not math.isnan(value)
-    }
-    order = list(dict.fromkeys(pair.row.case for pair in pairs))
-    tables = []
-    for (op, track, direction), cases in sorted(groups.items(), key=lambda it: op_order(it[0][0])):
-        rows = [pair for case in order for pair in cases.get(case, ())]
-        title = f"{op}: {track}, {DIRECTION[direction]}, modelled for {gpu.name}"
-        owners = tuple(pair.row for pair in rows)
-        tables.append(Table(title, HEADER, tuple(map(_cells, rows)), notes.get(op, ()), owners))
-    return tables
-
-
-def _cells(pair: ModelledRow) -> tuple[str, ...]:
-    case = pair.row.case + " (host)" * (pair.row.ranked_by == "host")
-    times = f"{pair.modelled:.1f}", f"{pair.measured:.1f}", f"{pair.modelled / pair.measured:.2f}"
-    return named(pair.row), case, *times
 
 
 # --- in the place of measured times ---------------------------------------------------------------

@@ -11,7 +11,6 @@ from common import paths, solutions
 from common.board import columns, modelled
 from common.board.comparison import compare
 from common.board.devices import Device, ordered, ranked
-from common.board.model import GPUS
 from common.commands import bench
 from common.commands import options as shared
 from common.errors import UserError
@@ -25,7 +24,6 @@ READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그�
 
 OUTPUT_OPTIONS = {
     "--compare": "the latest two runs side by side; writes nothing",
-    "--model": "modelled beside measured times; writes nothing",
     "--json": "print the boards as a list of objects; writes nothing",
     "--csv": "print the boards as a table for scripts; writes nothing",
     "--serve": "draw the page and show it at a local address",
@@ -61,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     elif options.output == "--serve":
         _serve([ranked(results, about) for results in recorded])
     elif options.output:
-        _print_tables(measured, options.output, only)
+        _compare(measured, only)
     else:
         if options.op and not any(results.rows for results in of_op):
             command = f"nox -s bench leaderboard -- --op {options.op}"
@@ -98,34 +96,20 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
     console.print(f"the page: {page}", style="dim")
 
 
-def _print_tables(devices: Sequence[Device], output: str, only: str) -> None:
-    """Print the latest two runs side by side, or modelled beside measured times.
+def _compare(devices: Sequence[Device], only: str) -> None:
+    """Print the latest two runs of each device side by side.
 
     Raises:
-        UserError: The records have nothing to print.
+        UserError: There are no two runs to compare.
     """
     from common.board import terminal
 
-    gpus, console = [device for device in devices if device.timed], terminal.console()
-    if output == "--compare":
-        compared = {device: found for device in gpus if (found := compare(device))}
-        if not compared:
-            lacking = "no op was measured in two finished runs on one GPU"
-            raise UserError(f"{lacking}: run bench again there")
-        for device, comparisons in compared.items():
-            terminal.show_comparisons(device, comparisons, console, only)
-        return
-    counts = modelled.latest(device.results for device in devices)
-    tables = [
-        table
-        for device in gpus
-        if (gpu := GPUS.get(device.name))
-        for table in modelled.tables(modelled.pairs(device.rows, counts, gpu), gpu)
-    ]
-    if not tables:
-        counted = "count without a GPU (bench --device cpu)"
-        raise UserError(f"no row of {', '.join(GPUS)} is counted: {counted}")
-    terminal.show_tables(tables, console, only)
+    compared = {device: found for device in devices if device.timed and (found := compare(device))}
+    if not compared:
+        lacking = "no op was measured in two finished runs on one GPU"
+        raise UserError(f"{lacking}: run bench again there")
+    for device, comparisons in compared.items():
+        terminal.show_comparisons(device, comparisons, terminal.console(), only)
 
 
 def _serve(devices: Sequence[Device]) -> None:

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from common import paths
-from common.board import model, modelled
+from common.board import model
 from common.board.ranking import op_order
 from common.records.lines import Operator
 from tests.support import corpora as corpus
@@ -64,7 +64,7 @@ def test_full_precision_is_slower_than_the_tensor_cores():
     assert times[0] < times[1] < times[2]
 
 
-def test_operators_by_their_form():
+def test_an_operator_takes_the_time_of_its_bytes_or_of_its_product():
     plain = Operator(operator="add", read=1 << 28, written=1 << 27, dtype="bfloat16")
     strided = Operator(operator="cat", read=1 << 28, written=1 << 27, dtype="bfloat16", plain=False)
     product = Operator(operator="mm", read=1, written=1, flops=1 << 40, dtype="bfloat16")
@@ -101,8 +101,8 @@ def op_of(pair):
 
 def by_case(found):
     """Return the correlation of each case of so many solutions that they have an order."""
-    groups = Counter(map(case_of, modelled.ranked_together(found)))
-    all_of_them = modelled.correlations(found, case_of)
+    groups = Counter(map(case_of, fitting.ranked_together(found)))
+    all_of_them = fitting.correlations(found, case_of)
     return {case: all_of_them[case] for case, number in groups.items() if number >= FEW}
 
 
@@ -111,7 +111,7 @@ def case_of(pair):
 
 
 def test_the_order_over_all_cases_of_an_op_is_that_of_the_clock(device, counted):
-    found = modelled.correlations(pairs(device, counted), op_of)
+    found = fitting.correlations(pairs(device, counted), op_of)
     assert set(found) == {"rope", "rotate_half", "masked_linear", "masked_ffn"}
     assert min(found.values()) >= OVERALL[device], found
 
@@ -147,11 +147,11 @@ def test_the_docs_show_how_far_the_model_agrees(counted, pytestconfig):
 def agreement(device, counted):
     """Return tables of the correlations on a device, of what is far off, and of the errors."""
     found = pairs(device, counted)
-    within, of_ops = by_case(found), modelled.correlations(found, op_of)
+    within, of_ops = by_case(found), fitting.correlations(found, op_of)
     lines = [f"On {device}:", "", "| op | pairs | rank correlation | by case, median | least |"]
     lines.append("|---|---|---|---|---|")
     for op, value in sorted(of_ops.items(), key=lambda item: op_order(item[0])):
-        number = sum(pair.row.op == op for pair in modelled.ranked_together(found))
+        number = sum(pair.row.op == op for pair in fitting.ranked_together(found))
         cases = [each for (of, *_), each in within.items() if of == op]
         inside = f"{statistics.median(cases):.2f} | {min(cases):.2f}" if cases else "– | –"
         lines.append(f"| {op} | {number} | {value:.3f} | {inside} |")

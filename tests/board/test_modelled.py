@@ -10,8 +10,7 @@ from common.board.devices import ranked
 from common.board.model import GPUS
 from common.board.ranking import About
 from common.records.lines import SCHEMA, Counted, Operator, Selection
-from common.records.runs import Results, RunWriter
-from common.stats import rank_correlation
+from common.records.runs import Results
 from tests.support.boards import PARAMS, RUN, launch, printed, row
 
 H200 = GPUS["NVIDIA H200"]
@@ -104,62 +103,6 @@ def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
     assert "modelled" not in text and "2.00" in text
 
 
-def pair(us, times, case="c1", **fields):
-    made = row(f"{case}{us}/rope", us=us, case=case, **fields)
-    counts = counted(made.solution, launch(rounds=times), case=case, ranked_by=made.ranked_by)
-    (found,) = modelled.pairs([made], {made.key: counts}, H200)
-    return found
-
-
-def of_rope(found):
-    return modelled.correlations(found, lambda pair: pair.row.op)["rope"]
-
-
-def test_correlations_are_of_the_kernels_of_contributors():
-    right = [pair(us, rounds) for us, rounds in ((1, 100), (2, 200), (3, 300), (4, 400))]
-    assert of_rope(right) == pytest.approx(1)
-    assert of_rope([*right, pair(5, 1)]) < 0.5
-    assert of_rope([*right, pair(5, 1, peer=True)]) == pytest.approx(1)
-    assert of_rope([*right, pair(5, 1, ranked_by="host")]) == pytest.approx(1)
-
-
-def test_a_row_that_another_clock_ranks_than_the_counted_case_has_no_pair():
-    made = row("c1/rope", ranked_by="host")
-    assert not modelled.pairs([made], {made.key: counted("c1/rope", launch())}, H200)
-
-
-def test_ranks_with_ties():
-    assert rank_correlation([1, 2, 3], [10, 20, 30]) == pytest.approx(1)
-    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
-    # by hand: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
-    assert rank_correlation([1, 5, 5, 9], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def both(repository, recorded):
-    """A record of an H200 and one without a GPU, of the same solution and case."""
-    text = recorded.read_text().replace('"A GPU"', '"NVIDIA H200"')
-    recorded.write_text(text)
-    writer = RunWriter(repository / "results" / "cpu" / "20261121T082931Z-r2.jsonl")
-    writer.write(replace(CPU, run="r2"))
-    writer.rows([twin("house/rope", run="r2")])
-    writer.write(counted("house/rope", launch(), run="r2"))
-    writer.end("r2")
-    writer.close()
-
-
-@pytest.mark.slow
-def test_modelled_stands_beside_measured(study, both):
-    ran = study("leaderboard", "--model", hidden="torch triton")
-    assert ran.code == 0, ran.err
-    (line,) = (line for line in ran.out.splitlines() if "house/rope" in line)
-    time = model.gpu_time([launch()], H200)
-    assert line.split() == ["house/rope", "c1", f"{time:.1f}", "10.0", f"{time / 10:.2f}"]
-
-
 def test_work_is_held_against_the_least():
     (table,) = modelled.work_tables(COUNTS, ABOUT)
     assert table.rows == (
@@ -169,3 +112,15 @@ def test_work_is_held_against_the_least():
     twice = launch(fetched=1 << 28, flops={"bf16": 18})
     (table,) = modelled.work_tables([counted("alice/rope", twice, copies(1))], ABOUT)
     assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
+
+
+def test_an_uncertain_count_is_no_fact():
+    """The time has an interval, and the work a mark."""
+    rough = [counted("alice/rope", launch(uncertain=0.1), copies(1)), COUNTS[1]]
+    alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
+    time, alone = alice.gpu["solution"], model.gpu_time([launch()], H200)
+    assert time.high - time.median == pytest.approx(0.1 * alone)
+    (table,) = modelled.work_tables(rough, ABOUT)
+    assert [row[1][0] for row in table.rows] == ["~", "4"] and "±" in shown(
+        replace_results(UNTIMED, counted=rough)
+    )

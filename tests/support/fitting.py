@@ -15,16 +15,19 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from common import paths, solutions
+import numpy as np
+
+from common import paths, solutions, stats
 from common.board import model, modelled
-from common.board.model import GPUS
-from common.board.modelled import Key, ModelledRow
+from common.board.model import GPUS, Gpu
+from common.board.modelled import Key
+from common.board.ranking import ranked_times
 from common.engines import counting
 from common.measure.machine import digests_of
 from common.records import runs
-from common.records.lines import Counted
+from common.records.lines import Counted, Record
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"
@@ -41,6 +44,16 @@ OTHER_FORMS = ("house/masked_linear", "house/masked_ffn")
 they have other tiles on the fitted GPU. The fit leaves them out."""
 
 
+class ModelledRow(NamedTuple):
+    """A row's measured and modelled times, in microseconds by the clock that ranks the row."""
+
+    row: Record
+    measured: float
+    modelled: float
+    kernels: int
+    """The number of Triton launches of the call."""
+
+
 class Time(NamedTuple):
     """A measured time and a function that returns the modelled one, in microseconds."""
 
@@ -54,6 +67,28 @@ def counted() -> dict[Key, Counted]:
     everyone = [solution for solution in solutions.everyone() if solution.handle != "torch_compile"]
     digests = digests_of(everyone)
     return {line.key: line for line in counting.counts(everyone, "run", digests)}
+
+
+def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
+    """Return Spearman's rank correlation; equal values share the mean of their ranks.
+
+    It is NaN if all values of one sequence are equal.
+    """
+    ranks = []
+    for values in (first, second):
+        order = np.sort(values)
+        below, up_to = (np.searchsorted(order, values, side) for side in ("left", "right"))
+        ranks.append(below + up_to)
+    if any(len(set(each)) < 2 for each in ranks):
+        return math.nan
+    return float(np.corrcoef(*ranks)[0, 1])
+
+
+def time_of(line: Counted, gpu: Gpu) -> float:
+    """Return the modelled microseconds, by the clock that ranks the case."""
+    if line.ranked_by == "host":
+        return model.host_time(line.steps, line.direction == "backward")
+    return model.gpu_time(line.steps, gpu)
 
 
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
@@ -74,7 +109,42 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
     names = {solution.name for solution in solutions.discover()}
     timed = {row.key for row in rows if row.verdict == "PASSED" and row.solution in names}
     assert not timed - lines.keys(), f"not counted: {sorted(timed - lines.keys())}"
-    return modelled.pairs(rows, lines, DEVICES[device])
+    return paired(rows, lines, DEVICES[device])
+
+
+def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
+    """Return the timed rows with counted work, with both times by the clock that ranks the row."""
+    return [
+        ModelledRow(row, times["solution"].median, time_of(line, gpu), len(modelled.launches(line)))
+        for row in rows
+        if (times := ranked_times(row)) and row.verdict == "PASSED"
+        if (line := counts.get(row.key)) and line.ranked_by == row.ranked_by
+    ]
+
+
+def ranked_together(found: Iterable[ModelledRow]) -> list[ModelledRow]:
+    """Return the rows that correlations use: contributors' kernels in cases ranked by GPU time."""
+    return [p for p in found if p.kernels and not p.row.peer and p.row.ranked_by == "gpu"]
+
+
+def correlations(
+    found: Iterable[ModelledRow], by: Callable[[ModelledRow], Any]
+) -> dict[Any, float]:
+    """Return the rank correlation of modelled and measured times in each group of rows.
+
+    Tied measured times share a rank. As on the board, a time ties with the fastest time of its
+    group if their intervals overlap.
+    """
+    groups: dict[Any, list[ModelledRow]] = {}
+    for pair in ranked_together(found):
+        groups.setdefault(by(pair), []).append(pair)
+    correlations = {}
+    for group, members in groups.items():
+        ordered = sorted(members, key=lambda pair: pair.measured)
+        times = [ranked_times(pair.row)["solution"] for pair in ordered]
+        leaders = stats.leaders([(time.low, time.high) for time in times])
+        correlations[group] = rank_correlation([pair.modelled for pair in ordered], leaders)
+    return correlations
 
 
 def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
@@ -84,7 +154,7 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
     for pair in pairs(device, lines, LAST if device == FITTED else ""):
         row, line = pair.row, lines[pair.row.key]
         if pair.kernels or row.solution.startswith("eager/"):
-            modelled_time = functools.partial(modelled.time_of, line, gpu)
+            modelled_time = functools.partial(time_of, line, gpu)
             times[row.key] = Time(_kind(pair), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
             copy = functools.partial(model.copy_time, line.bytes, gpu)
