@@ -12,13 +12,14 @@ is a note, since most kernels' offsets are in int32, and those of few users wrap
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from common import wire
 from common.disk_cache import DiskCache, trim_caches
@@ -44,8 +45,6 @@ from common.wire import FIRST_RUN, Reply
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
 configurations of autotuned kernels."""
-WRAPS = "OUT_OF_BOUNDS"
-"""The verdict that an offset gets on a GPU if it wraps in the op's large case."""
 WRAPPED = "an offset wraps in a tensor of more than 2^31 elements"
 LARGE_DEADLINE = 10.0
 """Seconds of a process's own work for the op's large case."""
@@ -53,7 +52,8 @@ AHEAD = 100
 """The most graded cases that wait for the compilation of their kernels."""
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 Fault = dict[str, Any]
-"""The `verdict`, the `reason` and its `places`, see `Failure.reply`; empty for no fault."""
+"""The `verdict`, the `reason` and its `places`, see `Failure.reply`; empty for no fault. With a
+`note`, which says what it is, the fault does not decide the verdict."""
 Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
@@ -132,42 +132,34 @@ class Compiler:
         """Return the case with its faults as verdicts; a case that is too large stays as it is."""
         if isinstance(outcome, TooLarge) or outcome.solution.peer or not self._needed:
             return outcome
-        verdicts, faults, notes = outcome.verdicts, Faults(), dict[Direction, str]()
+        verdicts, faults = outcome.verdicts, Faults()
         if all(verdict.verdict in BEFORE_LAUNCH | ENDED for verdict in verdicts.values()):
             return outcome
         try:
-            faults, caught = self._faults(outcome.problem.op, outcome.case, outcome.solution)
-            for direction, fault in caught.items():
-                what = WRAPPED if fault["verdict"] == WRAPS else CAUGHT
-                notes[direction] = f"{what}: {fault['reason']}"
+            faults = self._faults(outcome.problem.op, outcome.case, outcome.solution)
         except Unknown as unknown:
-            notes = dict.fromkeys(verdicts, f"not compiled for {TARGET}: {unknown}")
-        verdicts = {
-            direction: judged(verdict, faults.get(direction), notes.get(direction, ""))
-            for direction, verdict in verdicts.items()
-        }
-        return dataclasses.replace(outcome, verdicts=verdicts)
+            uncompiled = {"note": f"not compiled for {TARGET}", "reason": str(unknown)}
+            faults = dict.fromkeys(verdicts, uncompiled)
+        judged = {each: _judged(verdicts[each], faults.get(each, {})) for each in verdicts}
+        return dataclasses.replace(outcome, verdicts=judged)
 
-    def faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
-        """Return the directions in which a kernel of the solution does not compile on a case.
+    def _faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
+        """Return the faults of the solution's kernels on a case.
 
         Raises:
             Unknown: The process ended before it had compiled all kernels.
         """
-        return self._faults(op, case, solution)[0]
-
-    def _faults(self, op: Op[Any], case: Case, solution: Solution) -> tuple[Faults, Faults]:
-        """Return the faults, and the faults whose exception the solution caught."""
         with self._lock:
             known = self._cache(solution).found
         if case.name not in known:
             known[case.name] = self._asked(op, case, solution)
-        if op.large and case.layout == "far" and not known[case.name][0]:
-            if op.large.name not in known:
-                known[op.large.name] = self._wraps(op.large, solution)
-            wraps = known[op.large.name]
-            return {}, {**wraps, **known[case.name][1]}
-        return cast(tuple[Faults, Faults], known[case.name])
+        faults: Faults = known[case.name]
+        large = op.large
+        if not large or case.layout != "far" or any("note" not in each for each in faults.values()):
+            return faults
+        if large.name not in known:
+            known[large.name] = self._wraps(large, solution)
+        return {**known[large.name], **faults}
 
     def _wraps(self, large: Case, solution: Solution) -> Faults:
         """Return the directions in which an offset wraps in the large case; none if unknown."""
@@ -175,18 +167,14 @@ class Compiler:
             if self._counted is None:
                 self._counted = ForkServer("cpu", self._quiet, target=TARGET, counted=True)
         worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
-        try:
+        with contextlib.suppress(ServerEnded), contextlib.closing(worker):
             reply = worker.ask(wire.AtFullShape(case=large.name))
-        except ServerEnded:
-            pass
-        finally:
-            worker.close()
         wraps = converted(reply.get("wraps"), dict[Direction, Reason]) or {}
         first = next(filter(wraps.get, large.directions), None)
         if not first:
             return {}
         reason, places = wraps[first]
-        fault = {"verdict": WRAPS, "reason": f"at {large.name}: {reason}", "places": places}
+        fault = {"note": WRAPPED, "reason": f"at {large.name}: {reason}", "places": places}
         return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
 
     def _cache(self, solution: Solution) -> DiskCache:
@@ -205,8 +193,8 @@ class Compiler:
             self._supervisor.server.interrupt()
         return self._supervisor
 
-    def _asked(self, op: Op[Any], case: Case, solution: Solution) -> tuple[Faults, Faults]:
-        """Return the faults of one case, and those caught; ask again if the fork server ended.
+    def _asked(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
+        """Return the faults of one case; ask again if the fork server ended.
 
         Raises:
             Unknown: The process ended, now or in each of the latest cases, or the fork server ended
@@ -238,40 +226,38 @@ class Unknown(Exception):
     """It is unknown whether the kernels compile; holds the reason in words."""
 
 
-def _ask(op: Op[Any], case: Case, worker: Worker) -> tuple[Faults, Faults]:
-    """Return the faults of one case, and those whose exception the solution caught.
-
-    Instead of a twin, its board case is called if possible.
+def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
+    """Return the faults of one case; instead of a twin, its board case is called if possible.
 
     Raises:
         Failure: The process ended.
         Unknown: A compiled kernel could not be written to the disk.
         ServerEnded: The fork server ended.
     """
-    if case.twin and (at_full_shape := _at_full_shape(op, case, worker)):
+    if case.twin and (at_full_shape := _at_full_shape(op, case, worker)) is not None:
         return at_full_shape
     problem = make_problem(op, case, Draws(SEED), "cpu")
     first = Attempt("first", Mode("", op.differentiable), FIRST_RUN)
     chosen = wire.ConfigurationDraw(SEED, problem.draws.position(case.name))
     execution = Execution(problem, worker, Plan(first, first, None, (), ((first,),), (), chosen))
-    faults, caught = dict[Direction, Fault](), dict[Direction, Fault]()
+    faults = Faults()
     for direction in case.directions:
         outcome = execution.ask(direction, first)
         _check(outcome.failure)
-        if outcome.launches and (noted := _fault(outcome.launches.caught)):
-            caught[direction] = noted
+        if outcome.launches and (caught := _fault(outcome.launches.caught)):
+            faults[direction] = caught | {"note": CAUGHT}
         if outcome.failure:
             if fault := _fault(outcome.failure.reply, outcome.configurations):
                 failing = case.directions if direction == "forward" else (direction,)
-                faults = dict.fromkeys(failing, fault)
+                faults |= dict.fromkeys(failing, fault)
             break
         output = outcome.results and outcome.results.get(OUTPUT)
         if output and not output.differentiable:
             break
-    return faults, caught
+    return faults
 
 
-def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Faults] | None:
+def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> Faults | None:
     """Return the faults of a twin's board case; None if another exception ended its call.
 
     Large tensors have no data there, which an exception may be due to.
@@ -283,16 +269,16 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> tuple[Faults, Fau
     _check(Failure.from_reply(reply) if "verdict" in reply else None)
     stopped = reply.get("stopped", reply)
     fault = _fault(stopped, configurations_of(stopped))
-    caught = {} if stopped else _fault(reply["caught"])
     if stopped and not fault:
         return None
-    for each in filter(None, (fault, caught)):
-        each["reason"] = f"at {board.name}: {each['reason']}"
-    failing: Sequence[Direction] = twin.directions
-    if stopped.get("direction") == "backward":
-        failing = ("backward",)
-    noted = twin.directions if caught else ()
-    return dict.fromkeys(failing if fault else (), fault), dict.fromkeys(noted, caught)
+    if not fault and (fault := _fault(reply["caught"])):
+        fault["note"] = CAUGHT
+    if not fault:
+        return {}
+    fault["reason"] = f"at {board.name}: {fault['reason']}"
+    return dict.fromkeys(
+        ("backward",) if stopped.get("direction") == "backward" else twin.directions, fault
+    )
 
 
 def _check(failure: Failure | None) -> None:
@@ -312,17 +298,17 @@ def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyT
     return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", [])}
 
 
-def judged(verdict: Verdict, fault: Fault | None, note: str) -> Verdict:
+def _judged(verdict: Verdict, fault: Fault) -> Verdict:
     """Return a verdict after compilation: a fault replaces it, unless an earlier check failed.
 
     A note is added to a pass.
     """
-    passed, earlier = verdict.verdict == "PASSED", verdict.verdict in BEFORE_LAUNCH
-    says_more = fault and fault["verdict"] == WRAPS and not passed  # the far case itself
-    if fault and not (earlier or verdict.kind is Kind.LAUNCH or says_more):
-        identity = verdict.solution, verdict.op, verdict.case, verdict.direction
-        failure = Failure.from_reply(fault)
-        return Verdict(*identity, failure.verdict, failure.reason, places=failure.places)
-    if note and passed:
-        return dataclasses.replace(verdict, notes=(*verdict.notes, printable(note)))
-    return verdict
+    if note := fault.get("note"):
+        notes = (*verdict.notes, printable(f"{note}: {fault['reason']}"))
+        passed = verdict.verdict == "PASSED"
+        return dataclasses.replace(verdict, notes=notes) if passed else verdict
+    if not fault or verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:
+        return verdict
+    identity = verdict.solution, verdict.op, verdict.case, verdict.direction
+    failure = Failure.from_reply(fault)
+    return Verdict(*identity, failure.verdict, failure.reason, places=failure.places)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import textwrap
-import threading
 from types import SimpleNamespace
 
 import pytest
 
 from common import ops, solutions
 from common.grading import compiling
-from common.grading.compiling import TARGET, Compiler, Unknown, judged
+from common.grading.compiling import TARGET, Compiler
 from common.grading.remarks import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.paths import ROOT
 from common.verdicts import Verdict
-from tests.support.waiting import LONGEST
 from tests.support.workers import ask
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
@@ -77,9 +75,12 @@ ASSEMBLY = (
 )
 
 
-def asked(op, case, solution, verdicts):
-    """Return a case as it was graded."""
+def asked(op, case, solution, verdict="PASSED", directions=("forward", "backward")):
+    """Return a case as it was graded, with one verdict in each direction."""
     worker, problem = SimpleNamespace(solution=solution), SimpleNamespace(op=op, case=case)
+    verdicts = {
+        each: Verdict(solution.name, op.name, case.name, each, verdict) for each in directions
+    }
     return Graded(worker, problem, verdicts)
 
 
@@ -88,8 +89,9 @@ def test_the_line_and_the_target_are_named(compiler, handle):
     solution = WRONG[handle]
     op = ops.load(solution.op)
     with compiler() as ours:
-        every = (ours.faults(op, case, solution) for case in op.cases("smoke"))
-        fault = next(faults for faults in every if faults)["forward"]["reason"]
+        graded = [ours.submit(asked(op, case, solution)) for case in op.cases("smoke")]
+        verdicts = (each.result().verdicts["forward"] for each in graded)
+        fault = next(each.reason for each in verdicts if each.verdict == "COMPILE_ERROR")
     where = re.search(r"does not compile for sm_90: .+, line (\d+) of (\w+\.py): (.+)", fault)
     assert where, fault
     line = (solution.path.parent / where[2]).read_text().splitlines()[int(where[1]) - 1]
@@ -101,26 +103,27 @@ def launched(lines, decorators="", rest=", 64", grid="(1,)", before="pass"):
 
 
 @pytest.fixture
-def faults(compiler, tmp_path):
-    """Return a function that compiles a source and returns its faults on a case."""
+def compiled(compiler, tmp_path):
+    """Return a function that compiles a source, and returns its verdicts on a case that passed."""
 
     def compile(source, case=CASE):
         path = tmp_path / "someone" / "rotate_half.py"
         path.parent.mkdir(exist_ok=True)
         path.write_text(source)
         with compiler() as ours:
-            return ours.faults(OP, case, solutions.Solution(path, "rotate_half"))
+            graded = asked(OP, case, solutions.Solution(path, "rotate_half"))
+            return ours.submit(graded).result().verdicts
 
     return compile
 
 
 @pytest.fixture
-def fault(faults):
+def fault(compiled):
     """Return a function that compiles `kernel` and returns what is wrong with it."""
 
     def compile(lines=COPIES, *parts, source="", case=CASE, **named):
-        found = faults(source or launched(lines, *parts, **named), case)
-        return found.get("forward", {}).get("reason")
+        verdict = compiled(source or launched(lines, *parts, **named), case)["forward"]
+        return None if verdict.verdict == "PASSED" else verdict.reason
 
     return compile
 
@@ -302,38 +305,36 @@ def test_a_kernel_does_not_compile_for_the_reason_of_its_compiler(fault, kernel,
     assert (reason or "") in (found or "") and bool(found) == bool(reason)
 
 
-def test_with_a_gpu_its_own_compilation_decides(compiler, monkeypatch):
-    solution = WRONG["a_type_of_each_branch"]
-    passed = {"forward": Verdict(solution.name, "rotate_half", CASE.name, "forward", "PASSED")}
-    graded = asked(OP, CASE, solution, passed)
+def test_with_a_gpu_its_own_compilation_decides_and_no_case_waits(compiler):
+    """Each case holds memory until it is timed."""
+    graded, pulled = asked(OP, CASE, WRONG["a_type_of_each_branch"]), []
     with compiler("cuda") as ours:
-        assert list(ours.behind([graded])) == [graded]
+        assert next(ours.behind(pulled.append(each) or each for each in [graded, None])) is graded
+    assert pulled == [graded]
     with compiler("cpu") as ours:
         (found,) = ours.behind([graded])
     assert found.verdicts["forward"].verdict == "COMPILE_ERROR"
 
 
-def test_a_process_that_ended_leaves_a_note(compiler, monkeypatch):
+def test_a_process_that_ended_leaves_a_note(compiler):
     solution = WRONG["aborts"]
     op = ops.load(solution.op)
-    case = next(op.cases("smoke"))
-    passed = {"forward": Verdict(solution.name, op.name, case.name, "forward", "PASSED")}
     with compiler() as ours:
-        found = ours.submit(asked(op, case, solution, passed)).result().verdicts["forward"]
+        graded = asked(op, next(op.cases("smoke")), solution)
+        found = ours.submit(graded).result().verdicts["forward"]
     assert found.verdict == "PASSED"
     assert "not compiled for sm_90: CRASHED" in found.notes[0]
 
 
-@pytest.mark.parametrize("verdict", ["PASSED", "INCORRECT_NUMERICAL", "RUNTIME_ERROR",
-                                     "UNSUPPORTED", "COMPILE_ERROR"])  # fmt: skip
-def test_a_fault_is_an_earlier_cause_than_a_wrong_value(verdict):
-    found = Verdict("a/b", "op", "case", "forward", verdict, "its own", 1.0)
-    assert judged(found, None, "") == found
-    got = judged(found, {"verdict": "COMPILE_ERROR", "reason": "of the compiler"}, "")
-    if verdict in ("UNSUPPORTED", "COMPILE_ERROR"):
-        assert got == found
-    else:
-        assert (got.verdict, got.reason, got.error) == ("COMPILE_ERROR", "of the compiler", None)
+@pytest.mark.parametrize(
+    ("verdict", "then"),
+    [("INCORRECT_NUMERICAL", "COMPILE_ERROR"), ("RUNTIME_ERROR", "COMPILE_ERROR"),
+     ("UNSUPPORTED", "UNSUPPORTED"), ("TIMEOUT", "TIMEOUT")],
+)  # fmt: skip
+def test_a_fault_is_an_earlier_cause_than_a_wrong_value(compiler, verdict, then):
+    with compiler() as ours:
+        graded = asked(OP, CASE, WRONG["arange_of_zero"], verdict)
+        assert ours.submit(graded).result().verdicts["forward"].verdict == then
 
 
 def test_a_worker_of_a_target_runs_no_kernel(target):
@@ -345,14 +346,14 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     worker.close()
 
 
-def test_an_interruption_ends_what_has_not_begun_too(compiler, target):
+def test_an_interruption_ends_what_has_not_begun_too(compiler):
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
     with compiler() as ours:
         ours.interrupt()
-        with pytest.raises(Unknown, match="interrupted"):
-            ours.faults(OP, CASE, house)
+        (note,) = ours.submit(asked(OP, CASE, house)).result().verdicts["forward"].notes
+        assert "interrupted" in note
         ours.resume()
-        assert ours.faults(OP, CASE, house) == {}
+        assert not ours.submit(asked(OP, CASE, house)).result().verdicts["forward"].notes
 
 
 FULL = next(case for case in OP.cases("board") if case.name == "8192x2x32x128-bfloat16")
@@ -374,23 +375,21 @@ WITHIN = {
 
 
 @pytest.mark.parametrize("limit", AT_FULL_SHAPE)
-def test_a_twin_is_held_against_the_limits_at_the_shape_of_its_board_case(faults, limit):
+def test_a_twin_is_held_against_the_limits_at_the_shape_of_its_board_case(compiled, limit):
     verdict, words, how = AT_FULL_SHAPE[limit]
-    found = faults(launched(COPIES, **how), OP.twin(FULL))
-    assert found.keys() == {"forward", "backward"}
-    assert found["forward"]["verdict"] == verdict
-    reason = found["forward"]["reason"]
-    assert reason.startswith(f"at {FULL.name}: ") and words in reason
-    assert " of rotate_half.py: " in reason
+    for found in compiled(launched(COPIES, **how), OP.twin(FULL)).values():
+        assert found.verdict == verdict
+        assert found.reason.startswith(f"at {FULL.name}: ") and words in found.reason
+        assert " of rotate_half.py: " in found.reason
 
 
 @pytest.mark.parametrize("case", [CASE, OP.twin(FULL)], ids=["small", "twin"])
 @pytest.mark.parametrize("launch", WITHIN)
-def test_a_launch_within_the_limits_is_no_fault_whatever_memory_holds(faults, launch, case):
-    assert faults(launched(COPIES, **WITHIN[launch]), case) == {}
+def test_a_launch_within_the_limits_is_no_fault_whatever_memory_holds(fault, launch, case):
+    assert fault(COPIES, case=case, **WITHIN[launch]) is None
 
 
-def test_a_limit_that_backward_alone_exceeds_is_its_fault_alone(faults):
+def test_a_limit_that_backward_alone_exceeds_is_its_fault_alone(compiled):
     source = f"""{launched(COPIES).partition("def rotate_half")[0]}
 class _Function(torch.autograd.Function):
     @staticmethod
@@ -407,40 +406,28 @@ def rotate_half(x):
     return _Function.apply(x)
 """
     for case in (CASE, OP.twin(FULL)):
-        found = faults(source, case)
-        assert found.keys() == {"backward"} and found["backward"]["verdict"] == "RUNTIME_ERROR"
+        found = compiled(source, case)
+        assert found["forward"].verdict == "PASSED"
+        assert found["backward"].verdict == "RUNTIME_ERROR"
 
 
-def test_a_refusal_at_the_full_shape_that_is_caught_is_a_note(compiler, tmp_path):
+def test_a_refusal_at_the_full_shape_that_is_caught_is_a_note(compiled):
     source = launched(COPIES, grid=f"(1, 1, {ROWS})").replace(
         "    kernel[", "    with contextlib.suppress(RuntimeError):\n        kernel["
     )
-    path = tmp_path / "someone" / "rotate_half.py"
-    path.parent.mkdir()
-    path.write_text(f"import contextlib\n{source}")
-    solution, case = solutions.Solution(path, "rotate_half"), OP.twin(FULL)
-    passed = Verdict(solution.name, OP.name, case.name, "forward", "PASSED")
-    with compiler() as ours:
-        found = ours.submit(asked(OP, case, solution, {"forward": passed})).result()
-    (note,) = found.verdicts["forward"].notes
-    assert found.verdicts["forward"].verdict == "PASSED"
+    found = compiled(f"import contextlib\n{source}", OP.twin(FULL))["forward"]
+    (note,) = found.notes
+    assert found.verdict == "PASSED"
     assert note.startswith(CAUGHT) and f"at {FULL.name}: " in note and "axis z" in note
 
 
-def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(faults):
+def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
     """A large tensor has none at the full shape, whose call raises then."""
     needs = "assert x.float().abs().sum() > 0"
-    (wrong, right) = (launched(COPIES, rest=f", {size}", before=needs) for size in (63, 64))
-    assert faults(right, OP.twin(FULL)) == {}
-    assert "power of 2" in faults(wrong, OP.twin(FULL))["forward"]["reason"]
-
-
-def test_what_hangs_is_not_asked_to_hang_again(compiler, monkeypatch):
-    hangs = {"forward": Verdict("a/rotate_half", "rotate_half", "case", "forward", "TIMEOUT")}
-    monkeypatch.setattr(Compiler, "_faults", lambda *_: pytest.fail("asked"))
-    graded = asked(OP, CASE, WRONG["never_returns"], hangs)
-    with compiler() as ours:
-        assert list(ours.behind([graded])) == [graded]
+    wrong, right = (
+        fault(COPIES, rest=f", {size}", before=needs, case=OP.twin(FULL)) for size in (63, 64)
+    )
+    assert right is None and "power of 2" in wrong
 
 
 @pytest.mark.parametrize("found", [{}, {"a-case": {}}])
@@ -454,33 +441,11 @@ def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found
     assert started == ([] if found else [{"target": TARGET}])
 
 
-def test_grading_goes_on_while_kernels_compile(compiler, monkeypatch):
-    """The first case compiles until the last one is graded; the order stays."""
-    last, solution = threading.Event(), WRONG["aborts"]
-    worker, too_large = SimpleNamespace(solution=solution), TooLarge(OP, CASE, "too large")
-
-    def faults(self, op, case, solution):
-        assert case.name != "0" or last.wait(LONGEST)
-        return {}, {}
-
-    def graded():
-        for number in range(4):
-            passed = {"forward": Verdict("a/b", "b", str(number), "forward", "PASSED")}
-            case = SimpleNamespace(name=str(number))
-            yield Graded(worker, SimpleNamespace(op=OP, case=case), passed)
-        yield too_large
-        last.set()
-
-    monkeypatch.setattr(Compiler, "_faults", faults)
+def test_the_order_stays_while_kernels_compile(compiler):
+    too_large = TooLarge(OP, CASE, "too large")
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    cases = list(OP.cases("smoke"))[:4]
     with compiler() as ours:
-        graded_cases = list(ours.behind(graded()))
-    assert [graded.case.name for graded in graded_cases] == ["0", "1", "2", "3", CASE.name]
+        graded_cases = list(ours.behind([*(asked(OP, each, house) for each in cases), too_large]))
+    assert [graded.case for graded in graded_cases] == [*cases, CASE]
     assert graded_cases[-1] is too_large
-
-
-def test_on_a_gpu_no_case_waits_for_another():
-    """Each holds memory until it is timed."""
-    pulled = []
-    with Compiler("cuda") as ours:
-        assert next(ours.behind(pulled.append(each) or each for each in "abc")) == "a"
-    assert pulled == ["a"]
