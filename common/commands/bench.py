@@ -62,12 +62,10 @@ def run(options: argparse.Namespace) -> int:
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
                 case Recorded(path, kept, resumed):
-                    if kept and resumed:
-                        print(f"study: went on with an interrupted run; {kept} of its cases were"
-                              " kept")  # fmt: skip
-                    elif kept:
-                        print(f"study: {kept} cases of the same sources were kept from an earlier"
-                              " run")  # fmt: skip
+                    went_on = f"went on with an interrupted run; {kept} of its cases were kept"
+                    reused = f"{kept} cases of the same sources were kept from an earlier run"
+                    if kept:
+                        print(f"study: {went_on if resumed else reused}")
                     print(f"study: recorded in {path.relative_to(paths.RESULTS.parent)}")
                 case _ if event.too_large:
                     steps.say(shared.left_out(event.op, event.case, event.too_large))
