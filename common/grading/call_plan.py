@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import combinations, count, groupby
@@ -283,6 +283,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     """
     choices = choices or choose(problem, solution)
     backward = problem.names != (OUTPUT,)
+    call = (Action.FORWARD, Action.BACKWARD)[: 1 + backward]
     usual = Mode("", problem.op.differentiable)
     first = Attempt("first", usual, FIRST_RUN)
     keeps_graph = choices.keeps_graph and backward and not (problem.scarce or problem.far)
@@ -300,36 +301,33 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
         # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
         # in inference mode, so that every later backward would fail
         further.append(Attempt("further", mode, SECOND_RUN, text=mode.text))
-    in_first_memory = (*([other] if other else []), *further)
+    in_first_memory = (*filter(None, [other]), *further)
     concurrent: tuple[Attempt, ...] = ()
+    sharing: tuple[tuple[Attempt, ...], ...] = ((first, latest, *in_first_memory),)
     if other and not problem.scarce:
         # these calls share the latest call's inputs, and so its guard bytes and its run
         concurrent = tuple(
             Attempt(f"concurrent {n + 1}", usual, SECOND_RUN)
             for n in range(choices.concurrent if elements <= SMALL else 0)
         )
-        order = [other, latest, *concurrent]
-        choices.dice.shuffle(order)
-        middle = [_concurrent_steps((other, latest, *concurrent), order if backward else [])]
-        sharing: tuple[tuple[Attempt, ...], ...] = (
-            (first, *in_first_memory),
-            (latest, *concurrent),
-        )
+        sharing = (first, *in_first_memory), (latest, *concurrent)
+        live = [other, latest, *concurrent]
+        steps = (*_steps([Action.FORWARD], live), PlanStep(Action.OUTPUT, other))
+        choices.dice.shuffle(live)
+        if backward:
+            steps += (*_steps([Action.BACKWARD], live), PlanStep(Action.GRADIENTS, live[0]))
+        middle = [steps]
     else:
-        middle = [_sequential_steps(attempt, backward) for attempt in (latest, other) if attempt]
-        sharing = ((first, latest, *in_first_memory),)
-    rounds = [Round(_sequential_steps(first, backward))]
+        middle = [_steps(call, [attempt]) for attempt in (latest, other) if attempt]
+    rounds = [Round(_steps(call, [first]))]
     rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
     if keeps_graph:
         actions = (Action.AGAIN, Action.DOUBLE)[: 1 + (elements in DOUBLE)]
-        steps = tuple(PlanStep(action, latest) for action in actions)
-        rounds.append(Round(steps, RoundCondition.RIGHT))
+        rounds.append(Round(_steps(actions, [latest]), RoundCondition.RIGHT))
     for attempt in further:
-        steps = _sequential_steps(attempt, backward and not attempt.forward_only)
-        rounds.append(
-            Round((*steps, PlanStep(Action.COMPARE, attempt)), RoundCondition.FORWARD_RIGHT)
-        )
+        actions = (*(call[:1] if attempt.forward_only else call), Action.COMPARE)
+        rounds.append(Round(_steps(actions, [attempt]), RoundCondition.FORWARD_RIGHT))
     return Plan(first, latest, other, concurrent, sharing, tuple(rounds), choices.configurations)
 
 
@@ -341,25 +339,5 @@ def _change_text(problem: Problem, change: Change) -> str:
     return f"of a call in {change.dtype} on the same {same}"
 
 
-def _sequential_steps(attempt: Attempt, backward: bool) -> tuple[PlanStep, ...]:
-    """Return the steps of a call that ends before the next call starts."""
-    actions = (Action.FORWARD, Action.BACKWARD)[: 1 + backward]
-    return tuple(PlanStep(action, attempt) for action in actions)
-
-
-def _concurrent_steps(attempts: tuple[Attempt, ...], order: list[Attempt]) -> tuple[PlanStep, ...]:
-    """Return the steps of concurrent calls, with their backwards in the given order.
-
-    The output of the first forward is read again after the last forward, and the gradients of the
-    first backward after the last backward.
-    """
-    steps = [
-        *(PlanStep(Action.FORWARD, attempt) for attempt in attempts),
-        PlanStep(Action.OUTPUT, attempts[0]),
-    ]
-    if order:
-        steps += [
-            *(PlanStep(Action.BACKWARD, attempt) for attempt in order),
-            PlanStep(Action.GRADIENTS, order[0]),
-        ]
-    return tuple(steps)
+def _steps(actions: Sequence[Action], attempts: Sequence[Attempt]) -> tuple[PlanStep, ...]:
+    return tuple(PlanStep(action, attempt) for attempt in attempts for action in actions)

@@ -187,14 +187,9 @@ class ForkServer:
         return server == self._process.pid and not self._process.ended
 
     def reap(self, server: int, pid: int) -> int:
-        """Kill a forked process, and every process that it started.
+        """Kill a process that `server` forked, and every process that it started.
 
-        Args:
-            server: The id of the server that forked the process.
-            pid: The id of the process.
-
-        Returns:
-            The process's exit code; for a signal, its number negated.
+        Return the process's exit code; for a signal, its number negated.
 
         Raises:
             ServerEnded: The server that forked the process has ended, or is closed.

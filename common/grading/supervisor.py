@@ -1,8 +1,7 @@
-"""The workers of one device, its memory, and the one table of what is tried again.
+"""The workers of one device, and its memory.
 
 A worker is lent for one case. On a GPU a case first waits until its memory fits beside the cases
-under way; then idle processes end, if memory is still lacking. A failure that another process may
-have caused is tried again as RETRIES states, with no other process alive.
+under way; then idle processes end, if memory is still lacking.
 """
 
 from __future__ import annotations
@@ -11,155 +10,16 @@ import contextlib
 import gc
 import sys
 import threading
-from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
-from enum import Enum, auto
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 
-from common.errors import Kind, ServerEnded, kind_of
 from common.grading.device import IDLE, DeviceMemory
 from common.grading.fork_server import ForkServer
+from common.grading.retries import Ends
 from common.grading.worker import Worker
 from common.solutions import Solution
-from common.verdicts import ISOLATED_TOO, Failure
-
-# --- what is tried again --------------------------------------------------------------------------
-
-
-class Cause(Enum):
-    """A cause of a failed try that may be outside the solution."""
-
-    OUT_OF_MEMORY = "the GPU's memory ran out"
-    KILLED = "a SIGKILL of unknown origin ended the solution's process"
-    SERVER_ENDED = "the fork server ended, and all processes with it"
-    LATE = "the solution gave no answer in time while others ran"
-    EAGER = "eager's process failed or sent an invalid reply"
-    FORGED = "the reported times are shorter than the stopwatch allows"
-    LEFTOVER_WORK = "the probe is slow while the solution's process exists, and quick without it"
-    OTHER_LOAD = "the probe is slow even without the solution's process"
-
-
-class Remedy(Enum):
-    """An action of the harness before the next try."""
-
-    NONE = auto()
-    ALONE = auto()
-    """End every other process; none starts until the tries end."""
-    RESTART_EAGER = auto()
-    COUNT_SLOW_PROBES = auto()
-    """Take times in spite of slow probes; the row states the number of rounds with them."""
-
-
-class Retry(NamedTuple):
-    """The consequence of a failure with a cause."""
-
-    times: int
-    """The number of further tries."""
-    remedy: Remedy
-    end: str
-    """The result if the cause recurs in the last try."""
-
-
-RETRIES = {
-    Cause.OUT_OF_MEMORY: Retry(1, Remedy.ALONE, "RUNTIME_ERROR, or a case that is left out"),
-    Cause.KILLED: Retry(1, Remedy.ALONE, "CRASHED"),
-    Cause.SERVER_ENDED: Retry(1, Remedy.ALONE, "TAMPERED"),
-    Cause.LATE: Retry(1, Remedy.ALONE, "TIMEOUT"),
-    Cause.EAGER: Retry(2, Remedy.RESTART_EAGER, "no time"),
-    Cause.FORGED: Retry(2, Remedy.NONE, "TAMPERED"),
-    Cause.LEFTOVER_WORK: Retry(2, Remedy.NONE, "TAMPERED"),
-    Cause.OTHER_LOAD: Retry(1, Remedy.COUNT_SLOW_PROBES, "no time"),
-}
-"""What is tried again. A graded case is tried again after all others, a timed case at once."""
-
-KINDS = {
-    Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
-    Kind.KILLED: Cause.KILLED,
-    Kind.LATE: Cause.LATE,
-}
-"""The causes that follow from the kind of a failure or of a verdict."""
-
-
-class Tries:
-    """The failed tries of one case, by cause.
-
-    For example:
-
-        tries = Tries()
-        while True:
-            try:
-                return run()
-            except Exception as error:
-                remedy = tries.remedy(error)
-            ...  # apply the remedy
-    """
-
-    def __init__(self) -> None:
-        """Start without a failure."""
-        self._failed = Counter[Cause]()
-
-    def remedy(self, error: Exception) -> Remedy:
-        """Return what to do before the next try.
-
-        Raises:
-            Failure: CRASHED, if a process was killed although no other process ran.
-            Exception: The error itself, if it has no cause in RETRIES or has recurred too often.
-        """
-        if not (cause := cause_of(error)):
-            raise error
-        error.__traceback__ = error.__context__ = None  # their frames hold a case's results
-        self._failed[cause] += 1
-        if self._failed[cause] <= RETRIES[cause].times:
-            return RETRIES[cause].remedy
-        if cause is Cause.KILLED:
-            raise Failure(RETRIES[cause].end, f"{error}, {ISOLATED_TOO}")
-        raise error
-
-
-def cause_of(error: Exception) -> Cause | None:
-    """Return the cause outside the solution that a failure may have.
-
-    It is the exception's attribute `cause`, or follows from its class or its kind.
-    """
-    if isinstance(error, ServerEnded):
-        return Cause.SERVER_ENDED
-    own = getattr(error, "cause", None)
-    return own if isinstance(own, Cause) else KINDS.get(kind_of(error))
-
-
-class Ends:
-    """The successive cases in which a solution's process ended, after which it is not run again."""
-
-    LIMIT = 2
-    """The number of these cases."""
-
-    def __init__(self) -> None:
-        """Start without an end."""
-        self._ends: dict[Solution, list[Failure | ServerEnded]] = defaultdict(list)
-
-    def note(self, solution: Solution, end: Failure | ServerEnded | None) -> None:
-        """Add the end of a solution's process in the latest case; None if it went on."""
-        self._ends[solution] = [*self._ends[solution], end] if end else []
-
-    def refusal(self, solution: Solution) -> Failure | None:
-        """Return the failure of a solution that is not run again; None if it is run.
-
-        Raises:
-            ServerEnded: The latest end was the fork server's.
-        """
-        ends = self._ends[solution]
-        if len(ends) < self.LIMIT:
-            return None
-        if isinstance(end := ends[-1], ServerEnded):
-            raise end
-        reason = f"not run again after {self.LIMIT} such ends: {end.reason}"
-        return Failure(end.verdict, reason, end.kind, end.places)
-
-
-# --- the workers ----------------------------------------------------------------------------------
-
 
 Role = Literal["baseline", "reference"]
 """The purpose of a worker that grades no solution: eager is timed next to each solution, or runs in

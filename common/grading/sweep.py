@@ -2,7 +2,7 @@
 
 The first phase grades several solutions and cases at once. The second phase regrades failures that
 other processes may have caused, with the same draws and with no other process alive; its verdicts
-count. `supervisor.RETRIES` lists the causes.
+count. `retries.RETRIES` lists the causes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from common.grading.device import CONTEXT, IDLE, DeviceMemory, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem, make_problem
-from common.grading.supervisor import KINDS, Supervisor, cause_of, empty_cache
+from common.grading.retries import KINDS, cause_of
+from common.grading.supervisor import Supervisor, empty_cache
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores

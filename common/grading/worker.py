@@ -376,7 +376,7 @@ def _not_shared(reason: str) -> UserError:
     (github.com/pytorch/pytorch/issues/165685). Under MIG the slices of one GPU instance share
     memory, but two GPU instances do not.
     """
-    settings = (os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_", "HIP_"))
+    settings = [os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_")]
     if "microsoft" in platform.release().lower():
         remedy = "under WSL2, install a recent Windows driver, or use Linux without WSL2"
     elif any("expandable_segments:True" in setting for setting in settings):

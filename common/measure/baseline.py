@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from common import wire
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
-from common.grading.supervisor import KINDS, Cause
+from common.grading.retries import KINDS, Cause
 from common.grading.worker import Worker
 from common.measure.timed_process import (
     Sampler,

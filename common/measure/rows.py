@@ -11,7 +11,7 @@ import torch
 
 from common.errors import out_of_memory
 from common.grading.device import repeats
-from common.grading.supervisor import Ends
+from common.grading.retries import Ends
 from common.grading.sweep import Graded, Sweep, TooLarge, eager_of
 from common.measure import baseline
 from common.measure.baseline import Baseline

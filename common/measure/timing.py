@@ -22,7 +22,8 @@ from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.execution import result_slots
 from common.grading.problem import OUTPUT, Problem
-from common.grading.supervisor import Cause, Remedy, Supervisor, Tries
+from common.grading.retries import Cause, Remedy, Tries
+from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import limits
@@ -96,7 +97,7 @@ def time_case(
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
-    A case is timed again after the causes of `supervisor.RETRIES`.
+    A case is timed again after the causes of `retries.RETRIES`.
 
     Args:
         graded: The case and the solution's worker.

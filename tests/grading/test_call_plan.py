@@ -7,13 +7,13 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common import ops
 from common.draws import Draws
 from common.grading import problem, remarks
-from common.grading.call_plan import modes, plan_of
+from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, modes, plan_of
 from common.grading.problem import Change
+from common.grading.sweep import eager_of
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
 NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
@@ -77,24 +77,6 @@ def test_a_death_costs_its_own_direction_alone(verdicts, dies, place, call, inte
     assert dies == "forward" or found["forward"].verdict == "PASSED"
 
 
-def test_empty_results_are_compared_by_shape_and_dtype(verdicts):
-    require(verdicts(saves(), EMPTY), "PASSED", "PASSED")
-    found = verdicts(answers("pass", result=".double()"), EMPTY)
-    assert found["forward"].verdict == "INCORRECT_DTYPE"
-
-
-def test_a_version_comes_again_for_the_same_content_alone(verdicts):
-    """However often the same memory is bound."""
-    body = (
-        "for each in (x, w_v, w_t, mask):\n"
-        "        key, held = (each.data_ptr(), each._version), each.detach().clone()\n"
-        "        assert torch.equal(seen.setdefault(key, held), held)"
-    )
-    found = verdicts(answers(body, "seen = {}\n"), interleaved=True, mode=WEIGHTS_ALONE)
-    require(found, "PASSED", "PASSED")
-    assert torch.zeros(1)._version == 0, "a new tensor's, which was every argument's"
-
-
 # --- changed inputs -------------------------------------------------------------------------------
 
 RECORDS = """
@@ -139,15 +121,6 @@ def test_tensors_change_as_in_a_users_process(verdicts, tmp_path, change, held, 
     source = RECORDS.format(count=2 if written else 3, promise=promise, held=held)
     require(verdicts(source, HALF, interleaved=written, change=change), "PASSED", "PASSED")
     assert [*tmp_path.glob("*/*.asked")], "the last call was not made"
-
-
-@pytest.mark.parametrize("change", [Change.REPLACED, Change.FLOAT32])
-def test_what_a_changed_call_lacks_is_no_fault(verdicts, change):
-    """Coverage must not depend on the draw."""
-    lacks = "calls.append(x)\n    if len(calls) == 3: raise NotImplementedError"
-    found = verdicts(saves("calls = []\n", first=lacks), HALF, change=change)
-    require(found, "PASSED", "PASSED")
-    assert found["forward"].notes == verdicts(saves())["forward"].notes
 
 
 # --- programs that conflict -----------------------------------------------------------------------
@@ -214,25 +187,13 @@ def test_what_a_mode_leaves_unsupported_is_noted(verdicts, direction, place, con
     assert found[direction].notes[0] == f"some, {modes(MASKED, 'cpu')[X_ALONE].text}"
 
 
-def test_threads_that_write_slices_are_noted(verdicts):
-    body = (
-        "from concurrent.futures import ThreadPoolExecutor\n    product = x @ w_v.T\n"
-        "    with ThreadPoolExecutor(1) as pool:\n"
-        "        pool.submit(lambda: product.mul_(1)).result()"
-    )
-    found = verdicts(answers(body), mode=INFERENCE)["forward"]
-    assert found.verdict == "PASSED", found
-    assert "Inplace update" in found.notes[0]
-
-
-def test_a_table_kept_for_each_width_is_no_fault(verdicts):
-    """Made in inference mode it could not be saved for backward: that mode is asked last."""
-    head = (
-        "import functools\n\n@functools.cache\ndef ones(count):\n"
-        "    return torch.ones(count, 1, dtype=torch.bfloat16)\n"
-    )
-    found = verdicts(answers("pass", head, " * ones(len(x))"), mode=INFERENCE)
-    require(found, "PASSED", "PASSED")
+@pytest.mark.parametrize("name", ops.names())
+def test_of_two_inputs_each_is_frozen_without_the_other(name):
+    op = ops.load(name)
+    frozen = [mode.differentiable for mode in modes(op, "cpu") if not mode.setting]
+    assert op.differentiable not in frozen and len({*frozen}) == len(frozen)
+    for one, other in itertools.permutations(op.differentiable, 2):
+        assert any(one in part and other not in part for part in frozen), (one, other)
 
 
 @pytest.mark.parametrize("mode", [NO_GRAD, X_ALONE])
@@ -250,20 +211,76 @@ def test_without_gradients_backward_alone_is_unsupported(verdicts, mode, interle
     assert "grad_fn" in found["backward"].reason
 
 
-@pytest.mark.parametrize("name", ops.names())
-def test_of_two_inputs_each_is_frozen_without_the_other(name):
-    op = ops.load(name)
-    frozen = [mode.differentiable for mode in modes(op, "cpu") if not mode.setting]
-    assert frozen and op.differentiable not in frozen and op.differentiable[1:] in frozen
-    assert len({*frozen}) == len(frozen)
-    for one, other in itertools.permutations(op.differentiable, 2):
-        assert any(one in part and other not in part for part in frozen), (one, other)
-    x, *weights = op.differentiable
-    middle = len(weights) // 2
-    if name.startswith("masked"):  # each half of the weights is trained with x
-        assert {(x, *weights[:middle]), (x, *weights[middle:])} <= {*frozen}
-    gpu, cpu = ({mode.setting for mode in modes(op, device)} for device in ("cuda", "cpu"))
-    assert gpu - cpu == {"stream"}
+# --- a kept graph ---------------------------------------------------------------------------------
+
+OVERWRITES = SAVES.replace(
+    "ctx.save_for_backward(x, w_v, w_t, mask[:, None])",
+    "ctx.kept = x.clone(); ctx.save_for_backward(w_v, w_t, mask[:, None])",
+).replace(
+    "x, w_v, w_t, mask = ctx.saved_tensors", "x, (w_v, w_t, mask) = ctx.kept, ctx.saved_tensors"
+)
+ONCE = SAVES.replace("import torch\n", "import torch\nfrom torch.autograd.function import *\n", 1)
+ONCE = ONCE.replace(
+    "    @staticmethod\n    def backward",
+    "    @staticmethod\n    @once_differentiable\n    def backward",
+)
+ENDS = "return d_x, d_v, d_t * {factor}, None"
+
+
+def ending(source, line):
+    """The source with a line before backward's last."""
+    return source.replace(ENDS, f"{line}\n        {ENDS}")
+
+
+LOST = ("x", "w_v", "w_t")
+SOURCES = {
+    "right": (SAVES, set()),
+    "overwritten": (ending(OVERWRITES, "x.zero_()"), {f"{remarks.OTHER_GRADIENTS}: of w_v, w_t"}),
+    "swapped": (
+        ending(SAVES, "ctx.turn = -getattr(ctx, 'turn', -1); d_x = d_x * ctx.turn"),
+        {f"{remarks.OTHER_GRADIENTS}: of x"},
+    ),
+    "freed": (ending(OVERWRITES, "del ctx.kept"), set()),
+    "detached": (
+        ending(SAVES, "d_x, d_v, d_t = d_x.detach(), d_v.detach(), d_t.detach()"),
+        {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x, w_v, w_t"},
+    ),
+    "detached in part": (
+        SAVES.replace("(grad * mask).T @ x", "(grad * mask).T @ x.detach()"),
+        {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x"},
+    ),
+    "once differentiable": (ONCE, {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x, w_v, w_t"}),
+    "refused": (
+        SAVES.replace("{before}", "if torch.is_grad_enabled(): raise ValueError('once')"),
+        set(),
+    ),
+    "refused at the end of the process": (
+        SAVES.replace("{before}", "if torch.is_grad_enabled(): __import__('os').abort()"),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_a_kept_graph_gets_wrong_without_an_error_is_noted(verdicts, name, interleaved):
+    source, notes = SOURCES[name]
+    found = verdicts(source.format(**AS_IT_IS), interleaved=interleaved, keeps_graph=True)
+    require(found, "PASSED", "PASSED")
+    assert set(found["backward"].notes) == {remarks.NO_KERNEL, *notes}
+    assert found["forward"].notes == (remarks.NO_KERNEL,)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "board"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_keeps_a_few_graphs(tier, seed):
+    cases = list(MASKED.tier(tier, "cpu"))
+    draws = Draws(seed, tuple((case.name, case.group) for case in cases))
+    every = [
+        choose(problem.make_problem(MASKED, case, draws, "cpu"), eager_of(MASKED)) for case in cases
+    ]
+    kept = sum(choices.keeps_graph for choices in every)
+    assert min(GRAPHS, len(cases) // 2) <= kept + 1 <= max(len(cases) // GRAPH_EVERY, GRAPHS) + 2
 
 
 # --- the plan in words ----------------------------------------------------------------------------

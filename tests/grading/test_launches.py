@@ -8,7 +8,6 @@ from common.grading.compiling import Compiler
 from common.grading.remarks import CAUGHT, NO_KERNEL
 from common.grading.sweep import Sweep
 from common.records.lines import headings
-from common.sandbox.launches import LaunchLog
 from common.spec import DIRECTIONS
 from tests.support.rotating import CASES, EMPTY, OP, PLAIN, SOURCE, WAYS
 from tests.support.workers import written
@@ -73,30 +72,3 @@ def test_a_kernel_that_does_not_compile_is_noted_where_its_exception_is_caught(
         assert verdict.verdict == "PASSED"
         assert note.startswith(f"{CAUGHT}: a kernel does not compile for sm_90: ")
         assert "of rotate_half.py" in note
-
-
-def test_an_exception_that_triton_itself_catches_is_no_note():
-    """An autotuner leaves out the configurations whose launch raises."""
-    log = LaunchLog()
-
-    @log.watched
-    def launch(fits, **options):
-        if not fits:
-            raise MemoryError
-
-    @log.watched
-    def tuned(*fit):
-        for each in fit:
-            try:
-                return launch(each)
-            except MemoryError:
-                pass
-        raise ZeroDivisionError
-
-    tuned(False, True)
-    assert (log.count, log.error) == (1, None)
-    with pytest.raises(ZeroDivisionError):
-        tuned(False)
-    assert (log.count, type(log.error)) == (1, ZeroDivisionError)
-    launch(True, warmup=True)
-    assert log.count == 1, "a compilation is no launch"

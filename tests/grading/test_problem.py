@@ -20,15 +20,6 @@ CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-
 CASES = [case for case in HALF.cases("smoke") if not case.far_bytes][:4]
 
 
-def test_seeds_decide_the_inputs_and_nothing_else_does():
-    first, again = draw(ROPE, CASE, 1, "cpu"), draw(ROPE, CASE, 1, "cpu")
-    other = draw(ROPE, CASE, 2, "cpu")
-    assert torch.equal(first[0]["t"], again[0]["t"])
-    assert torch.equal(first[1], again[1])
-    assert not torch.equal(first[0]["t"], other[0]["t"])
-    assert not torch.equal(first[1], other[1])
-
-
 def test_the_oracle_is_in_float64_freqs_too():
     arguments, grad_output = draw(ROPE, CASE, 1, "cpu")
     truth = oracle.truth(ROPE, arguments, grad_output)

@@ -10,7 +10,8 @@ import torch
 
 from common import ops
 from common.grading import sweep as sweeps
-from common.grading.supervisor import Ends, Supervisor
+from common.grading.retries import Ends
+from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, Sweep, TooLarge
 from common.solutions import Solution
 from common.verdicts import ISOLATED_TOO, Failure

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import math
-import os
 import threading
 import time
 import weakref
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import ops, wire
+from common import ops
 from common.grading import grade, sweep
 from common.grading.sweep import Sweep
 from common.solutions import Solution
@@ -133,12 +132,3 @@ def test_what_differs_but_seldom_shows_in_many_answers(
     with Sweep("cpu", server=fork_server) as one:
         (found,) = one.grade(HALF, [case], [solution], repeats=repeats)
     assert found.verdicts["forward"].verdict == verdict
-
-
-def test_a_given_server_outlives_the_sweep(fork_server, tmp_path):
-    with Sweep("cpu", server=fork_server) as one:
-        with one.supervisor.lent(Solution(tmp_path / "rotate_half.py", "rotate_half")) as worker:
-            assert worker.ask(wire.RunCalls())["verdict"] == "COMPILE_ERROR", "it lacks the file"
-        server, pid = worker._pids
-    assert fork_server.runs(server)
-    assert not os.path.exists(f"/proc/{pid}"), "the workers end"

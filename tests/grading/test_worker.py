@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import socket
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from common import wire
-from common.arena import Arena, end_of, lay_out
 from common.grading import worker as workers_file
-from common.grading.worker import Worker
-from tests.support.processes import alive, answer, ends, state
+from tests.support.processes import alive, ends, state
 from tests.support.waiting import wait_until
 from tests.support.workers import HALF, RIGHT, ask
 
@@ -111,49 +106,6 @@ def test_only_its_own_work_counts(worker, line):
     assert ask(worker(HALF.format(line), "rotate_half", deadline=1.0))[1] == RIGHT
 
 
-@pytest.mark.parametrize("waited", [29.0, 31.0])
-@pytest.mark.slow
-def test_threads_do_not_shorten_the_deadline(monkeypatch, waited):
-    """Many of them use a processor time beyond the deadline within less of the wall clock's."""
-    now, looks = [0.0], []
-    ours, theirs = socket.socketpair()
-
-    def processor_time(pid):
-        """The threads' work; the seconds pass in the first poll, and in the second it replies."""
-        looks.append(1000.0 * len(looks))
-        if len(looks) == 2:
-            now[0] = waited
-        elif len(looks) == 3:
-            answer(theirs)
-        return looks[-1]
-
-    monkeypatch.setattr(workers_file, "processor_time", processor_time)
-    monkeypatch.setattr(workers_file, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(workers_file, "POLL", 0.01)
-    expected = contextlib.nullcontext() if waited < 30 else pytest.raises(TimeoutError)
-    with expected:
-        assert workers_file.answer_of(ours, os.getpid(), wire.RunCalls(), 30.0).reply == {
-            "right": 1
-        }
-    assert len(looks) == 3
-
-
-def test_an_answer_counts_though_its_process_has_ended(monkeypatch):
-    """It may answer and end before the harness goes on after sending."""
-    ours, theirs = socket.socketpair()
-    send = socket.send_fds
-
-    def send_and_be_slow(*message):
-        sent = send(*message)
-        monkeypatch.undo()
-        answer(theirs)
-        theirs.close()
-        return sent
-
-    monkeypatch.setattr(socket, "send_fds", send_and_be_slow)
-    assert workers_file.answer_of(ours, os.getpid(), wire.RunCalls(), 1.0).reply == {"right": 1}
-
-
 @pytest.mark.parametrize(
     "line",
     [
@@ -192,70 +144,3 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
     late = stopped.ask(wire.Forward(call={"options": "x" * (8 << 20)}, result={}))
     assert late["verdict"] == "TIMEOUT"
-
-
-def test_a_view_stays_the_view_it_was():
-    base = torch.arange(24.0).view(4, 6)
-    for view in (base[:, 1:4], base.T, base[::2, ::3], base[1:1], base.flatten()[3:]):
-        slots = lay_out([("view", view)])
-        arena = Arena("cpu", end_of(slots["view"]))
-        arena.bytes_of(slots["view"]).copy_(base.view(-1).view(torch.uint8))
-        seen = arena.tensor(slots["view"])
-        assert torch.equal(seen, view)
-        assert seen.stride() == view.stride()
-        del seen
-        arena.close()
-
-
-# --- shared memory --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def reclaimed(monkeypatch):
-    """As if each mapping had a counter, as on a GPU; return those that were taken back."""
-    taken, ticket = [], Arena.ticket
-
-    def counted(arena):
-        arena.counters.append((b"counter", id(arena)))
-        return ticket(arena)
-
-    monkeypatch.setattr(Arena, "ticket", counted)
-
-    def reclaim(several):
-        taken.extend(several)
-        several.clear()
-
-    monkeypatch.setattr(workers_file, "reclaim", reclaim)
-    return taken
-
-
-def test_what_a_solution_keeps_is_taken_back_at_its_end(worker, reclaimed, monkeypatch):
-    monkeypatch.setattr(Worker, "_exchange", without_giving_back(Worker._exchange))
-    started = worker(HALF.format("pass"), "rotate_half")
-    assert ask(started)[1] == RIGHT
-    started.release()
-    assert not reclaimed
-    started.end_process()
-    assert len(reclaimed) == 1
-
-
-def without_giving_back(execution):
-    def changed(self, request, fds=()):
-        reply = execution(self, request, fds)
-        if isinstance(request, wire.Share):
-            reply["given_back"] = False
-        return reply
-
-    return changed
-
-
-def test_each_start_end_and_new_memory_is_counted(worker):
-    started = worker(HALF.format("pass"), "rotate_half")
-    assert ask(started)[1] == RIGHT
-    seen = [started.changes]
-    for change in (started.release, started.end_process, lambda: ask(started)):
-        change()
-        seen.append(started.changes)
-    assert seen == sorted(set(seen)), "each changes it"
-    assert ask(started)[1] == RIGHT
-    assert started.changes == seen[-1], "a call does not"

@@ -11,7 +11,8 @@ import torch
 from common import ops
 from common.errors import Kind
 from common.grading.device import DeviceMemory
-from common.grading.supervisor import RETRIES, Cause, Supervisor
+from common.grading.retries import RETRIES, Cause
+from common.grading.supervisor import Supervisor
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.timing import Suspected

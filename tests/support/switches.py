@@ -20,17 +20,13 @@ def negate(x, y, N: tl.constexpr):
     at = tl.arange(0, N)
     tl.store(y + at, -tl.load(x + at))
 
-def narrow(x, y, N: tl.constexpr):  # an A100 lacks the type
-    at = tl.arange(0, N)
-    tl.store(y + at, tl.load(x + at).to(tl.float8e4nv).to(tl.float32))
-
 def rotate_half(x, *, interleaved=False):
     {within}
     y = torch.empty_like(x)
-    {jit}({kernel})[(1,)](x, y, {width})
+    {jit}(negate)[(1,)](x, y, {width})
     return y
 """
-AS_IT_IS = {"first": "", "within": "", "jit": "triton.jit", "kernel": "negate", "width": "63"}
+AS_IT_IS = {"first": "", "within": "", "jit": "triton.jit", "width": "63"}
 INTERPRET = {
     "the variable": {"first": "os.environ['TRITON_INTERPRET'] = '1'"},
     "the variable within the call": {"within": "os.environ['TRITON_INTERPRET'] = '1'"},
