@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -252,34 +252,6 @@ class Axis:
         return f"{self.name}s"
 
 
-Factors = Mapping[str, Sequence[Any]]
-"""The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
-Row = dict[str, Any]
-"""A value for each factor, or for some of the factors."""
-
-
-@dataclass(frozen=True, eq=False)
-class PairTable(Generic[C]):
-    """An op's options: each pair of values occurs in a smoke case; see `ops/_pairs.py`."""
-
-    factors: Factors
-    make: Callable[..., C]
-    """Return the case with the values of a row; the values of `others.0` and `others.1` become one
-    argument, `others`."""
-    subsets: Sequence[Factors] = ()
-    """Values to which many solutions are limited; their pairs also occur among these values."""
-    possible: Callable[[Row], bool] = lambda row: True
-    """Whether values of some factors can be combined; each factor has a value that always can."""
-
-    def case_of(self, row: Row) -> C:
-        """Return the case with the row's values."""
-        fields: Row = {}
-        for name, value in row.items():
-            field, _, index = name.partition(".")
-            fields[field] = (*fields.get(field, ()), value) if index else value
-        return self.make(**fields)
-
-
 Axes = Mapping[str, tuple[Axis, ...]]
 """The dimensions of the output and of each gradient, by the name of the result."""
 
@@ -317,7 +289,8 @@ class Op(Generic[C]):
     output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
     """Return the output's shape; its dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
-    table: PairTable[C] | None = None
+    table: Any = None
+    """The options, a `PairTable` of `ops/_pairs.py`: each pair of values has a smoke case."""
     large: C | None = None
     """A case whose dense tensors have more than 2^31 elements. A GPU with the memory grades it with
     the matrix; without a GPU, a sample of programs runs; see `grading/compiling.py`."""

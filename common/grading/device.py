@@ -119,12 +119,12 @@ def tier_cases(
             note(f"{op.name} {case.name} is left out: {reason}")
         return least <= memory.budget
 
-    for op in selected:
-        listed = ops.cases(op, tier, device, alone=len(selected) == 1)
+    listed = ops.without_faults(lambda op: (op, ops.cases(op, tier, device)), selected)
+    for op, of_tier in listed:
         large = [op.large] if op.large and tier == "matrix" else []
         cases = [
             case
-            for case in (*listed, *large)
+            for case in (*of_tier, *large)
             if bfloat16 or case.dtype != "bfloat16"
             if not (case.far_bytes or case in large) or fits(op, case)
         ]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from common import interfaces
 from common.errors import UserError
@@ -19,6 +19,9 @@ from common.spec import Op, Reference
 
 if TYPE_CHECKING:
     from common.spec import Case, Tier
+
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 def names() -> list[str]:
@@ -52,53 +55,47 @@ def _loaded(name: str) -> Op[Any] | UserError:
 
 
 def valid(op_names: Iterable[str]) -> list[Op[Any]]:
-    """Return the valid ops among the named ops; print a line on stderr for each invalid op.
+    """Return the valid ops among the named ops; see `without_faults`."""
+    from common.ops import _whole
+
+    def tried(name: str) -> Op[Any]:
+        op = load(name)
+        with _whole.faults_of(name):
+            _whole.check_by_trial(op)
+        return op
+
+    return without_faults(tried, sorted(set(op_names)))
+
+
+def cases(op: Op[Any], tier: Tier, device: str) -> list[Case]:
+    """Return the cases of a tier as a device, `cuda` or `cpu`, runs them.
 
     Raises:
-        UserError: Ops are named, and all of them are invalid.
+        UserError: The op's cases are faulty.
     """
     from common.ops import _whole
 
-    valid_ops, faults = [], []
-    for name in sorted(set(op_names)):
+    with _whole.faults_of(op.name):
+        return _whole.with_distinct_names(op.tier(tier, device), tier)
+
+
+def without_faults(ask: Callable[[A], B], of: Iterable[A]) -> list[B]:
+    """Return the answers for several ops; print a line on stderr in place of each UserError.
+
+    Raises:
+        UserError: There are only errors.
+    """
+    answers, faults = [], []
+    for each in of:
         try:
-            op = load(name)
-            with _whole.faults_of(name):
-                _whole.check_by_trial(op)
-            valid_ops.append(op)
+            answers.append(ask(each))
         except UserError as error:
             faults.append(str(error))
-    if faults and not valid_ops:
+    if faults and not answers:
         raise UserError("; ".join(faults))
     for fault in faults:
         say_once(fault)
-    return valid_ops
-
-
-def cases(op: Op[Any], tier: Tier, device: str, alone: bool = False) -> list[Case]:
-    """Return the cases of a tier as the device runs them.
-
-    If the op's cases are faulty, print the fault and return no case.
-
-    Args:
-        op: The op.
-        tier: The tier.
-        device: `cuda` or `cpu`.
-        alone: The command runs only this op, so that a fault is an error.
-
-    Raises:
-        UserError: The op's cases are faulty, and `alone` is true.
-    """
-    from common.ops import _whole
-
-    try:
-        with _whole.faults_of(op.name):
-            return _whole.with_distinct_names(op.tier(tier, device), tier)
-    except UserError as error:
-        if alone:
-            raise
-        say_once(str(error))
-        return []
+    return answers
 
 
 def load_mistakes(op: str) -> Mapping[str, Reference]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from common import spec
-from common.ops._pairs import rows_of
+from common.ops._pairs import Factors, PairTable
 from common.ops._views import place, randn
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
 
@@ -89,15 +89,6 @@ class MaskedCase(Case):
         """The shape of x."""
         return (self.tokens, self.widths[0])
 
-    @property
-    def weight_sets(self) -> int:
-        """The number of weight sets, 0 to 2, that some token selects.
-
-        A random mask of several tokens counts as selecting both sets.
-        """
-        uniform = self.mask in ("all", "none") or self.percent in (0, 100)
-        return min(self.tokens, 1 if uniform else 2)
-
 
 def masked(
     *,
@@ -155,7 +146,8 @@ def masked(
         tokens, shapes = case.tokens, [(size(case, m), size(case, k)) for m, k in one_set]
         of_set = sum(math.prod(shape) for shape in shapes)
         x, out = tokens * case.widths[0], tokens * size(case, output)
-        moved = x + out + case.weight_sets * of_set
+        uniform = case.mask in ("all", "none") or case.percent in (0, 100)
+        moved = x + out + min(tokens, 1 if uniform else 2) * of_set
         products: list[spec.Product] = [(tokens, k, m) for m, k in shapes]
         if direction == "backward":
             moved += x + 2 * of_set
@@ -182,7 +174,7 @@ def masked(
     others = [f"others.{index}" for index in range(len(weights))]
     contiguous = dict.fromkeys(("layout", "mask_layout", *others), ("contiguous",))
     factors = {**FACTORS, **dict.fromkeys(others, WEIGHT_LAYOUTS)}
-    table = spec.PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
+    table = PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
     def cases(tier: Tier) -> Iterator[MaskedCase]:
         def case(tokens: int, first: int, second: int, **fields: Any) -> MaskedCase:
@@ -190,7 +182,7 @@ def masked(
 
         if tier == "smoke":
             yield from _smoke(case, values, most=4100 if len(weights) == 2 else 2100)
-            yield from map(table.case_of, rows_of(table))
+            yield from table.cases()
         elif tier == "matrix":
             shapes = itertools.product(DTYPES, (model, WIDE, (1000, 1048)), (1, 63, 1000, 4096))
             for dtype, pair, tokens in shapes:
@@ -260,7 +252,7 @@ def twin(case: MaskedCase) -> MaskedCase:
 
 # --- cases ----------------------------------------------------------------------------------------
 
-FACTORS: spec.Factors = {
+FACTORS: Factors = {
     "layout": ("contiguous", "strided", "offset", "transposed", "sparse"),
     "mask": ("span", "random", "all", "none"),
     "dtype": DTYPES,

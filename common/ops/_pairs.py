@@ -12,66 +12,97 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
-from typing import Any
+from typing import Any, Generic
 
-from common.spec import Factors, PairTable, Row
+from common.spec import C
 
+Factors = Mapping[str, Sequence[Any]]
+"""The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
+Row = dict[str, Any]
+"""A value for each factor, or for some of the factors."""
 ValuePair = tuple[tuple[str, Any], tuple[str, Any]]
 """Two factors, each with a value, in the order of the factors."""
 CANDIDATES = 6
 """Candidate rows for each added row; more candidates hardly shorten a table."""
 
 
-@functools.cache
-def rows_of(table: PairTable[Any]) -> Sequence[Row]:
-    """Return rows in which every possible pair of values occurs, also within each subset.
+@dataclass(frozen=True, eq=False)
+class PairTable(Generic[C]):
+    """An op's options, of which every possible pair of values occurs in a case."""
 
-    For a pair that no row contains yet, draw several rows with that pair, adding the other factors
-    in random order, and keep the row with the most new pairs. The generator is seeded, so that the
-    table is reproducible.
-    """
-    rng = random.Random(0)
-    rows: list[Row] = []
-    within = [restricted(table.factors, subset) for subset in (*table.subsets, {})]
-    # the pairs that no row contains yet, of all factors and of each subset, in both orders
-    missing = [
-        {each for pair in all_pairs(values) if table.possible(dict(pair))
-         for each in (pair, pair[::-1])}
-        for values in within
-    ]  # fmt: skip
+    factors: Factors
+    make: Callable[..., C]
+    """Return the case with the values of a row; the values of `others.0` and `others.1` become one
+    argument, `others`."""
+    subsets: Sequence[Factors] = ()
+    """Values to which many solutions are limited; their pairs also occur among these values."""
+    possible: Callable[[Row], bool] = lambda row: True
+    """Whether values of some factors can be combined; each factor has a value that always can."""
 
-    def holding(row: Row) -> list[set[ValuePair]]:
-        """Return the missing pairs of each subset that has the row's values."""
-        return [pairs for values, pairs in zip(within, missing, strict=True)
-                if all(value in values[name] for name, value in row.items())]  # fmt: skip
+    def cases(self) -> Iterator[C]:
+        """Yield the case of each row."""
+        return map(self.case_of, self.rows)
 
-    def completed(row: Row, values: Factors) -> Row:
-        """Add each other factor with the value that gives the row most new pairs."""
-        for name in rng.sample([*values], len(values)):
-            if name not in row:
-                held, given = holding(row), row.items()
-                gains = [
-                    (sum(((name, value), other) in pairs for pairs in held for other in given),
-                     rng.random(), value)
-                    for value in values[name]
-                    if table.possible({**row, name: value})
-                ]  # fmt: skip
-                row[name] = max(gains)[-1]
-        return {name: row[name] for name in values}
+    def case_of(self, row: Row) -> C:
+        """Return the case with the row's values."""
+        fields: Row = {}
+        for name, value in row.items():
+            field, _, index = name.partition(".")
+            fields[field] = (*fields.get(field, ()), value) if index else value
+        return self.make(**fields)
 
-    def new_pairs(row: Row) -> int:
-        return sum(len(pairs.intersection(permutations(row.items(), 2))) for pairs in holding(row))
+    @functools.cached_property
+    def rows(self) -> Sequence[Row]:
+        """The rows, in which every possible pair of values occurs, also within each subset.
 
-    for values, pairs in zip(within, missing, strict=True):
-        for pair in all_pairs(values):
-            if pair in pairs:
-                drawn = [completed(dict(pair), values) for _ in range(CANDIDATES)]
-                rows.append(max(drawn, key=new_pairs))
-                for held in holding(rows[-1]):
-                    held.difference_update(permutations(rows[-1].items(), 2))
-    return rows
+        For a pair that no row contains yet, draw several rows with that pair, adding the other
+        factors in random order, and keep the row with the most new pairs. The generator is seeded,
+        so that the table is reproducible.
+        """
+        rng = random.Random(0)
+        rows: list[Row] = []
+        within = [restricted(self.factors, subset) for subset in (*self.subsets, {})]
+        # the pairs that no row contains yet, of all factors and of each subset, in both orders
+        missing = [
+            {each for pair in all_pairs(values) if self.possible(dict(pair))
+             for each in (pair, pair[::-1])}
+            for values in within
+        ]  # fmt: skip
+
+        def holding(row: Row) -> list[set[ValuePair]]:
+            """Return the missing pairs of each subset that has the row's values."""
+            return [pairs for values, pairs in zip(within, missing, strict=True)
+                    if all(value in values[name] for name, value in row.items())]  # fmt: skip
+
+        def completed(row: Row, values: Factors) -> Row:
+            """Add each other factor with the value that gives the row most new pairs."""
+            for name in rng.sample([*values], len(values)):
+                if name not in row:
+                    held, given = holding(row), row.items()
+                    gains = [
+                        (sum(((name, value), other) in pairs for pairs in held for other in given),
+                         rng.random(), value)
+                        for value in values[name]
+                        if self.possible({**row, name: value})
+                    ]  # fmt: skip
+                    row[name] = max(gains)[-1]
+            return {name: row[name] for name in values}
+
+        def new_pairs(row: Row) -> int:
+            held = holding(row)
+            return sum(len(pairs.intersection(permutations(row.items(), 2))) for pairs in held)
+
+        for values, pairs in zip(within, missing, strict=True):
+            for pair in all_pairs(values):
+                if pair in pairs:
+                    drawn = [completed(dict(pair), values) for _ in range(CANDIDATES)]
+                    rows.append(max(drawn, key=new_pairs))
+                    for held in holding(rows[-1]):
+                        held.difference_update(permutations(rows[-1].items(), 2))
+        return rows
 
 
 def restricted(factors: Factors, subset: Factors) -> Factors:

@@ -10,8 +10,8 @@ from itertools import accumulate, pairwise, product
 from typing import Any, Literal
 
 from common import spec
-from common.ops._pairs import rows_of
-from common.spec import Case, Fact, Factors, Layout, Tier, described
+from common.ops._pairs import Factors, PairTable, Row
+from common.spec import Case, Fact, Layout, Tier, described
 
 GIVEN: Mapping[Any, Fact] = {True: "given", False: "None"}
 SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number of positions"}
@@ -153,7 +153,7 @@ MANY = 71
 """A number of sequences; more than 64, which some kernels search in one block."""
 
 
-def _is_possible(row: spec.Row) -> bool:
+def _is_possible(row: Row) -> bool:
     """Return whether options can be combined.
 
     With context parallelism, TransformerEngine refuses start_positions, and the length is even,
@@ -221,7 +221,7 @@ SUBSETS: tuple[Factors, ...] = (
     {"tensor_format": ("bshd",)},
 )
 """The values that common kinds of solutions support."""
-TABLE = spec.PairTable(FACTORS, _of_row, SUBSETS, _is_possible)
+TABLE = PairTable(FACTORS, _of_row, SUBSETS, _is_possible)
 
 # --- cases ----------------------------------------------------------------------------------------
 
@@ -293,7 +293,7 @@ def _smoke() -> Iterator[RopeCase]:
     yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
     # bfloat16 has a larger range than float16
     yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
-    yield from map(TABLE.case_of, rows_of(TABLE))
+    yield from TABLE.cases()
 
 
 LARGE = _paired(4104, 32, 128, 128, dtype="bfloat16")

@@ -1,17 +1,7 @@
-"""Ops whose output has the shape of their inputs, `[..., d]`.
+"""Ops whose output has the shape of their inputs, `[..., d]`; see `_skeleton.py`.
 
 For elementwise ops, and for ops along the last dimension, such as a normalization. `shaped` derives
-the cases, inputs, minimum work and names in messages from the names of the arguments:
-
-    OP = shaped(
-        name="scaled",
-        interface=Scaled,
-        reference=reference,
-        rows=("x",),
-        vectors=("scale",),
-        options={"eps": (1e-6, 1e-3)},
-        flops=(1, 3),
-    )
+the cases, inputs, minimum work and names in messages from the names of the arguments.
 """
 
 from __future__ import annotations
@@ -27,9 +17,9 @@ from typing import Any
 import torch
 
 from common import spec
-from common.ops._pairs import rows_of
+from common.ops._pairs import Factors, PairTable
 from common.ops._views import place, randn
-from common.spec import DTYPES, ITEMSIZE, Axis, Case, Factors, PairTable, Tier, Values, described
+from common.spec import DTYPES, ITEMSIZE, Axis, Case, Tier, Values, described
 
 Shape = tuple[int, ...]
 WIDEST_TWIN = 512
@@ -188,7 +178,7 @@ def shaped(
 
     def smoke() -> Iterator[ShapedCase]:
         yield make(shape=(10, 2, 4, 8))
-        yield from map(table.case_of, rows_of(table))
+        yield from table.cases()
         for shape in ((2,), (1, 1, 1, 2), (0, 2, 3, 8), (3, 2, 0), (3, 2, 1, 5, 6)):
             yield make(shape=shape)
         yield make(shape=(3, 2050))  # wider than any tile

@@ -96,20 +96,14 @@ def angles_of(
         positions = _of_tokens(len(t), cu_seqlens // cp_size, start_positions, cp_size, cp_rank)
         return freqs[positions].squeeze(1)
     length = t.shape[tensor_format.index("s")]
-    if start_positions is None:
-        angles = _of_rank(freqs, length, cp_size, cp_rank)
-    else:
+    if start_positions is not None:
         angles = torch.cat([freqs[i : i + length] for i in start_positions.tolist()], dim=1)
+    elif cp_size > 1:
+        chunks = freqs.split(length // 2)
+        angles = torch.cat([chunks[cp_rank], chunks[2 * cp_size - 1 - cp_rank]])
+    else:
+        angles = freqs[:length]
     return angles.transpose(0, 1) if tensor_format == "bshd" else angles
-
-
-def _of_rank(freqs: Tensor, length: int, cp_size: int, cp_rank: int) -> Tensor:
-    """Return the angles of the `length` tokens of one sequence that this rank holds."""
-    if cp_size == 1:
-        return freqs[:length]
-    chunk = length // 2
-    mirror = 2 * cp_size - 1 - cp_rank
-    return torch.cat([freqs[i * chunk : (i + 1) * chunk] for i in (cp_rank, mirror)])
 
 
 def _of_tokens(

@@ -32,7 +32,7 @@ def test_the_file_is_whole(name):
     """The commands leave out an op whose file is not, with a line: this one."""
     (op,) = ops.valid([name])
     for tier in TIERS:
-        ops.cases(op, tier, "cpu", alone=True)
+        ops.cases(op, tier, "cpu")
 
 
 @every_op

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from common import ops
-from common.ops._pairs import all_pairs, restricted, rows_of
+from common.ops._pairs import all_pairs, restricted
 from tests.support.ops import every_op, lacks
 
 ROPE = ops.load("rope")
@@ -21,7 +21,7 @@ IMPOSSIBLE = [
 @every_op
 def test_each_possible_pair_has_a_row_in_each_subset(op):
     assert op.table, lacks(op, "OP.table: options whose pairs the smoke cases do not show")
-    rows = rows_of(op.table)
+    rows = op.table.rows
     assert len({str(row) for row in rows}) == len(rows) >= 15
     assert {"dtype", "layout", "upstream"} <= op.table.factors.keys(), lacks(op, "OP.table")
     for subset in ({}, *op.table.subsets):
@@ -36,7 +36,7 @@ def test_each_possible_pair_has_a_row_in_each_subset(op):
 @every_op
 def test_every_row_is_a_smoke_case(op):
     smoke = {case.name for case in op.cases("smoke")}
-    missing = {op.table.case_of(row).name for row in rows_of(op.table)} - smoke
+    missing = {op.table.case_of(row).name for row in op.table.rows} - smoke
     assert not missing, lacks(op, f"no smoke case {sorted(missing)}")
 
 
@@ -63,7 +63,7 @@ def test_what_rope_calls_impossible_is_refused_by_its_reference(pair):
 
 
 def test_a_case_has_the_values_of_its_row():
-    for row in rows_of(ROPE.table):
+    for row in ROPE.table.rows:
         case = ROPE.table.case_of(row)
         assert case.tensor_format == row["tensor_format"].removesuffix(", sparse")
         assert (case.ends_layout == "sparse") == (row["tensor_format"] == "thd, sparse")

@@ -56,7 +56,7 @@ def test_an_op_of_any_arguments_keeps_every_promise(form):
     _whole.check("formed", op)
     _whole.check_by_trial(op)
     for tier in TIERS:
-        ops.cases(op, tier, "cpu", alone=True)
+        ops.cases(op, tier, "cpu")
     test_ops.test_the_parameters_say_all_that_a_case_is_drawn_from(op)
     test_pairs.test_each_possible_pair_has_a_row_in_each_subset(op)
     test_smoke.test_smoke_has_every_dtype_layout_and_special_value(op)

@@ -125,4 +125,4 @@ def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
         ops.valid(["skeleton"])
     twice = dataclasses.replace(SKELETON, cases=lambda tier: [*SKELETON.cases(tier)] * 2)
     with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: OP.cases: 2 matrix cases"):
-        ops.cases(twice, "matrix", "cpu", alone=True)
+        ops.cases(twice, "matrix", "cpu")
