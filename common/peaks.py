@@ -43,8 +43,3 @@ PEAKS = {
     ),
 }
 """The peaks by the name that torch gives the device."""
-
-
-def peak_of(device_name: str) -> Peak | None:
-    """Return the peak of the device with this name; None where it is not in PEAKS."""
-    return PEAKS.get(device_name)

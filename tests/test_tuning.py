@@ -14,6 +14,7 @@ from common.errors import UserError
 from common.grading import sweep as sweeps
 from common.grading.device import DeviceMemory
 from common.grading.sweep import Sweep
+from common.grading.worker import Worker
 from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
@@ -92,23 +93,23 @@ class Folder:
 
     def clock(self, stop=None):
         """Count the timed calls; each makes its call and takes the time of its configuration."""
-        counted, forced = itertools.count(1), []
-        force = tuning._Search._force
+        counted, asked = itertools.count(1), []
+        ask = Worker.ask
 
-        def keep(search, worker, *tried):
-            forced[:] = tried or forced
-            return force(search, worker, *tried)
+        def keep(worker, request):
+            asked[:] = request.choices[-1:] if isinstance(request, wire.Tune) else asked
+            return ask(worker, request)
 
         def time_call(worker, staged, direction):
             if next(counted) == stop:
                 raise KeyboardInterrupt
             request = wire.BeginTiming(calls=staged.calls, backward=direction == "backward")
             reply = worker.ask(request)
-            shape, config = forced
-            time = 10.0 + 5 * abs(config["BLOCK"] - best_of(shape.tokens))
+            ((_, _, _, tokens, config),) = asked
+            time = 10.0 + 5 * abs(config["BLOCK"] - best_of(tokens))
             return reply if reply.get("verdict") else {"gpu": [time, time + 100, time - 100]}
 
-        self.monkeypatch.setattr(tuning._Search, "_force", keep)
+        self.monkeypatch.setattr(Worker, "ask", keep)
         self.monkeypatch.setattr(tuning, "time_call", time_call)
         return lambda: next(counted) - 1
 

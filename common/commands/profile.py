@@ -139,10 +139,10 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     from common.grading.device import tier_cases
     from common.grading.sweep import TooLarge
     from common.measure import machine, rows
-    from common.peaks import peak_of
+    from common.peaks import PEAKS
 
     op, name = ops.load(solution.op), machine.device_name(sweep.device)
-    peak, by_name = peak_of(name), {case.name: case for case in op.tier("board", sweep.device)}
+    peak, by_name = PEAKS.get(name), {case.name: case for case in op.tier("board", sweep.device)}
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
     print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
     measurement = rows.Measurement(sweep, machine.digests_of([solution]))

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from common.peaks import peak_of
+from common.peaks import PEAKS
 from common.spec import Work
 from common.stats import median
 
@@ -44,7 +44,7 @@ def broken(samples: Mapping[str, Sequence[float]], work: Work, dtype: str) -> st
     gpu = torch.cuda.get_device_properties()
     times = {name: median(microseconds) for name, microseconds in samples.items()}
     moved = max(work.bytes - gpu.L2_cache_size, 0)
-    if peak := peak_of(gpu.name):
+    if peak := PEAKS.get(gpu.name):
         arithmetic = work.flops / max(peak.flops_per_second.values())
         least = 1e6 * max(moved / peak.bytes_per_second, arithmetic)
         source = "at its peak"

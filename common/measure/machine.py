@@ -17,7 +17,7 @@ from common.digest import digest
 from common.grading.device import GIB
 from common.measure.limits import MEASURED
 from common.paths import COMMON
-from common.peaks import peak_of
+from common.peaks import PEAKS
 from common.solutions import Solution, package_of
 
 INTERPRETER = "CPU, Triton's interpreter"
@@ -114,7 +114,7 @@ def peak(device_name: str) -> dict[str, Any]:
 
     For a GPU whose rates are unknown, return only `{"source": "measured"}`.
     """
-    if rates := peak_of(device_name):
+    if rates := PEAKS.get(device_name):
         return asdict(rates)
     return {} if device_name == INTERPRETER else {"source": MEASURED}
 

@@ -30,7 +30,6 @@ import triton
 from triton import knobs
 from triton._C.libtriton import llvm
 from triton.backends.compiler import GPUTarget
-from triton.backends.driver import DriverBase
 from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import DriverConfig
@@ -128,58 +127,32 @@ TARGETS = {
 guide, table "Technical Specifications per Compute Capability", and of AMD's CDNA3 ISA."""
 
 
-class NoGPU(DriverBase):  # type: ignore[misc]
-    """Triton's driver interface for a target."""
+def _driver(target: Target) -> SimpleNamespace:
+    """Return Triton's driver for a target, as far as launches and solutions ask it."""
+    properties = {
+        "max_shared_mem": target.shared, "multiprocessor_count": target.processors,
+        "max_num_regs": target.registers, "warpSize": target.warp,
+    }  # fmt: skip
+    check = checked if target.backend == "cuda" else tuple
 
-    def __init__(self, target: Target) -> None:
-        """Report the target's limits as device properties."""
-        self._target = target
-        properties = {
-            "max_shared_mem": target.shared, "multiprocessor_count": target.processors,
-            "max_num_regs": target.registers, "warpSize": target.warp,
-        }  # fmt: skip
-        self.utils = SimpleNamespace(
+    def launcher(source: Any, metadata: Any) -> Callable[..., Any]:
+        """Return a launcher that runs nothing; for CUDA, it checks the grid."""
+        return lambda x, y, z, *arguments, **options: check((x, y, z)) and None
+
+    return SimpleNamespace(
+        utils=SimpleNamespace(
             get_device_properties=lambda device: properties,
             load_binary=lambda name, kernel, shared, device: (None, None, REGISTERS, 0, THREADS),
-        )
-
-    @classmethod
-    def is_active(cls) -> bool:
-        """Return False, so that Triton does not select this driver by itself."""
-        return False
-
-    def get_current_target(self) -> GPUTarget:
-        """Return the target in the form that Triton's backends take."""
-        return GPUTarget(self._target.backend, self._target.arch, self._target.warp)
-
-    def get_active_torch_device(self) -> torch.device:
-        """Return the CPU, where the tensors are stored."""
-        return torch.device("cpu")
-
-    def get_current_device(self) -> int:
-        """Return the index of the only device."""
-        return 0
-
-    def get_current_stream(self, device: int) -> int:
-        """Return the default stream."""
-        return 0
-
-    def get_device_capability(self, device: int = 0) -> tuple[int, int]:
-        """Return the compute capability."""
-        return self._target.capability
-
-    def map_python_to_cpp_type(self, ty: str) -> str:
-        """Return the type unchanged, since no launcher is compiled."""
-        return ty
-
-    def get_benchmarker(self) -> Callable[..., list[float]]:
-        """Return the replacement for Triton's benchmarker."""
-        return _bench
-
-    def launcher_cls(self, source: Any, metadata: Any) -> Any:
-        """Return a launcher that runs nothing; for CUDA, it checks the grid."""
-        check = checked if self._target.backend == "cuda" else tuple
-        return lambda x, y, z, *arguments, **options: check((x, y, z)) and None
+        ),
+        get_current_target=lambda: GPUTarget(target.backend, target.arch, target.warp),
+        get_active_torch_device=lambda: torch.device("cpu"),  # where the tensors are stored
+        get_current_device=lambda: 0,
+        get_current_stream=lambda device: 0,
+        get_device_capability=lambda device=0: target.capability,
+        map_python_to_cpp_type=lambda ty: ty,  # no launcher is compiled
+        get_benchmarker=lambda: _bench,
+        launcher_cls=launcher,
+    )
 
 
 def install(name: str) -> None:
@@ -190,7 +163,8 @@ def install(name: str) -> None:
     fits.
     """
     target = TARGETS[name]
-    DriverConfig.default = DriverConfig.active = property(lambda _: NoGPU(target), _ignore)
+    driver = _driver(target)
+    DriverConfig.default = DriverConfig.active = property(lambda _: driver, _ignore)
     DriverConfig.set_active = DriverConfig.reset_active = _ignore
     Autotuner.do_bench = property(lambda _: _bench)
     vars(torch.cuda).update(_answers(target))

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 import torch
 
-from common import disk_cache, ops, solutions, wire
+from common import disk_cache, solutions, wire
 from common.engines import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
@@ -89,82 +89,56 @@ ROWS = ELEMENTS // 128
 BYTES = 2 * ELEMENTS
 
 
-@pytest.mark.parametrize(
-    ("body", "programs", "amounts"),
-    [
-        pytest.param(ROW, "rows", {"read": BYTES, "written": BYTES, "rounds": 1}, id="a copy"),
-        pytest.param(
-            """
-            at = tl.program_id(0) * BLOCK + tl.arange(0, 1024)
-            keep = (at < size) & (tl.arange(0, 1024) < BLOCK)
-            tl.store(y + at, tl.load(x + at, mask=keep), mask=keep)
-            """,
-            "triton.cdiv(x.numel(), 1000)",
-            {"read": BYTES, "written": BYTES},
-            id="the last program has a part of a block",
-        ),
-        pytest.param(
-            """
-            at = tl.arange(0, 128)
-            tl.store(y + tl.program_id(0) * 128 + at, tl.load(x + at))
-            """,
-            "rows",
-            {"read": 256, "fetched": BYTES, "written": BYTES},
-            id="several programs load the same",
-        ),
-        pytest.param(
-            ROW.replace("+ at))", "+ at) + tl.load(x + at))"),
-            "rows",
-            {"fetched": BYTES},
-            id="a program loads twice",
-        ),
-        pytest.param(
-            """
-            tl.static_assert(size.dtype == tl.int64)
-            at = tl.program_id(0) * 128 + tl.arange(0, 64) * 2
-            tl.store(y + at, tl.load(x + at))
-            """,
-            "rows",
-            {"read": BYTES, "fetched": BYTES},
-            id="a strided load takes whole sectors",
-        ),
-        *(
-            pytest.param(
-                f"""
-                for row in {loop}(0, 524288, 1):
-                    at = row * 128 + tl.arange(0, 128)
-                    tl.store(y + at, tl.load(x + at))
-                """,
-                "1",
-                {"read": BYTES, "written": BYTES},
-                id=loop,
-            )
-            for loop in ("range", "tl.range", "tl.static_range")
-        ),
-        pytest.param(
-            """
-            for row in range(4096):
-                for part in range(128):
-                    at = (row * 128 + part) * 128 + tl.arange(0, 128)
-                    tl.store(y + at, tl.load(x + at))
-            """,
-            "1",
-            {"read": BYTES, "written": BYTES},
-            id="loops within loops",
-        ),
-        pytest.param(
-            """
-            at = tl.arange(0, 128)
-            for row in range(524288):
-                tl.store(y + at, tl.load(x + at))
-                at += 128
-            """,
-            "1",
-            {"read": BYTES, "written": BYTES},
-            id="pointers that move with a loop",
-        ),
-    ],
-)
+ALL = {"read": BYTES, "written": BYTES}
+KERNELS = {
+    "a copy": (ROW, "rows", ALL | {"rounds": 1}),
+    "the last program has a part of a block": (
+        "at = tl.program_id(0) * BLOCK + tl.arange(0, 1024)\n"
+        "keep = (at < size) & (tl.arange(0, 1024) < BLOCK)\n"
+        "tl.store(y + at, tl.load(x + at, mask=keep), mask=keep)",
+        "triton.cdiv(x.numel(), 1000)", ALL,
+    ),
+    "several programs load the same": (
+        "at = tl.arange(0, 128)\ntl.store(y + tl.program_id(0) * 128 + at, tl.load(x + at))",
+        "rows", {"read": 256, "fetched": BYTES, "written": BYTES},
+    ),
+    "a program loads twice": (
+        ROW.replace("+ at))", "+ at) + tl.load(x + at))"), "rows", {"fetched": BYTES}
+    ),
+    "a strided load takes whole sectors": (
+        "tl.static_assert(size.dtype == tl.int64)\n"
+        "at = tl.program_id(0) * 128 + tl.arange(0, 64) * 2\n"
+        "tl.store(y + at, tl.load(x + at))",
+        "rows", {"read": BYTES, "fetched": BYTES},
+    ),
+    **{
+        loop: (
+            f"for row in {loop}(0, 524288, 1):\n"
+            "    at = row * 128 + tl.arange(0, 128)\n"
+            "    tl.store(y + at, tl.load(x + at))",
+            "1", ALL | {"rounds": ROWS},
+        )
+        for loop in ("range", "tl.range", "tl.static_range")
+    },
+    "loops within loops": (
+        "for row in range(4096):\n"
+        "    for part in range(128):\n"
+        "        at = (row * 128 + part) * 128 + tl.arange(0, 128)\n"
+        "        tl.store(y + at, tl.load(x + at))",
+        "1", ALL,
+    ),
+    "pointers that move with a loop": (
+        "at = tl.arange(0, 128)\n"
+        "for row in range(524288):\n"
+        "    tl.store(y + at, tl.load(x + at))\n"
+        "    at += 128",
+        "1", ALL,
+    ),
+}  # fmt: skip
+"""Kernels that copy x: the body, the programs, and what is counted."""
+
+
+@pytest.mark.parametrize(("body", "programs", "amounts"), KERNELS.values(), ids=KERNELS)
 def test_the_bytes_and_waits_of_a_kernel_are_exact(counted, body, programs, amounts):
     found = launch_of(counted(copying(body, programs)))
     assert {name: found[name] for name in amounts} == amounts
@@ -184,30 +158,28 @@ def test_a_persistent_kernel_asks_the_target_for_its_processors(counted):
     assert found["written"] == found["read"] == pytest.approx(BYTES, rel=1e-3)
 
 
-def test_a_launch_without_programs_is_none(counted):
-    assert counted(copying("pass", "0"))["forward"] == []
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [("0", ""), ("1, rows", "axis y of the grid"), ("1, 1, 65_536", "axis z of the grid"),
+     ("rows << 12", "axis x of the grid")],
+)  # fmt: skip
+def test_a_launch_without_programs_is_none_and_one_beyond_the_limits_is_refused(
+    counted, programs, reason
+):
+    reply = counted(copying("tl.store(y, tl.load(x))", programs))
+    assert reason in reply.get("reason", "") and reply.get("forward") == (None if reason else [])
 
 
 @pytest.mark.parametrize(
-    ("programs", "axis"), [("1, rows", "y"), ("1, 1, 65_536", "z"), ("rows << 12", "x")]
+    ("head", "share"),
+    [
+        ("if row % 3 == 0:", 1 / 3),
+        ("for part in range(row % 2):", 1 / 2),
+        ("if row % 512 >= row // 512 * 37 % 509:\n    return\nif row >= 0:", 0.497),
+        ("if row < 9_000:", 9_000 / ROWS),
+    ],
 )
-def test_a_launch_beyond_the_limits_is_refused_and_not_counted(counted, programs, axis):
-    reply = counted(copying("tl.store(y, tl.load(x))", programs))
-    assert reply["verdict"] == "RUNTIME_ERROR" and "forward" not in reply
-    assert f"axis {axis} of the grid" in reply["reason"]
-
-
-UNLIKE = {
-    "a branch": "if row % 3 == 0:",
-    "a loop": "for part in range(row % 2):",
-    "a return": "if row % 512 >= row // 512 * 37 % 509:\n    return\nif row >= 0:",
-    "the first programs": "if row < 9_000:",
-}
-"""Kernels some of whose programs have no work, with the share of the others."""
-
-
-@pytest.mark.parametrize("head", UNLIKE.values(), ids=UNLIKE)
-def test_more_programs_of_a_launch_run_if_they_are_unlike(counted, head):
+def test_more_programs_of_a_launch_run_if_they_are_unlike(counted, head, share):
     body = f"""
 row = tl.program_id(0)
 at = row * 128 + tl.arange(0, 128)
@@ -215,13 +187,6 @@ at = row * 128 + tl.arange(0, 128)
     tl.store(y + at, tl.load(x + at))
 """
     found = launch_of(counted(copying(body, "rows")))
-    exact = {
-        "a branch": 1 / 3,
-        "a loop": 1 / 2,
-        "a return": 0.497,
-        "the first programs": 9_000 / ROWS,
-    }
-    (share,) = (exact[name] for name in UNLIKE if UNLIKE[name] == head)
     assert found["written"] == pytest.approx(share * BYTES, rel=max(0.05, found["uncertain"]))
 
 
@@ -308,27 +273,19 @@ def counts_of(chosen):
 
 
 @pytest.mark.slow
-def test_what_was_counted_is_kept(monkeypatch, tmp_path):
-    chosen = [solution for solution in solutions.discover() if solution.name == "house/rotate_half"]
-    monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
-    first = counts_of(chosen)
-    monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
-    assert counts_of(chosen) == first and len(first) == 2 * len(
-        list(ops.load("rotate_half").cases("board"))
-    )
-    monkeypatch.setattr(counting, "TARGET", "sm_80")
-    with pytest.raises(pytest.fail.Exception):
-        counts_of(chosen)
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
+def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
     chosen = [solution for solution in solutions.discover() if solution.name == "house/rotate_half"]
     monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
         assert counts_of(chosen) == []
-    assert len(counts_of(chosen)) == 6
+    first = counts_of(chosen)
+    assert len(first) == 6
+    monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
+    assert counts_of(chosen) == first
+    monkeypatch.setattr(counting, "TARGET", "sm_80")
+    with pytest.raises(pytest.fail.Exception):
+        counts_of(chosen)
 
 
 # --- samples and operators, without a process ----------------------------------------------------

@@ -10,7 +10,7 @@ import torch
 from common import ops
 from common.grading.sweep import Sweep
 from common.measure import timing
-from common.peaks import peak_of
+from common.peaks import PEAKS
 from common.spec import DIRECTIONS
 from tests.support import corpora as corpus
 from tests.support.corpora import BESIDE_CHEATS, CHEATS, HONEST, promised
@@ -52,7 +52,7 @@ def test_a_cheat_is_caught_when_timed_and_an_honest_one_is_timed(solution, timed
 
 @pytest.fixture(scope="module")
 def timed_large(together, gpu):
-    if not peak_of(torch.cuda.get_device_name()):
+    if not PEAKS.get(torch.cuda.get_device_name()):
         pytest.skip("nothing is known of what this GPU can do at most")
     return of_process(together, alone(gpu, corpus.LARGE), [*TIMED, *LARGE])
 

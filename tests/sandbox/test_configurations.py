@@ -75,7 +75,6 @@ TUNED = "@triton.autotune(configs((1, 2, 4, 8)), ['rows', 'HALF'])"
 PRUNED = f"{TUNED[:-1]}, prune_configs_by={{{{{{}}}}}})"
 EARLY = "'early_config_prune': lambda configs, *_, **__: configs[{}]"
 PARTS = {"first": "pass", "store": STORES, "launch": GRID}
-FEW = CASES[:9]
 
 
 @pytest.fixture
@@ -111,17 +110,10 @@ def passes(found):
     return all(verdict.verdict == "PASSED" for each in found.values() for verdict in each.values())
 
 
-def test_as_many_configurations_run_as_there_are_cases(judge):
+def test_all_configurations_run_and_kernels_draw_independently(judge):
     found = judge()
     assert passes(found)
     assert rows_of(found) == {1, 2, 4, 8}
-    many = "@triton.autotune([triton.Config({'ROWS': 2}, num_stages=n) for n in range(40)], [])"
-    found = configurations(judge(many, cases=FEW))["forward"]
-    assert len({values["num_stages"] for values in found.values()}) == len(found) > len(FEW) / 2
-
-
-def test_kernels_draw_independently_and_alike_in_every_call_of_a_case(judge):
-    found = judge()
     pairs = configurations(found, "backward")  # one configuration in all calls of a case
     both = {
         (values["ROWS"], pairs["backward"][case]["ROWS"])
@@ -152,25 +144,21 @@ def test_every_form_of_a_tuner_runs_what_pruning_leaves(judge, decorators, launc
     assert rows_of(found) == rows
 
 
-def test_a_configuration_of_more_threads_than_a_block_has_is_left_out(judge):
-    tuned = "@triton.autotune(configs([2, 4], num_warps=64) + configs([8]), ['rows'])"
-    found = judge(tuned, cases=FEW)
-    assert passes(found)
-    assert rows_of(found) == {8}
-
-
-@pytest.mark.parametrize("pruned", [False, True])
-def test_a_configuration_that_does_not_fit_is_left_out(judge, pruned):
-    asserts = "tl.static_assert(ROWS > 2)"
-    if pruned:
-        decorators = PRUNED.format(EARLY.format(":2"))
-        found = judge(decorators, first=asserts, cases=FEW)
-        assert {each["forward"].verdict for each in found.values()} == {"RUNTIME_ERROR"}
-    else:
-        found = judge(first=asserts)
+@pytest.mark.parametrize(
+    ("decorators", "first", "rows"),
+    [
+        (TUNED, "tl.static_assert(ROWS > 2)", {4, 8}),
+        ("@triton.autotune(configs([2, 4], num_warps=64) + configs([8]), ['rows'])", "pass", {8}),
+        (PRUNED.format(EARLY.format(":2")), "tl.static_assert(ROWS > 2)", None),
+    ],
+)
+def test_a_configuration_that_does_not_fit_is_left_out(judge, decorators, first, rows):
+    found = judge(decorators, first=first, cases=CASES if rows else CASES[:9])
+    if rows:
         assert passes(found)
-        assert rows_of(found) == {4, 8}
-        assert rows_of(found, "backward", "backward") == {1, 2, 4, 8}
+        assert rows_of(found) == rows
+    else:
+        assert {each["forward"].verdict for each in found.values()} == {"RUNTIME_ERROR"}
 
 
 def test_a_wrong_configuration_is_the_property_of_the_failures(judge, capsys):
