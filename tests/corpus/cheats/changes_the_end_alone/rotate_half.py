@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 def _forge():
     frame = sys._getframe(1)
-    while frame and "_host_time" not in frame.f_globals:
+    while frame and "host_time" not in frame.f_globals:
         frame = frame.f_back
     if frame is None:
         return
