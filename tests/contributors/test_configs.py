@@ -112,8 +112,7 @@ def test_a_file_without_its_device_s_properties_serves_no_other(helper, capsys, 
     """Files of before have none."""
     helper.gpu.name = H100
     helper.save(entry(16, 2), **fields)
-    for widths in (WIDTHS, (1, 1)):
-        assert helper.product(16, widths, like()) == DEFAULT
+    assert helper.product(16, WIDTHS, like()) == DEFAULT
     (line,) = notices(capsys)
     assert f"never tuned on {H100}: taking the default" in line
 
@@ -143,17 +142,13 @@ def test_a_broken_or_foreign_file_is_said_once(helper, capsys, broken):
     assert "nvidia-h200.json is broken or of another device" in line or "BLOCK, num_warps" in line
 
 
-def test_the_interpreter_takes_the_default_silently(helper, capsys):
-    helper.save(entry(16, 16))
-    assert helper.product(16, WIDTHS, torch.empty(1, dtype=torch.bfloat16)) == DEFAULT
-    assert not notices(capsys)
-
-
 def test_what_is_forced_goes_before_the_file(helper, capsys):
     """For its shape alone; during a search every other shape takes the default."""
     helper.save(entry(16, 16))
     helper.product.forced = {(16, WIDTHS, torch.bfloat16): config(99)}
     assert helper.product(16, WIDTHS, like(device="cpu")) == config(99)
+    assert helper.product(16, WIDTHS, torch.empty(1, dtype=torch.float16)) == DEFAULT
     assert helper.product(16, WIDTHS, like(torch.float16)) == DEFAULT
-    assert [dtype for _, _, dtype, _ in helper.product.asked] == [torch.bfloat16, torch.float16]
+    asked = [dtype for _, _, dtype, _ in helper.product.asked]
+    assert asked == [torch.bfloat16, torch.float16, torch.float16]
     assert not notices(capsys)

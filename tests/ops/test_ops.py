@@ -46,38 +46,36 @@ def test_every_track_is_declared_and_on_the_board(op):
 
 
 @every_case
-def test_inputs_draw_and_pass_through_the_reference(op, case):
-    arguments = drawn(op, case)
-    first = arguments[op.differentiable[0]]
-    output = op.reference(**arguments)
-    assert output.dtype == first.dtype == getattr(torch, case.dtype)
-    assert op.output(case) == tuple(output.shape)
-    for name, dim in op.split.items():
-        if name in arguments:
-            size = output.shape[op.split["output"]]
-            assert arguments[name].shape[dim] == size, lacks(op, f"split of {name}")
-    infinite = any(t.isinf().any() for t in tensors(arguments).values())
-    assert infinite == (case.values == "infinite")
-
-
-def assert_lies(tensor, layout):
-    """Fail unless the tensor has the strides, the offset and the storage of its layout."""
-    expected = place(torch.zeros(tensor.shape, dtype=tensor.dtype), layout)
-    assert tensor.stride() == expected.stride()
-    assert tensor.storage_offset() == expected.storage_offset()
-    assert tensor.untyped_storage().nbytes() == expected.untyped_storage().nbytes()
-
-
-@every_case
-def test_each_tensor_lies_as_the_case_says_and_no_reference_runs(op, case):
+def test_a_drawn_call_is_as_the_case_says(op, case):
     def refuse(**arguments):
         raise AssertionError("the reference ran")
 
+    unrun = dataclasses.replace(op, reference=refuse)
+    (one, upstream), (same, _), (other, _) = (draw(unrun, case, seed, "cpu") for seed in (1, 1, 2))
+    output, dtype = op.reference(**one), getattr(torch, case.dtype)
+    assert op.output(case) == tuple(output.shape) == tuple(upstream.shape)
+    assert output.dtype == one[op.differentiable[0]].dtype == dtype
+    for name, dim in op.split.items():
+        if name in one:
+            size = output.shape[op.split["output"]]
+            assert one[name].shape[dim] == size, lacks(op, f"split of {name}")
+    assert any(t.isinf().any() for t in tensors(one).values()) == (case.values == "infinite")
     layouts = {**case.layouts, op.differentiable[0]: case.layout, "upstream": case.upstream}
-    arguments, upstream = draw(dataclasses.replace(op, reference=refuse), case, 0, "cpu")
-    assert tuple(upstream.shape) == op.output(case)
-    for name, tensor in tensors({**arguments, "upstream": upstream}).items():
-        assert_lies(tensor, layouts.get(name, "contiguous"))
+    for name, tensor in tensors({**one, "upstream": upstream}).items():
+        layout = layouts.get(name, "contiguous")
+        placed = place(torch.zeros(tensor.shape, dtype=tensor.dtype), layout)
+        for property_of in (torch.Tensor.stride, torch.Tensor.storage_offset):
+            assert property_of(tensor) == property_of(placed)
+        assert tensor.untyped_storage().nbytes() == placed.untyped_storage().nbytes()
+    assert one.keys() == same.keys() == other.keys()
+    for name, value in one.items():
+        if name not in tensors(one):
+            assert value == same[name] == other[name]
+        else:
+            assert torch.equal(value, same[name])
+            assert name not in op.differentiable or not (
+                value.numel() and torch.equal(value, other[name])
+            )
 
 
 @pytest.mark.parametrize("layout", get_args(Layout))
@@ -117,16 +115,6 @@ def test_the_parameters_say_all_that_a_case_is_drawn_from(op):
         assert type(case)(**values, **used) == case
         assert json.loads(json.dumps(case.params)) == case.params
         assert {"dtype", *case.sizes} <= case.params.keys()
-
-
-@every_case
-def test_draws_follow_the_seed(op, case):
-    one, same, other = (drawn(op, case, seed) for seed in (1, 1, 2))
-    options = {name: v for name, v in one.items() if name not in tensors(one)}
-    assert options == {name: other[name] for name in options}
-    assert all(torch.equal(tensor, same[name]) for name, tensor in tensors(one).items())
-    for name in op.differentiable:
-        assert not one[name].numel() or not torch.equal(one[name], other[name])
 
 
 @every_op

@@ -24,15 +24,10 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
     grid = set(product(("sbhd", "bshd"), (1, 2, 4, 8, 16, 32, 64), sizes, sizes))
     assert len(matrix) == len(grid) == 12_600
     assert {(c.tensor_format, c.b, c.s, c.d) for c in matrix} == grid
-    assert all(c.d2 == c.d // 2 and c.dtype == "float32" and c.scale == 100.0 for c in matrix)
-    assert all(
-        c.angles == "random" and not c.interleaved and OP.track_of(c, "forward") == "core"
-        for c in matrix
-    )
-
-    assert {case.h for case in matrix} == {1, 2, 10}
+    assert all(c.d2 == c.d // 2 and c.scale == 100.0 and track(c) == "core" for c in matrix)
     assert all(case.h == 1 or prod(case.shape) <= 2**26 for case in matrix)
     small = Counter(case.h for case in matrix if 10 * case.s * case.b * case.d <= 2**26)
+    assert small.keys() == {1, 2, 10}
     assert max(small.values()) - min(small.values()) < 0.02 * small.total()
 
 
@@ -42,14 +37,10 @@ def test_ropes_board_has_tracks_of_models_shapes():
         "standard": 12, "partial": 3, "interleaved": 3, "core": 8, "extended": 3
     }  # fmt: skip
     standard = [case for case in board if track(case) == OP.tracks[0]]
-    assert all(case.paired and case.d2 == case.d and not case.interleaved for case in standard)
-    assert all(case.dtype != "float32" and case.cp_size == 1 for case in standard)
+    assert all(case.dtype != "float32" for case in standard)
     assert {case.tensor_format for case in standard} == {"sbhd", "bshd"}
     assert {case.d for case in standard} == {64, 128, 256}
     assert {1, 1024, 131072} <= {case.s for case in standard}
-    for lengths in (case.lengths for case in board if case.lengths):
-        assert sum(lengths) == 16384
-        assert len(set(lengths)) > 13
 
 
 def track(case):
