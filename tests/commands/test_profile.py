@@ -88,7 +88,7 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nvidia, "installed", lambda: False)
     monkeypatch.setattr(timed_process, "trace_case", trace)
-    monkeypatch.setattr(type(ROPE), "board", lambda op, device: iter([case]))
+    monkeypatch.setattr(type(ROPE), "tier", lambda *_: iter([case]))
     return timed
 
 
