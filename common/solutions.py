@@ -57,15 +57,10 @@ class Solution:
         return self.path.is_relative_to(PEERS)
 
     @property
-    def source(self) -> Path:
-        """The file with the source; see `source_of`."""
-        return source_of(self.path)
-
-    @property
     def note(self) -> str:
         """The first line of the module docstring, or ""; the module is not imported."""
         try:
-            doc = ast.get_docstring(ast.parse(self.source.read_text()))
+            doc = ast.get_docstring(ast.parse(source_of(self.path).read_text()))
         except UNREADABLE:
             return ""
         return printable(doc.splitlines()[0]) if doc else ""
@@ -93,7 +88,7 @@ class Solution:
         folder = self.path.parent
         others = {solution.path for solution in _named(folder) if not solution.importer}
         others.add(folder / EACH)
-        return [self.source, *(path for path in python_files(folder) if path not in others)]
+        return [source_of(self.path), *(path for path in python_files(folder) if path not in others)]
 
     @property
     def importer(self) -> Path | None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
 from common import ops
 from common.commands import check, grader
-from common.errors import UserError
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
@@ -28,13 +28,14 @@ def test_a_folder_that_imports_this_repository_is_named_and_not_graded(study, by
 
 
 def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, capsys):
-    load, broken = ops._loaded, UserError("rope is broken")
-    monkeypatch.setattr(ops, "_loaded", lambda op: broken if op == "rope" else load(op))
+    op = replace(ops.load("rope"), reference=lambda: None)
+    load = ops.load
+    monkeypatch.setattr(ops, "load", lambda name: op if name == "rope" else load(name))
     folder = [Solution(tmp_path / "a" / f"{op}.py", op) for op in ("rope", "rotate_half")]
     case = next(ops.load("rotate_half").cases("smoke")).name
     named = grader.Grader(SimpleNamespace(device="cpu"), None).named(case, folder)
     assert ("a/rotate_half", case) in named
-    assert "rope is broken" in capsys.readouterr().err
+    assert "common/ops/rope.py" in capsys.readouterr().err
 
 
 def lacking(track, *reasons):
