@@ -20,7 +20,7 @@ def run(options: argparse.Namespace) -> int:
     chosen, device = shared.contributors(options), shared.device(options)
     if device == "cpu":
         raise UserError("tune needs a GPU: without one nothing is timed")
-    from common import tuning
+    from common.commands import tuning
     from common.grading.device import DeviceMemory
     from common.grading.sweep import Sweep
     from common.measure import machine

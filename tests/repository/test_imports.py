@@ -45,8 +45,7 @@ MAY = {
     "measure": f"{GRADING}",
     "engines": f"{GRADING} measure",
     "board": "digest disk_cache errors interfaces paths peaks printable records solutions stats",
-    "tuning": f"{GRADING} measure",
-    "commands": f"{GRADING} measure engines board tuning",
+    "commands": f"{GRADING} measure engines board",
     "cli": "errors commands paths printable solutions",
     "__main__": "cli",
 }

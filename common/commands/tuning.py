@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from common import paths, wire
+from common.commands.progress import Progress
 from common.draws import Draws, entropy
 from common.errors import UserError, out_of_memory
 from common.grading.device import tier_cases
@@ -61,22 +62,6 @@ class Trial(NamedTuple):
     microseconds: float | None
     verdict: str
     reason: str
-
-
-class Steps(Protocol):
-    """Shows the progress, with a step for each case."""
-
-    def total(self, steps: int) -> None:
-        """Set the number of steps."""
-
-    def done(self, text: str) -> None:
-        """Show that a step is done."""
-
-    def doing(self, text: str) -> None:
-        """Show what a step does."""
-
-    def say(self, line: str) -> None:
-        """Print a warning."""
 
 
 def fastest(trials: Sequence[Trial]) -> Trial | None:
@@ -131,7 +116,7 @@ class Winners:
 # --- the search -----------------------------------------------------------------------------------
 
 
-def tune(sweep: Sweep, chosen: Sequence[Solution], steps: Steps) -> list[str]:
+def tune(sweep: Sweep, chosen: Sequence[Solution], steps: Progress) -> list[str]:
     """Search the shapes of one folder's solutions that have no entry yet; return lines of results.
 
     The file is written after each shape, so that an interruption costs one shape.
@@ -197,7 +182,7 @@ class _Search:
     """The search of one folder's kernels, each shape once."""
 
     def __init__(
-        self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners, steps: Steps
+        self, sweep: Sweep, kernels: dict[str, list[Config]], winners: Winners, steps: Progress
     ) -> None:
         self._device, self._memory = sweep.device, sweep.supervisor.memory
         self._kernels, self._winners, self._steps = kernels, winners, steps

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from common import cli, tuning, wire
-from common.commands import options
+from common import cli, wire
+from common.commands import options, tuning
 from common.errors import UserError
 from common.grading import sweep as sweeps
 from common.grading.device import DeviceMemory
