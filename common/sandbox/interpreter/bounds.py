@@ -33,8 +33,7 @@ from common.sandbox.interpreter.together import ProgramGroup
 from common.source import Reason
 
 SHOWN = 6
-"""The number of integer arguments in a report: kernels take sizes first and strides after them. If
-an offset wrapped, the report shows the arguments in the wrapped expression instead."""
+"""The integer arguments in a report, if no offset wrapped: sizes come first, and then strides."""
 
 
 class OutOfBounds(Exception):
@@ -84,13 +83,8 @@ class WatchedLaunch(NamedTuple):
     ) -> Reason:
         """Describe an access: `program (6, 4), M=70, K=24: reads b + 2816 of 2800, line 31 ...`.
 
-        The text names the nearest of the arguments that the pointers were made from.
-
-        Args:
-            verb: The type of access that the running program makes.
-            address: The out-of-bounds address.
-            pointers: The access's pointers.
-            wrap: The product or sum in the address's offset that wrapped, if any.
+        The text names the nearest of the arguments that the pointers were made from, and what
+        wrapped in the address's offset, if anything did.
         """
         access = explanation.Access.now(verb)
         shown = [*self.integers][:SHOWN]
@@ -193,8 +187,7 @@ ACCESSES = {
     "create_masked_load": (READS, 1, 2), "create_masked_store": (WRITES, 1, 3),
     "create_atomic_rmw": (ATOMIC, 2, 4), "create_atomic_cas": (ATOMIC, 1, None),
 }  # fmt: skip
-"""By the builder's method: the verb, and the places of the pointers and of the mask in its
-arguments."""
+"""By the builder's method: the verb, and the arguments' places of the pointers and the mask."""
 
 
 def watch_memory() -> None:

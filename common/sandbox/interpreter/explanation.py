@@ -109,18 +109,18 @@ class Conflicts:
         """Record two programs' accesses to an element if this is the first conflict of its kind."""
         if earlier is None or earlier.program == access.program:
             return
-        atomic = earlier.verb == access.verb == ATOMIC
-        if atomic in self._found:
+        atomics = earlier.verb == access.verb == ATOMIC
+        if atomics in self._found:
             return
         at = f"{element(address, width, self._spans)[0]}, {earlier.place}"
         if earlier[1:] == access[1:]:
-            verb = f"both {access.verb.removesuffix('s')}"
-            text = f"programs {earlier.program} and {access.program} {verb} {at}"
-            self._found[atomic] = Reason(text, (access.place,))
+            both = f"programs {earlier.program} and {access.program} both"
+            reason = Reason(f"{both} {access.verb.removesuffix('s')} {at}", (access.place,))
         else:
             then = f"which program {access.program} {access.verb}, {access.place}"
             text = f"program {earlier.program} {earlier.verb} {at}, {then}"
-            self._found[atomic] = Reason(text, (earlier.place, access.place))
+            reason = Reason(text, (earlier.place, access.place))
+        self._found[atomics] = reason
 
 
 # --- an offset that wrapped -----------------------------------------------------------------------

@@ -2,8 +2,7 @@
 
 A loop variable is a tensor, as is a boolean or float argument. An annotated argument has the type
 in its annotation. `and`, `or` and `not` accept blocks. A constexpr may be the left operand of an
-operation on a tensor. A kernel may capture names of the enclosing function. A kernel may import
-`triton.language` and its functions under any name.
+operation on a tensor. A kernel may capture names of the enclosing function.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
 
+@dataclasses.dataclass(frozen=True)
 class Loop(Sequence[Any]):
     """The values of a loop: the numbers of a range, as tensors if they have a type."""
 
-    def __init__(self, numbers: range, dtype: tl.dtype | None = None) -> None:
-        """Keep the numbers and the tensors' type."""
-        self._numbers, self._dtype = numbers, dtype
+    numbers: range
+    dtype: tl.dtype | None = None
 
     def __len__(self) -> int:
         """Return the number of values."""
-        return len(self._numbers)
+        return len(self.numbers)
 
     def __getitem__(self, index: Any) -> Any:
         """Return the value at an index."""
-        number = self._numbers[index]
-        return number if self._dtype is None else _scalar(number, self._dtype)
+        number = self.numbers[index]
+        return number if self.dtype is None else _scalar(number, self.dtype)
 
 
 def counted_range(
@@ -64,11 +63,8 @@ def joined(both: bool, *operands: Callable[[], Any]) -> Any:
     """Return the value of `and` or `or` as in Triton's compiler.
 
     A constant that decides the result is the value, as in `False and x`. Otherwise the tensors are
-    combined elementwise, scalars too.
-
-    Args:
-        both: Whether the operator is `and`.
-        operands: Functions that return the operands.
+    combined elementwise, scalars too. `both` is whether the operator is `and`; an operand is
+    computed by its call.
     """
     tensors: list[Any] = []
     for operand in operands:
@@ -155,23 +151,13 @@ def _find_constexprs(
 def _make_names_global(rewrite: Callable[[Any], Any], self: Any) -> Any:
     """Make captured names global, since Triton compiles a kernel without its enclosing function."""
     fn = self.fn
-    if names := {**_imported(fn), **inspect.getclosurevars(fn).nonlocals}:
-        names = {**fn.__globals__, **names}
+    if captured := inspect.getclosurevars(fn).nonlocals:
+        names = {**fn.__globals__, **captured}
         copied = FunctionType(fn.__code__, names, fn.__name__, fn.__defaults__, fn.__closure__)
         self.fn = functools.update_wrapper(copied, fn)
     rewritten = rewrite(self)
     rewritten.__annotations__ = fn.__annotations__  # Triton replaces them by their source text
     return rewritten
-
-
-def _imported(fn: FunctionType) -> dict[str, Any]:
-    """Return the functions of `triton.language` that a kernel calls by bare names, as `load`."""
-    values = fn.__globals__
-    return {
-        name: functools.partial(values[name], _semantic=interpreter_semantic)
-        for name in fn.__code__.co_names
-        if tl.core.is_builtin(values.get(name))
-    }
 
 
 WRAPPED: tuple[tuple[Any, str, Callable[..., Any]], ...] = (

@@ -21,10 +21,8 @@ def wrap(owner: Any, name: str, wrapper: Callable[..., Any]) -> Callable[[], Non
     """Replace a function of a module or a class by a wrapper that receives the original function.
 
     For example, after `wrap(interpreter, "_get_np_dtype", wrapper)`, `_get_np_dtype(dtype)` calls
-    `wrapper(original, dtype)`, where `original` is Triton's own `_get_np_dtype`.
-
-    Returns:
-        A function that puts the original function back.
+    `wrapper(original, dtype)`, where `original` is Triton's own `_get_np_dtype`. Return a function
+    that puts the original back.
     """
     original = getattr(owner, name)
 

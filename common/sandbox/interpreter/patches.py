@@ -33,9 +33,9 @@ from common.sandbox.launches import LOG, leave_out
 
 
 def install() -> None:
-    """Apply every patch and watch memory; call this once, before any kernel runs."""
+    """Apply every patch and watch memory; call this once, before any kernel is imported."""
     _interpret_library()
-    # once, not at each launch and each call of a device function, which takes a millisecond
+    # for good, not at each launch and each call of a device function, which takes a millisecond
     interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     configurations.install()
     for owner, name, wrapper in (*WRAPPED, *language.WRAPPED):
@@ -74,11 +74,6 @@ def _int_to_ptr(method: Operation, builder: Any, source: TensorHandle, dtype: An
 # --- bfloat16: the interpreter computes on the raw bits and truncates its casts -------------------
 
 
-def to_float32(bits: np.ndarray) -> np.ndarray:
-    """Convert bfloat16 bits, which the interpreter holds in uint16, to float32."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
-
-
 def to_bfloat16(values: np.ndarray) -> np.ndarray:
     """Round float32 to bfloat16 bits, to nearest, ties to even; a NaN stays a NaN."""
     bits = np.ascontiguousarray(values, dtype=np.float32).view(np.uint32)
@@ -95,7 +90,10 @@ def _is_bfloat16(value: Any) -> bool:
 
 
 def _widen(value: Any) -> Any:
-    return TensorHandle(to_float32(value.data), tl.float32) if _is_bfloat16(value) else value
+    """Convert bfloat16, whose bits the interpreter holds in uint16, to float32."""
+    if not _is_bfloat16(value):
+        return value
+    return TensorHandle((value.data.astype(np.uint32) << 16).view(np.float32), tl.float32)
 
 
 def _narrow(handle: TensorHandle) -> TensorHandle:
@@ -172,14 +170,10 @@ def _launch(run: Operation, launcher: Any, *args: Any, **options: Any) -> Any:
 # --- operations that the interpreter lacks, for which it would fail or return None ----------------
 
 
-class NeedsGPU(NotImplementedError):
-    """The interpreter cannot run a kernel that a GPU runs."""
+class NeedsGPU(NotImplementedError, AttributeError):
+    """The interpreter cannot run a kernel that a GPU runs; it may lack a method for it."""
 
     kind = Kind.NO_GPU
-
-
-class Lacking(AttributeError, NeedsGPU):
-    """An operation that the interpreter does not have."""
 
 
 def _refuse_missing_operations() -> None:
@@ -201,12 +195,10 @@ def _refusal(operation: str) -> Operation:
 
 
 def _raise_lacking(self: Any, name: str) -> Any:
-    raise Lacking(f"the interpreter has no {name}")
+    raise NeedsGPU(f"the interpreter has no {name}")
 
 
 # --- functions of libdevice -----------------------------------------------------------------------
-
-# Triton selects a function's symbol and result type from the argument types, as for a GPU.
 
 NUMPY: dict[str, Operation | None] = {
     "add": np.add, "div": np.divide, "erf": interpreter.np_erf_fp64, "fdivide": np.divide,
@@ -334,7 +326,7 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
-    (interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope()),  # patched for good
+    (interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope()),
     # of a constant, as in tl.full; the interpreter lacks this method
     (InterpreterBuilder, "get_bf16", lambda self, value: _narrow(self.get_fp32(value))),
     (InterpreterBuilder, "create_extern_elementwise", _libdevice_result),

@@ -60,12 +60,10 @@ class Dependent(BaseException):
 
 
 class Differs(BaseException):
-    """Python reads a value that is not the same in all programs, or they have too many elements."""
+    """Python reads a value that is not the same in all programs, or they have too many elements.
 
-    def __init__(self, parts: Sequence[np.ndarray]) -> None:
-        """Keep the indices of the programs that may run at once."""
-        super().__init__()
-        self.parts = parts
+    The argument is a list: the indices of the programs that may run at once, for each part.
+    """
 
 
 class Rows(TensorHandle):  # type: ignore[misc]
@@ -118,7 +116,7 @@ class ProgramGroup:
         self.changes: list[Change] = []
         self._programs, self._numbers, self._verbs = programs, numbers, verbs
         self._accessing = numbers[0]
-        """The numbers of the programs that make an access; broadcast to its lanes."""
+        """The numbers of the programs that make a change; broadcast to its lanes."""
 
     def read(self, array: np.ndarray) -> Any:
         """Return the value that all programs have."""
@@ -167,9 +165,7 @@ class ProgramGroup:
         if name not in ACCESSES or len(set(map(_shape, operands))) > 1:
             return self._by_row(operation, args)
         self._accessing = self._numbers.reshape(-1, *[1] * len(_shape(operands[0])))
-        result = operation(*mapped(self._widened, args))
-        self._accessing = self._numbers[0]
-        return result
+        return operation(*mapped(self._widened, args))
 
     def _widened(self, handle: TensorHandle) -> TensorHandle:
         """Return all programs' values, of a value that all have too."""
@@ -183,7 +179,6 @@ class ProgramGroup:
         for row, number in enumerate(self._numbers):
             self._accessing = number
             results.append(operation(*mapped(functools.partial(_row_of, row), args)))
-        self._accessing = self._numbers[0]
         arrays = zip(*([each.data for each in handles(result)] for result in results), strict=True)
 
         def stacked(handle: TensorHandle) -> TensorHandle:
@@ -274,7 +269,7 @@ def play(
                     return False
                 changes += group.changes
             except Differs as differs:
-                waiting += [indices[part] for part in differs.parts]
+                waiting += [indices[part] for part in differs.args[0]]
     except (Dependent, Exception):  # a program that runs by itself raises it again
         return False
     updates = [change for change in changes if change.verb == ATOMIC]
