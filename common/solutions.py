@@ -88,7 +88,10 @@ class Solution:
         folder = self.path.parent
         others = {solution.path for solution in _named(folder) if not solution.importer}
         others.add(folder / EACH)
-        return [source_of(self.path), *(path for path in python_files(folder) if path not in others)]
+        return [
+            source_of(self.path),
+            *(path for path in python_files(folder) if path not in others),
+        ]
 
     @property
     def importer(self) -> Path | None:
