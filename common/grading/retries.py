@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from common.errors import Kind, ServerEnded, kind_of
 from common.solutions import Solution
-from common.verdicts import ISOLATED_TOO, Failure
+from common.verdicts import ISOLATED_TOO, Failure, Verdict
 
 
 class Cause(Enum):
@@ -115,6 +115,10 @@ def cause_of(error: Exception) -> Cause | None:
     return own if isinstance(own, Cause) else KINDS.get(kind_of(error))
 
 
+End = Failure | Verdict | ServerEnded
+"""The end of a solution's process, or of all processes."""
+
+
 class Ends:
     """The successive cases in which a solution's process ended, after which it is not run again."""
 
@@ -123,9 +127,9 @@ class Ends:
 
     def __init__(self) -> None:
         """Start without an end."""
-        self._ends: dict[Solution, list[Failure | ServerEnded]] = defaultdict(list)
+        self._ends: dict[Solution, list[End]] = defaultdict(list)
 
-    def note(self, solution: Solution, end: Failure | ServerEnded | None) -> None:
+    def note(self, solution: Solution, end: End | None) -> None:
         """Add the end of a solution's process in the latest case; None if it went on."""
         self._ends[solution] = [*self._ends[solution], end] if end else []
 

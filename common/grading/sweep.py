@@ -321,11 +321,9 @@ class Sweep:
             elif accompanied and verdict.verdict == "TIMEOUT":
                 verdicts[direction] = dataclasses.replace(verdict, kind=Kind.LATE)
         failed = [verdict for verdict in verdicts.values() if not verdict.fine]
-        end = None
-        if worker.crashes > crashes and failed:
-            last = next((verdict for verdict in failed if verdict.verdict in ENDED), failed[0])
-            end = Failure(last.verdict, last.reason, last.kind, last.places)
-        self.supervisor.ends.note(worker.solution, end)
+        failed.sort(key=lambda verdict: verdict.verdict not in ENDED)
+        ended = worker.crashes > crashes and failed
+        self.supervisor.ends.note(worker.solution, failed[0] if ended else None)
         return Graded(worker, problem.summary, verdicts)
 
 

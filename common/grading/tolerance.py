@@ -45,11 +45,6 @@ class Slices:
         usual = self.relative.quantile(USUAL, interpolation="lower")
         return torch.maximum(self.largest, usual * self.magnitude)
 
-    def with_draw(self, other: Slices) -> Slices:
-        """Return these slices merged with the errors of another draw of the same case."""
-        largest = torch.maximum(self.largest, other.largest)
-        return Slices(largest, self.magnitude, torch.cat([self.relative, other.relative]))
-
 
 @dataclass(frozen=True)
 class Budget:
@@ -102,10 +97,11 @@ def budget_of(
 
 def larger(one: Budget, other: Budget) -> Budget:
     """Return the first budget with the larger largest error of the two budgets."""
-    slices = one.slices
-    if slices is not None and other.slices is not None:
-        slices = slices.with_draw(other.slices)
-    return Budget(one.rms, max(one.largest, other.largest), slices)
+    mine, others = one.slices, other.slices
+    if mine is not None and others is not None:
+        largest = torch.maximum(mine.largest, others.largest)
+        mine = Slices(largest, mine.magnitude, torch.cat([mine.relative, others.relative]))
+    return Budget(one.rms, max(one.largest, other.largest), mine)
 
 
 def _error(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:

@@ -232,14 +232,9 @@ def ending(source, line):
     return source.replace(ENDS, f"{line}\n        {ENDS}")
 
 
-LOST = ("x", "w_v", "w_t")
 SOURCES = {
     "right": (SAVES, set()),
     "overwritten": (ending(OVERWRITES, "x.zero_()"), {f"{remarks.OTHER_GRADIENTS}: of w_v, w_t"}),
-    "swapped": (
-        ending(SAVES, "ctx.turn = -getattr(ctx, 'turn', -1); d_x = d_x * ctx.turn"),
-        {f"{remarks.OTHER_GRADIENTS}: of x"},
-    ),
     "freed": (ending(OVERWRITES, "del ctx.kept"), set()),
     "detached": (
         ending(SAVES, "d_x, d_v, d_t = d_x.detach(), d_v.detach(), d_t.detach()"),
@@ -252,10 +247,6 @@ SOURCES = {
     "once differentiable": (ONCE, {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x, w_v, w_t"}),
     "refused": (
         SAVES.replace("{before}", "if torch.is_grad_enabled(): raise ValueError('once')"),
-        set(),
-    ),
-    "refused at the end of the process": (
-        SAVES.replace("{before}", "if torch.is_grad_enabled(): __import__('os').abort()"),
         set(),
     ),
 }

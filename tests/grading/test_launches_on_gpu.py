@@ -1,4 +1,4 @@
-"""Notes on the launches of a case on a GPU, where launches are counted by Triton's hook."""
+"""The launches of a case on a GPU, which are counted by Triton's hook and compiled for that GPU."""
 
 import pytest
 
@@ -6,6 +6,7 @@ from common.grading.remarks import NO_KERNEL
 from common.grading.sweep import Sweep
 from common.spec import DIRECTIONS
 from tests.support.rotating import OP, PLAIN, SOURCE, WAYS
+from tests.support.switches import INTERPRET, solution_text
 from tests.support.workers import written
 
 
@@ -21,3 +22,12 @@ def test_on_a_gpu_a_note_says_where_no_kernel_was_launched(tmp_path, way, noted)
         verdict = graded.verdicts[direction]
         assert verdict.verdict == "PASSED", verdict
         assert (NO_KERNEL in verdict.notes) == noted
+
+
+@pytest.mark.parametrize("switch", INTERPRET)
+def test_no_switch_interprets_a_kernel_on_a_gpu(tmp_path, switch):
+    solution = written(tmp_path, solution_text(**INTERPRET[switch]))
+    with Sweep("cuda") as sweep:
+        (graded,) = sweep.grade(OP, [next(OP.cases("smoke"))], [solution])
+    assert graded.verdicts["forward"].verdict == "COMPILE_ERROR", graded.verdicts
+    assert "power of 2" in graded.verdicts["forward"].reason

@@ -41,31 +41,15 @@ def test_pieces_make_the_whole(op, case, monkeypatch):
 # --- chunks ---------------------------------------------------------------------------------------
 
 
-def results(wrong: int | None, value: float = 9.0) -> tuple[torch.Tensor, ...]:
-    """Return a result with one wrong element, eager's and the oracle's."""
-    generator = torch.Generator().manual_seed(0)
-    truth = torch.randn(40, 50, generator=generator, dtype=torch.float64)
-    eager = truth.float() + 1e-6 * torch.randn(40, 50, generator=generator)
-    actual = truth.float().t().contiguous().t()
-    if wrong is not None:
-        actual.view(-1) if actual.is_contiguous() else None
-        actual[wrong // 50, wrong % 50] = value
-    return actual, eager, truth
-
-
-@pytest.mark.parametrize("wrong", [None, 0, 701, 1999])
-@pytest.mark.parametrize("value", [9.0, math.nan, math.inf])
-@pytest.mark.parametrize("apart", [False, True])
-def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong, value, apart):
-    actual, eager, truth = results(wrong, value)
-    whole = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
+@pytest.mark.parametrize("wrong", [1.0, 9.0, math.nan])
+def test_a_comparison_in_chunks_finds_the_same(monkeypatch, wrong):
+    truth = torch.linspace(1, 2, 2000, dtype=torch.float64).view(40, 50)
+    actual, eager = truth.float().t().contiguous().t(), (truth + 1e-6 * truth.sin()).float()
+    actual[14, 1] *= wrong
+    whole = check_values(actual, truth, budget_of(eager, truth), 4.0)
     monkeypatch.setattr(tolerance, "CHUNK", 300)
-    parts = check_values(actual, truth, budget_of(eager, truth, apart), 4.0)
-    assert parts[0] == whole[0]
-    assert (parts[0] is None) == (wrong is None)
-    if wrong is not None:
-        assert parts[0].index == (wrong // 50, wrong % 50)
-        assert "1 of 2000 wrong" in parts[0].text
+    parts = check_values(actual, truth, budget_of(eager, truth), 4.0)
+    assert parts[0] == whole[0] and (parts[0] is None) == (wrong == 1)
     assert parts[1] == pytest.approx(whole[1], rel=1e-12, nan_ok=True)
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 import torch
 
 from common import ops
 from common.draws import Draws
 from common.grading import oracle, problem
-from common.grading.problem import OUTPUT, Change, Problem, make_problem
+from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
 from common.ops._draw import draw
 from tests.support.workers import written
@@ -63,21 +61,3 @@ def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, solved, body
     assert len(found) == len(CASES)
     assert bool(solved) == computed
     assert all(bool(each.problem.budgets) == computed for each in found)
-
-
-def test_threads_that_ask_at_once_have_it_computed_and_drawn_once(solved):
-    one, made = (make_problem(HALF, CASES[0], Draws(seed), "cpu") for seed in (0, 1))
-    begun, found = threading.Barrier(8), []
-    assert one.truth
-    once = len(solved)
-
-    def ask():
-        begun.wait()
-        found.append((id(made.truth), id(made.changed(Change.WRITTEN))))
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(found)) == 1 and len(solved) == 2 * once

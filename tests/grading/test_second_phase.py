@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from pathlib import Path
 
 import pytest
 import torch
@@ -13,8 +12,7 @@ from common.grading import sweep as sweeps
 from common.grading.retries import Ends
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, Sweep, TooLarge
-from common.solutions import Solution
-from common.verdicts import ISOLATED_TOO, Failure
+from common.verdicts import ISOLATED_TOO
 from tests.support import workers
 
 HALF = ops.load("rotate_half")
@@ -150,22 +148,6 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
     for case, two in found.items():
         assert {v.verdict for v in two} == {"CRASHED" if shapes[case] == shape else "PASSED"}
         assert two[0].reason == KILLED * (shapes[case] == shape)
-
-
-def test_a_solution_is_refused_after_successive_ends_alone():
-    ends, solution, end = Ends(), Solution(Path("a/rope.py"), "rope"), Failure("CRASHED", "SIGABRT")
-    for _ in range(3):  # ends that do not follow one another
-        ends.note(solution, end)
-        ends.note(solution, None)
-    assert ends.refusal(solution) is None
-    for _ in range(Ends.LIMIT):
-        assert ends.refusal(solution) is None
-        ends.note(solution, end)
-    refusal = ends.refusal(solution)
-    assert refusal.reply == {
-        "verdict": "CRASHED",
-        "reason": "not run again after 2 such ends: SIGABRT",
-    }
 
 
 # --- the harness lacks memory ---------------------------------------------------------------------
