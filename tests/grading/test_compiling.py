@@ -15,7 +15,8 @@ from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
 from common.paths import ROOT
 from common.verdicts import Verdict
-from tests.support.workers import ask
+from tests.support.switches import SWITCHES, solution_text
+from tests.support.workers import ask, written
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
 OP = ops.load("rotate_half")
@@ -385,3 +386,11 @@ def test_the_order_stays_while_kernels_compile(compiler):
         graded_cases = list(ours.behind([*(asked(OP, each, house) for each in cases), too_large]))
     assert [graded.case for graded in graded_cases] == [*cases, CASE]
     assert graded_cases[-1] is too_large
+
+
+@pytest.mark.parametrize("switch", SWITCHES)
+def test_no_switch_keeps_a_kernel_from_being_compiled(compiler, tmp_path, switch):
+    solution = written(tmp_path, solution_text(**SWITCHES[switch]))
+    with compiler() as ours:
+        verdict = ours.submit(asked(OP, CASE, solution)).result().verdicts["forward"]
+    assert "power of 2" in verdict.reason

@@ -13,6 +13,7 @@ import pytest
 from common import wire
 from common.grading import worker as workers_file
 from tests.support.processes import alive, ends, state
+from tests.support.switches import solution_text
 from tests.support.waiting import wait_until
 from tests.support.workers import HALF, RIGHT, ask
 
@@ -144,3 +145,13 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
     late = stopped.ask(wire.Forward(call={"options": "x" * (8 << 20)}, result={}))
     assert late["verdict"] == "TIMEOUT"
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["os.environ['TRITON_INTERPRET'] = '0'", "knobs.runtime.interpret = False",
+     "driver.set_active(Everything())", "os.environ['CUDA_VISIBLE_DEVICES'] = '0'"],
+)  # fmt: skip
+def test_a_kernel_is_interpreted_whatever_its_file_sets(worker, first):
+    source = solution_text(first=first, width="4")
+    assert ask(worker(source, "rotate_half"))[1] == [-1.0, -2.0, -3.0, -4.0]
