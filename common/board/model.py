@@ -8,8 +8,7 @@ the same architecture. No constant depends on a solution or a case.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from common.peaks import PEAKS, Peak
 from common.records.lines import Launch, Operator
@@ -36,41 +35,16 @@ SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Bytes of an element of an operator, by its type; of an operator on integers, 8."""
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """The model's parameters of a GPU."""
+# --- the GPUs -------------------------------------------------------------------------------------
 
-    name: str
-    multiprocessors: int
-    hertz: float
-    """The clock for which the datasheet states its FLOP rate."""
-
-    @property
-    def peak(self) -> Peak:
-        """The datasheet's rates."""
-        return PEAKS[self.name]
-
-    @property
-    def bandwidth(self) -> float:
-        """The bytes per second of a copy."""
-        return COPY * self.peak.bytes_per_second
-
-    def products(self, dtype: str) -> float:
-        """Return the FLOP/s of matrix products with operands of this type."""
-        rates = self.peak.flops_per_second
-        if dtype in ("fp32", "float32"):
-            return PRODUCTS * rates["float32"]
-        return PRODUCTS * rates["bfloat16"] / (2 if dtype == "tf32" else 1)
-
-
-GPUS: Mapping[str, Gpu] = {
-    name: Gpu(name, 132, 1.83e9) for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")
-}
+GPUS = {name: PEAKS[name] for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")}
 """The GPUs with the architecture for which work is counted."""
 DEFAULT = "NVIDIA H200"
+MULTIPROCESSORS, HERTZ = 132, 1.83e9
+"""Of these GPUs; the clock is that for which the datasheet states the FLOP rate."""
 
 
-def gpu_time(steps: Sequence[Launch | Operator], gpu: Gpu) -> float:
+def gpu_time(steps: Sequence[Launch | Operator], gpu: Peak) -> float:
     """Return the GPU microseconds of a call."""
     return 1e6 * sum(STEP + _time(step, gpu) for step in steps)
 
@@ -82,26 +56,33 @@ def host_time(steps: Sequence[Launch | Operator], backward: bool) -> float:
     return HOST_OPERATOR * operators + HOST_LAUNCH * launches + HOST_BACKWARD * backward
 
 
-def copy_time(nbytes: int, gpu: Gpu) -> float:
+def copy_time(nbytes: int, gpu: Peak) -> float:
     """Return the microseconds of a copy; `nbytes` counts the bytes read and written."""
-    return 1e6 * (STEP + nbytes / gpu.bandwidth)
+    return 1e6 * (STEP + nbytes / (COPY * gpu.bytes_per_second))
 
 
-def dense_time(flops: int, dtype: str, gpu: Gpu) -> float:
+def dense_time(flops: int, dtype: str, gpu: Peak) -> float:
     """Return the microseconds of dense products of `flops` operations."""
-    return 1e6 * (STEP + flops / gpu.products(dtype))
+    return 1e6 * (STEP + flops / _rate(dtype, gpu))
 
 
-def _time(step: Launch | Operator, gpu: Gpu) -> float:
+def _rate(dtype: str, gpu: Peak) -> float:
+    """Return the FLOP/s of matrix products with operands of this type."""
+    full = dtype in ("fp32", "float32")
+    rate = gpu.flops_per_second["float32" if full else "bfloat16"]
+    return PRODUCTS * rate / (2 if dtype == "tf32" else 1)
+
+
+def _time(step: Launch | Operator, gpu: Peak) -> float:
     """Return the seconds of a step: those of its slowest part, since all parts overlap."""
-    memory = (step.read + step.written) / gpu.bandwidth
+    memory = (step.read + step.written) / (COPY * gpu.bytes_per_second)
     if isinstance(step, Operator):
         elements = 0 if step.plain or step.flops else step.written / SIZES.get(step.dtype, 8)
-        writing = elements / (ELEMENTS * gpu.multiprocessors * gpu.hertz)
-        return max(memory, writing, step.flops / gpu.products(step.dtype))
+        writing = elements / (ELEMENTS * MULTIPROCESSORS * HERTZ)
+        return max(memory, writing, step.flops / _rate(step.dtype, gpu))
     # a program runs on one multiprocessor: on 132 of them, 288 programs take as long as 396
-    programs, processors = step.programs, gpu.multiprocessors
-    uneven = math.ceil(programs / processors) * processors / programs
-    products = sum(flops / gpu.products(dtype) for dtype, flops in step.flops.items())
-    start = programs / (PROGRAMS * gpu.hertz)
+    programs = step.programs
+    uneven = math.ceil(programs / MULTIPROCESSORS) * MULTIPROCESSORS / programs
+    products = sum(flops / _rate(dtype, gpu) for dtype, flops in step.flops.items())
+    start = programs / (PROGRAMS * HERTZ)
     return max(uneven * memory, uneven * products, start, WAIT * step.rounds)

@@ -9,9 +9,10 @@ from dataclasses import replace
 import msgspec
 
 from common.board import model
-from common.board.model import DEFAULT, GPUS, Gpu
+from common.board.model import DEFAULT, GPUS
 from common.board.ranking import op_order
 from common.board.table import Table, named
+from common.peaks import Peak
 from common.records.lines import Counted, Launch, Operator, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
@@ -35,8 +36,7 @@ def with_modelled_times(results: Results) -> tuple[Results, str]:
     """
     if results.timed or not results.counted:
         return results, ""
-    gpu = GPUS[DEFAULT]
-    return replace(results, rows=_rows(results, gpu)), gpu.name
+    return replace(results, rows=_rows(results, GPUS[DEFAULT])), DEFAULT
 
 
 def placed(results: Results, boards: Iterable[Results], only: str) -> Results:
@@ -61,7 +61,7 @@ def placed(results: Results, boards: Iterable[Results], only: str) -> Results:
     return replace(results, rows=[*results.rows, *added])
 
 
-def _rows(results: Results, gpu: Gpu) -> list[Record]:
+def _rows(results: Results, gpu: Peak) -> list[Record]:
     """Return modelled rows: a twin's row becomes a row of the twin's true case.
 
     A row that passed and has no counted work becomes UNSUPPORTED.
@@ -77,7 +77,7 @@ def _rows(results: Results, gpu: Gpu) -> list[Record]:
     return rows
 
 
-def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu) -> Record:
+def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Peak) -> Record:
     """Return the row with modelled times."""
     if row.verdict != "PASSED":
         return row
@@ -93,7 +93,7 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Gpu
     return msgspec.structs.replace(row, gpu=times, host=host)
 
 
-def _interval(counted: Counted, gpu: Gpu) -> Summary:
+def _interval(counted: Counted, gpu: Peak) -> Summary:
     """Return the GPU time, with an interval if the work of a launch is uncertain."""
     time = model.gpu_time(counted.steps, gpu)
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
@@ -137,7 +137,7 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     kernels = [len(launches(case)) for case in cases]
     operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
     moved = [(sum(step.read + step.written for step in case.steps), case.bytes) for case in cases]
-    about = "~" * any(launch.uncertain for case in cases for launch in launches(case))
+    about = "~" * any(map(is_rough, cases))
     return (
         named(cases[0]),
         about + _times(moved),
@@ -157,6 +157,11 @@ def _times(amounts: Iterable[tuple[float, float]]) -> str:
 def launches(case: Counted) -> list[Launch]:
     """Return the launches of Triton kernels."""
     return [step for step in case.steps if isinstance(step, Launch)]
+
+
+def is_rough(case: Counted) -> bool:
+    """Return whether a sample leaves the work of a launch uncertain."""
+    return any(launch.uncertain for launch in launches(case))
 
 
 def read(case: Counted) -> float:

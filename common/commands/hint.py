@@ -180,11 +180,15 @@ class File:
                     if is_like(op, case, exercise.where)}  # fmt: skip
         # without digests, which only records need
         counted = counts([self.solution], "", {self.solution: ("", "")})
-        worst = max((MEASURES[exercise.measure](work, elements[work.case]) for work in counted
-                     if work.case in elements), default=math.inf)  # fmt: skip
+        found = [
+            (MEASURES[exercise.measure](work, elements[work.case]), modelled.is_rough(work))
+            for work in counted
+            if work.case in elements
+        ]
+        worst, rough = max(found, default=(math.inf, False))
         if worst <= exercise.most:
             return None
-        words = path().measure[exercise.measure].format(f"{worst:.4g}")
+        words = path().measure[exercise.measure].format("~" * rough + f"{worst:.4g}")
         limit = f"at most {exercise.most:g} in this exercise"
         return Lack(f"{self.solution.name}: {words}, and {limit}")
 

@@ -39,12 +39,6 @@ LAG = 10_000_000
 """The GPU clock cycles for which the default stream sleeps: a few milliseconds."""
 
 
-def warm(wanted: ForkRequest) -> None:
-    """Import in the fork server, once, the modules that each process needs for its first kernel."""
-    if wanted.target and not wanted.counted:
-        target.warm(wanted.full)
-
-
 def install(wanted: ForkRequest) -> None:
     """Set up the device, once, before any kernel runs; without a GPU, patch torch and Triton."""
     global ON_GPU, INTERPRETED, COUNTED, TARGET

@@ -28,7 +28,7 @@ def run(control: socket.socket) -> None:
     """Carry out orders until the harness closes the socket, then kill all remaining processes."""
     signal.signal(STACK, signal.SIG_IGN)  # until a worker's process can answer it
     import_torch()
-    from common.sandbox import backend, process
+    from common.sandbox import process, target
 
     server, workers = os.getpid(), set[int]()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of workers become children
@@ -36,7 +36,8 @@ def run(control: socket.socket) -> None:
         line, fds = received
         match msgspec.json.decode(line, type=Order):
             case ForkRequest() as wanted:
-                backend.warm(wanted)
+                if wanted.target and not wanted.counted:
+                    target.warm(wanted.full)
                 # imported objects stay alive; each collection of a worker would traverse them for
                 # 0.1 s
                 gc.freeze()

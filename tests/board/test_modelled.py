@@ -70,7 +70,7 @@ def replace_results(results, **fields):
 def test_one_contributor_sees_the_neighbours_and_where_the_model_places_what_no_gpu_has_timed():
     """Alice has counted work alone; the leader and the last are no neighbours of hers."""
     speeds = {"bob/rope": 30.0, "carol/rope": 120.0, "dave/rope": 500.0, "erin/rope": 900.0}
-    gpu = replace(RUN, device_name=H200.name)
+    gpu = replace(RUN, device_name=model.DEFAULT)
     timed = [row(name, us=[us], eager=1000.0) for name, us in speeds.items()]
     other = row("bob/rotate_half", op="rotate_half")
     board = Results(path=None, runs=[gpu], rows=[*timed, other], counted=[])

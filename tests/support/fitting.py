@@ -21,11 +21,12 @@ import numpy as np
 
 from common import paths, solutions, stats
 from common.board import model, modelled
-from common.board.model import GPUS, Gpu
+from common.board.model import GPUS
 from common.board.modelled import Key
 from common.board.ranking import ranked_times
 from common.engines import counting
 from common.measure.machine import digests_of
+from common.peaks import Peak
 from common.records import runs
 from common.records.lines import Counted, Record
 
@@ -84,7 +85,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     return float(np.corrcoef(*ranks)[0, 1])
 
 
-def time_of(line: Counted, gpu: Gpu) -> float:
+def time_of(line: Counted, gpu: Peak) -> float:
     """Return the modelled microseconds, by the clock that ranks the case."""
     if line.ranked_by == "host":
         return model.host_time(line.steps, line.direction == "backward")
@@ -112,7 +113,7 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
     return paired(rows, lines, DEVICES[device])
 
 
-def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Gpu) -> list[ModelledRow]:
+def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Peak) -> list[ModelledRow]:
     """Return the timed rows with counted work, with both times by the clock that ranks the row."""
     return [
         ModelledRow(row, times["solution"].median, time_of(line, gpu), len(modelled.launches(line)))
