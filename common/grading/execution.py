@@ -14,7 +14,7 @@ from common import wire
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
 from common.grading.compare import label
-from common.grading.problem import OUTPUT, Change, Problem, call_tensors
+from common.grading.problem import OUTPUT, Change, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
@@ -263,7 +263,7 @@ class Execution:
         problem = self.problem_of(attempt) if retyped else self.problem
         inputs, results = dict[str, torch.Tensor](), dict[str, torch.Tensor]()
         if attempt is head or retyped:
-            inputs = call_tensors(problem.arguments, problem.grad_output)
+            inputs = problem.tensors
         if attempt is head or not problem.scarce:
             results = result_slots(problem, self.problem.names)
         own = {name: value for name, value in inputs.items() if name not in problem.unchanged}
@@ -326,8 +326,7 @@ class Execution:
     def _forward(self, attempt: Attempt, run: Run, **fields: Any) -> wire.Request:
         """Stage the attempt's guard bytes and its inputs as they were drawn; return the request."""
         problem, slots = self.problem_of(attempt), self.slots[attempt]
-        tensors = call_tensors(problem.arguments, problem.grad_output)
-        self.memory.stage(slots, tensors, GUARDS[attempt.run])
+        self.memory.stage(slots, problem.tensors, GUARDS[attempt.run])
         if problem.scarce:
             for slot in slots.results.values():
                 self.memory.arena.bytes_of(slot).fill_(GARBAGE)

@@ -17,7 +17,7 @@ from common.grading.call_plan import Attempt
 from common.grading.compare import Finding, wrong_values
 from common.grading.execution import Execution
 from common.grading.oracle import leaves
-from common.grading.problem import Problem, call_tensors
+from common.grading.problem import Problem
 from common.printable import printable
 from common.source import Reason
 from common.spec import DIRECTIONS, Direction
@@ -135,7 +135,7 @@ def launch_notes(
 def _has_work(execution: Execution, directions: Sequence[Direction]) -> bool:
     """Return whether a result has a nonzero element and is no copy of an input."""
     problem, first = execution.problem, execution.plan.first
-    inputs = call_tensors(problem.arguments, problem.grad_output).values()
+    inputs = problem.tensors.values()
     results = (
         execution.result(name, first)
         for direction in directions
