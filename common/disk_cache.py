@@ -19,6 +19,7 @@ from typing import Any
 from common import paths
 from common.digest import digest
 from common.paths import CACHE, COMMON
+from common.printable import complain
 
 PACKAGES = ("torch", "triton", "numpy")
 """The packages on whose version a result may depend, if they are installed."""
@@ -48,16 +49,23 @@ class DiskCache:
     def save(self) -> None:
         """Write the results, unless a dependency has changed or gone since the file was read.
 
-        Where the file cannot be written, the next run computes them again.
+        Where the file cannot be written, say so; the next run computes them again.
         """
-        with contextlib.suppress(OSError):  # also of a source that is away
+        try:
             if self.found and self._current() == self._key:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 text = json.dumps({"key": self._key, "found": self.found})
                 paths.replace(self._path, text.encode())
+        except FileNotFoundError:  # a source is away
+            pass
+        except OSError as error:
+            say_once(f"{CACHE}: {error.strerror}: results are not kept for the next run")
 
     def _current(self) -> str:
         return f"{foundation()} {self._rests_on()}"
+
+
+say_once = functools.cache(complain)
 
 
 @functools.cache

@@ -57,10 +57,14 @@ def test_nothing_is_kept_of_a_source_that_changes_or_goes_meanwhile(folder, chan
     assert not (folder / ".cache").exists()
 
 
-def test_a_cache_that_cannot_be_written_costs_nothing(folder):
+def test_a_cache_that_cannot_be_written_costs_one_line(folder, capsys):
+    disk_cache.say_once.cache_clear()
     (folder / ".cache").write_text("a file where the folder should be")
-    saved(folder)
+    for _ in range(2):
+        saved(folder)
     assert opened(folder).found == {}
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("study: ") and line.endswith("not kept for the next run")
 
 
 def test_the_oldest_entries_of_a_large_cache_go(folder):

@@ -23,7 +23,7 @@ MAY = {
     "errors": "",
     "digest": "",
     "draws": "",
-    "disk_cache": "digest paths",
+    "disk_cache": "digest paths printable",
     "gradients": "",
     "processes": "",
     "spec": "",
