@@ -5,7 +5,10 @@ import shutil
 from textwrap import dedent
 
 import pytest
+import torch
+from torch.nn.functional import silu
 
+from common import paths
 from common.commands.new import from_reference
 from common.errors import UserError
 from common.paths import ROOT
@@ -73,6 +76,14 @@ def test_the_skeleton_is_written_once_under_a_name_that_a_function_may_have(stud
     for name in ("Swish", "2d", "_swish", "class", "a-b"):
         assert "cannot be an op" in one_line(study("new", "--new-op", name))
     assert "stands alone" in one_line(study("new", "alice", "--new-op", "swish2"))
+
+
+def test_a_function_of_torch_that_is_named_like_the_op_is_called(tmp_path, monkeypatch):
+    reference = "def reference(x):\n    return silu(x).exp()\n"
+    (tmp_path / "silu.py").write_text(f"from torch.nn.functional import silu\n\n{reference}")
+    monkeypatch.setattr(paths, "OPS", tmp_path)
+    exec(from_reference("silu"), defined := {})
+    assert torch.equal(defined["silu"](torch.ones(3)), silu(torch.ones(3)).exp())
 
 
 def test_a_reference_that_calls_other_ops_is_no_solution():
