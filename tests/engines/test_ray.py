@@ -67,27 +67,23 @@ def title(process):
         return b""
 
 
-def with_gpus():
-    """Return the nodes with a GPU that Ray takes to be alive."""
-    return [
-        each["NodeID"] for each in ray.nodes() if each["Alive"] and each["Resources"].get("GPU")
-    ]
-
-
 @pytest.mark.parametrize("count", [2, 1])
 def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monkeypatch, count):
-    """With a task before it; where it was the only one, the command ends at once."""
+    """With tasks before it and after it; where it was the only one, the command ends at once."""
     monkeypatch.setattr(ray_engine, "GRADED", 1)
     nodes = [add(cluster) for _ in range(count)]
     ask, asked = RemoteExecutor.ask, []
 
     def lose(executor, task):
-        asked.append((executor.name, bool(task)))
-        if executor.name == "executor 0" and asked.count(("executor 0", True)) == 2 and task:
-            lost = nodes.pop([node.node_id for node in nodes].index(with_gpus()[0]))
+        asked.extend([task] * bool(task))
+        if task and len(asked) == 3:
+            lost = nodes.pop()
             cluster.remove_node(lost, allow_graceful=False)
-            assert wait_until(lambda: lost.node_id not in with_gpus())
+            assert wait_until(lambda: lost.node_id not in alive_nodes())
         ask(executor, task)
+
+    def alive_nodes():
+        return [node["NodeID"] for node in ray.nodes() if node["Alive"]]
 
     monkeypatch.setattr(RemoteExecutor, "ask", lose)
     engine = RayEngine(job_in(folder), cluster.address)
@@ -98,7 +94,7 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
     found, lines = verdicts(engine)
     cluster.remove_node(nodes[0])
     assert found == expected
-    assert lines[0].startswith("executor 0 was lost: ")
+    assert " was lost: " in lines[0]
 
 
 def test_a_killed_executor_starts_again_and_each_row_comes_once(
