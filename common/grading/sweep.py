@@ -36,8 +36,6 @@ MOST_AT_ONCE = 16
 """The most cases that are graded at the same time, on any number of cores."""
 AHEAD = 4
 """The cases that are graded at once before they are timed, mostly while torch.compile compiles."""
-MOST_PENDING = 100
-"""The most cases that wait for an older one to end."""
 Verdicts = dict[Direction, Verdict]
 Grade = Callable[[Problem, Worker, int], Verdicts]
 
@@ -230,8 +228,7 @@ class Sweep:
         Without `overlap`, wait for all jobs, so that the device is idle.
         """
         unfinished = [job for jobs in pending for job in jobs if not job.done()]
-        first = self._overlap and len(pending) < MOST_PENDING
-        wait(unfinished, return_when=FIRST_COMPLETED if first else ALL_COMPLETED)
+        wait(unfinished, return_when=FIRST_COMPLETED if self._overlap else ALL_COMPLETED)
         while pending and _is_done(pending[0]):
             yield from [job.result() for job in pending.popleft()]
 
