@@ -29,7 +29,7 @@ LINES = {
     "check nobody --hint": "nox -s new -- nobody rotate_half",
     "check nobody --hint --case 2-float32": "leave --case out",
     "leaderboard": "run bench first",
-    "leaderboard --devices --compare": "not allowed with",
+    "leaderboard --csv --compare": "not allowed with",
     "grade --tier large": "large",
     "grade --sample 0": "0",
     "grade --fast": "see python -m common grade --help",
