@@ -177,6 +177,8 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     *((each, "range", counted_range) for each in (tl, tl.core)),
     *((each, "static_range", functools.partial(counted_range, static=True))
       for each in (tl, tl.core)),
+    # an operation, as in Triton's compiler, which several programs can do at once
+    (tl.tensor, "T", property(lambda self: interpreter_semantic.permute(self, (1, 0)))),
     # Triton 3.6 calls `int` on an array of one dimension, which numpy 2.5 refuses
     (tl.tensor, "__index__", lambda self: int(self.handle.data.squeeze())),
     # those of NVIDIA's GPUs; the interpreter lacks the last two

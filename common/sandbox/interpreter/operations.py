@@ -1,7 +1,4 @@
-"""Patches of functions, and the operations of Triton's interpreter.
-
-The operations are the methods of its builder, and reductions and scans.
-"""
+"""Patches of functions, and the interpreter's operations: its builder's, reductions and scans."""
 
 from __future__ import annotations
 

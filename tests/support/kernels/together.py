@@ -44,6 +44,9 @@ def kernel(x, out, n, B: tl.constexpr, KIND: tl.constexpr):
         target = tl.make_block_ptr(out, (n,), (1,), (0,), (B,), (0,))
         first = tl.load(source, boundary_check=(0,), padding_option="zero")
         tl.store(tl.advance(target, (pid * B,)), first + 1, boundary_check=(0,))
+    elif KIND == "transposed":
+        places = lanes[:, None] + tl.arange(0, 2)[None, :] * 0
+        tl.store(out + pid * B + places.T, tl.load(x + pid * B + places).T)
     elif KIND == "in order":  # each program reads what the one before has written
         tl.store(out + pid + 1, tl.load(out + pid) * 2 + tl.load(x + pid))
     elif KIND == "past the end":
@@ -118,7 +121,8 @@ def compared(kind, backwards):
 
 
 WANTED = {
-    "in rows": 1, "blocks": 1, "one far": 1, "summed": 1, "two ways": 3, "by value": 3,
+    "in rows": 1, "blocks": 1, "transposed": 1, "one far": 1, "summed": 1, "two ways": 3,
+    "by value": 3,
     # programs that need one another, or all take another way
     **dict.fromkeys(
         ("over the next", "in halves", "in order", "ticket", "rows of lengths"), "alone True"
