@@ -32,6 +32,8 @@ class Kind(enum.StrEnum):
     """A failure of the solution, or no failure."""
     OUT_OF_MEMORY = "out of memory"
     """The GPU's memory ran out; other processes may have used it."""
+    BUSY = "busy"
+    """CUDA gave no context: others' contexts fill the memory, or may not be shared."""
     DISK = "disk"
     """A compiled kernel could not be written to the disk."""
     LAUNCH = "launch"
@@ -57,6 +59,7 @@ _WORDS = {
     "out of memory": Kind.OUT_OF_MEMORY,  # torch, Triton and CUDA
     "CUBLAS_STATUS_ALLOC_FAILED": Kind.OUT_OF_MEMORY,  # of cuBLAS's workspace
     "CUBLAS_STATUS_NOT_INITIALIZED": Kind.OUT_OF_MEMORY,
+    "busy or unavailable": Kind.BUSY,
     "illegal memory access": Kind.ILLEGAL_ACCESS,
     "Inplace update to inference tensor outside InferenceMode": Kind.INFERENCE_THREAD,
 }

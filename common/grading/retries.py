@@ -62,6 +62,7 @@ RETRIES = {
 
 KINDS = {
     Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
+    Kind.BUSY: Cause.OUT_OF_MEMORY,
     Kind.KILLED: Cause.KILLED,
     Kind.LATE: Cause.LATE,
 }

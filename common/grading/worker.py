@@ -230,7 +230,7 @@ class Worker:
         """Share the memory with a new process, in which no solution has run that could be at fault.
 
         Raises:
-            Died: The process lacks GPU memory, or ended.
+            Died: The process lacks GPU memory, got no context beside other processes, or ended.
             UserError: The machine cannot share memory.
         """
         try:
@@ -241,9 +241,11 @@ class Worker:
             raise _not_shared(str(error).partition("\n")[0]) from None
         if reply.get("verdict"):
             failure = Died.from_reply(reply)
-            if failure.kind is not Kind.OUT_OF_MEMORY:
-                raise _not_shared(f"a new process could not map the memory: {failure}")
-            raise failure
+            if failure.kind is Kind.OUT_OF_MEMORY or (
+                failure.kind is Kind.BUSY and not self.is_isolated
+            ):
+                raise failure
+            raise _not_shared(f"a new process could not map the memory: {failure}")
 
     def _exchange(self, request: Request, fds: Sequence[int] = ()) -> Reply:
         """Send a request to the process; return its reply.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from contextlib import closing
 
 import pytest
 import torch
@@ -12,7 +13,10 @@ from common.arena import Arena
 from common.commands import options
 from common.errors import UserError
 from common.grading.device import tier_cases
+from common.grading.fork_server import ForkServer
+from common.grading.retries import Cause, cause_of
 from common.solutions import discover
+from common.verdicts import Failure
 from common.wire import Load, Ticket
 from tests.support.workers import workers
 
@@ -43,6 +47,18 @@ def test_memory_that_another_process_cannot_map_is_one_line(refused, monkeypatch
     assert line.startswith("this machine cannot share GPU memory between processes (CUDA IPC: ")
     assert "could not map" in line
     assert line.endswith("; --device cpu grades without the GPU")
+
+
+def test_a_gpu_without_a_context_left_is_asked_again_alone(tmp_path, monkeypatch):
+    """A case may find the memory full of others' contexts; alone, the machine is at fault."""
+    monkeypatch.setattr(ForkServer, "MODULE", "tests.support.busy")
+    with closing(ForkServer("cpu")) as server, workers(server, tmp_path) as start:
+        one = start("", "rotate_half")
+        one.arena(1)
+        failure = Failure.from_reply(one.ask(Load(path="", op="")))
+        assert cause_of(failure) is Cause.OUT_OF_MEMORY
+        with one.isolated(), pytest.raises(UserError, match=r"cannot share GPU memory.*busy"):
+            one.ask(Load(path="", op=""))
 
 
 @pytest.mark.parametrize(
