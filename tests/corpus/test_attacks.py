@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.grading import tolerance
+from common.grading.worker import NO_REPLY
 from tests.support import corpora
 from tests.support.workers import ask, workers
 
@@ -35,11 +36,12 @@ def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, re
 def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
     """The harness may take it for the answer; the answer that follows it gives it away.
 
-    That is in the same request where both arrive together, in the next one otherwise.
+    That is in the same request where both arrive together, in the next one otherwise: of two
+    requests one is refused, or both.
     """
     with workers(fork_server, tmp_path) as start:
         worker = start(CHEATS["forges_with_the_token"], "rotate_half")
         replies = [ask(worker)[0] for _ in range(2)]
-    (found,) = (reply for reply in replies if "verdict" in reply)
-    assert found["verdict"] == "TAMPERED"
-    assert "the process wrote something other than a reply" in found["reason"]
+    refused = [reply for reply in replies if "verdict" in reply]
+    assert {reply["verdict"] for reply in refused} == {"TAMPERED"}
+    assert all(NO_REPLY in reply["reason"] for reply in refused)
