@@ -1,20 +1,17 @@
-"""A fork server whose workers get no context of the GPU, as where others' contexts fill its memory.
-
-`python -m tests.support.busy FD`, in the place of `common.sandbox.server`.
-"""
+"""A fork server whose workers get no context of the GPU: `python -m tests.support.busy FD`."""
 
 from __future__ import annotations
 
 import socket
 import sys
-from typing import Any
+from typing import NoReturn
 
 from common.arena import Arena
 from common.sandbox import server
 
 
-def mapped(*ticket: Any) -> Arena:
-    """Fail as CUDA does."""
+def mapped(*ticket: object) -> NoReturn:
+    """Fail as CUDA does where others' contexts fill its memory."""
     raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")
 
 
