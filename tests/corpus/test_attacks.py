@@ -34,11 +34,7 @@ def test_an_attack_is_refused_for_what_it_does(fork_server, tmp_path, attack, re
 
 
 def test_a_token_that_was_found_makes_one_reply_at_most(fork_server, tmp_path):
-    """The harness may take it for the answer; the answer that follows it gives it away.
-
-    That is in the same request where both arrive together, in the next one otherwise: of two
-    requests one is refused, or both.
-    """
+    """The true answer gives it away, in the next request if the two do not arrive together."""
     with workers(fork_server, tmp_path) as start:
         worker = start(CHEATS["forges_with_the_token"], "rotate_half")
         replies = [ask(worker)[0] for _ in range(2)]
