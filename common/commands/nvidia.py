@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import math
 import os
 import shutil
 import subprocess
@@ -87,9 +89,10 @@ def kernels(output: str) -> list[str]:
     launches: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     for cells in csv.DictReader(text[start:]):
         if counter := COUNTERS.get(cells.get("Metric Name") or ""):
-            number = cells["Metric Value"].replace(",", "")
-            number = number if number != "n/a" else "nan"  # ncu could not read it
-            launches[cells["ID"], cells["Kernel Name"]][counter] = float(number)
+            number = math.nan
+            with contextlib.suppress(ValueError):  # ncu could not read it, and says `n/a`
+                number = float(cells["Metric Value"].replace(",", ""))
+            launches[cells["ID"], cells["Kernel Name"]][counter] = number
     whole = [(name, n) for (_, name), n in launches.items() if len(n) == len(COUNTERS)]
     return [
         f"{counts.pop('ns') / 1e3:9.1f} µs  "

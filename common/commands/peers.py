@@ -48,17 +48,16 @@ def main(names: Sequence[str]) -> int:
         return 2
     failed = False
     for library in wanted or known:
-        result = "already there"
-        if not importlib.util.find_spec(package_of(library)):
-            refusal = _install(library, groups)
-            failed = failed or bool(refusal)
-            result = f"not installed: {refusal}" if refusal else "installed"
-        print(f"{library}: {result}", flush=True)
+        there = importlib.util.find_spec(package_of(library))
+        refusal = ("" if there else _install(library, groups)) or _refusal(library)
+        failed = failed or bool(refusal)
+        done = "already there" if there else "not installed" if refusal else "installed"
+        print(f"{library}: {done}{refusal and f': {refusal}'}", flush=True)
     return int(failed and bool(names))
 
 
 def _install(library: str, groups: Mapping[str, list[str]]) -> str:
-    """Install a library with pip, and import its peers; return why it is not installed, or ""."""
+    """Install a library with pip; return why it is not installed, or ""."""
     group, settings = library.replace("_", "-"), TRITON_ONLY.get(library, {})
     tools = groups.get(f"build-{group}", [])
     if tools and not settings and not _torchs_cuda():
@@ -66,8 +65,13 @@ def _install(library: str, groups: Mapping[str, list[str]]) -> str:
     isolation = ["--no-build-isolation"] * bool(tools)
     if tools and not _pip(tools, {}):
         return "pip cannot install its build tools"
-    if not _pip([*isolation, *groups[f"peers-{group}"]], settings):
-        return "pip cannot install it"
+    return (
+        "" if _pip([*isolation, *groups[f"peers-{group}"]], settings) else "pip cannot install it"
+    )
+
+
+def _refusal(library: str) -> str:
+    """Return why the library's peers do not import, or ""."""
     files = sorted((PEERS / library).glob("*.py"))
     modules = ", ".join(f"common.peers.{library}.{path.stem}" for path in files)
     imported = subprocess.run([sys.executable, "-c", f"import {modules}"], cwd=ROOT)

@@ -30,7 +30,7 @@ THREADS = 2
 """The number of solutions that are counted concurrently."""
 DEADLINE = 300.0
 """The seconds of work in which a process must count a case. It is far from what a case takes, since
-`traffic.MOST_LANES` ends the count, and only a loop without an access reaches it."""
+`counted.MOST_LANES` ends the count, and only a loop without an access reaches it."""
 
 
 def counts(

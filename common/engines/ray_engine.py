@@ -159,7 +159,7 @@ class RemoteExecutor:
         run = self.actor.run.options(num_returns="streaming", max_task_retries=retries)
         self.task, self.pending = task, run.remote(task)
         """The task, None at a start; and Ray's stream of messages, None if idle."""
-        self._begun, self._done = False, set[tuple[str, str]]()
+        self.begun, self._done = False, set[tuple[str, str]]()
 
     def message(self) -> Started | CaseResult | None:
         """Return the next message, None at the end.
@@ -180,7 +180,7 @@ class RemoteExecutor:
             raise RuntimeError(f"the harness failed on a device:\n{error}") from None
         except ray().exceptions.RayError as error:
             raise Lost(textwrap.shorten(str(error), 160)) from None
-        self._begun = True
+        self.begun = True
         if isinstance(message, CaseResult):
             self._done.add((message.solution, message.case))
         return message
@@ -192,7 +192,7 @@ class RemoteExecutor:
         for each solution, so that no solution is blamed for another's crash.
         """
         left = self.task.without(self._done) if self.task else None
-        if left and not self._begun:
+        if left and not self.begun:
             yield left
         elif left:
             for case, names in left.due.items():
@@ -382,6 +382,7 @@ class RayEngine(Engine):
             if isinstance(message, CaseResult):
                 yield message
             elif message and (reason := self._unfit(message)):
+                executor.begun = False  # no case has run
                 self._wait_again(executor)
                 yield self._remove(executor, f"does not start again: {reason}")
 

@@ -120,7 +120,7 @@ class Supervisor:
             other.close()
         gc.collect()  # the frames of an exception may hold a case's tensors
         empty_cache()
-        with worker.isolated():
+        with worker.isolated(alone=True):
             yield
 
     def has_company(self, worker: Worker) -> bool:

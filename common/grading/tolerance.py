@@ -7,6 +7,7 @@ a solution may be 2e-3, and the error of each element 1.6e-2, or one ulp if that
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -160,7 +161,8 @@ def check_values(
         The first wrong element, if any; and the error as a multiple of eager's error, None if
         eager is exact and the result is not.
     """
-    rms, worst = _errors(actual, truth, device or truth.device)
+    device = device or truth.device
+    rms, worst = _errors(actual, truth, device)
     measured, eager = worst, budget.largest
     if budget.rms is not None:
         measured, eager = rms, budget.rms
@@ -169,24 +171,42 @@ def check_values(
     # if the worst error is within the budget, all errors are: an ulp can only widen a bound
     if rms_is_right and worst <= 2 * slack * budget.least:
         return None, ratio
-    if truth.numel() > CHUNK:  # the rest takes more memory than a GPU may have left
-        actual, truth = actual.cpu(), truth.cpu()
-    error = _error(actual.to(truth.device), truth)
-    bounds = torch.maximum(ulp(truth, actual.dtype), 2 * slack * budget.bounds(truth))
-    mask = ~(error <= bounds) & (actual.to(truth.device).double() != truth)
-    bound, text = (
-        "",
-        f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's",
-    )
+    bounds = budget.bounds(truth)
+
+    def is_beyond(expected: torch.Tensor, value: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
+        within = _error(value, expected) <= allowed(expected, actual.dtype, eager, slack)
+        return ~within & (value.double() != expected)
+
+    mask = _mask(is_beyond, device, truth, actual, bounds)
     if count := int(mask.sum()):
-        where = first_index(mask)
-        bound, text = f" ± {float(bounds[where]):.2g}", f"{count} of {truth.numel()} wrong"
+        where, text = first_index(mask), f"{count} of {truth.numel()} wrong"
+        bound = f" ± {float(allowed(truth[where], actual.dtype, bounds[where], slack)):.2g}"
     elif rms_is_right:
         return None, ratio
     else:
-        where = first_index(error == worst)
+        is_worst = _mask(
+            lambda value, expected: _error(value, expected) == worst, device, actual, truth
+        )
+        where, bound = first_index(is_worst), ""
+        text = f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's"
     values = f"expected {truth[where].item():.8g}{bound}, got {actual[where].item():.8g} ({text})"
     return Wrong(where, values, mask if count else None), ratio
+
+
+def _mask(
+    select: Callable[..., torch.Tensor], device: torch.device | str, *tensors: torch.Tensor
+) -> torch.Tensor:
+    """Return what `select` says of each element, a chunk at a time on the device; see `_errors`."""
+    chunks = zip(*(tensor.reshape(-1).split(CHUNK) for tensor in tensors), strict=True)
+    masks = [select(*(part.to(device) for part in each)).to(tensors[0].device) for each in chunks]
+    return torch.cat(masks).view(tensors[0].shape)
+
+
+def allowed(
+    truth: torch.Tensor, dtype: torch.dtype, largest: torch.Tensor, slack: float
+) -> torch.Tensor:
+    """Return the allowed error of each element, if eager's largest error is `largest`."""
+    return torch.maximum(ulp(truth, dtype), 2 * slack * largest)
 
 
 def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -77,7 +77,7 @@ class Worker:
         self.case = ""
         """The name of the case that is graded."""
         self.deadline = deadline or DEADLINE[server.device]
-        self.is_isolated, self._memory = False, memory
+        self.is_isolated, self.is_alone, self._memory = False, False, memory
         self._server, self._late = server, late
         self._stack: int | None = None
         """The file to which the processes write their stacks."""
@@ -118,14 +118,19 @@ class Worker:
             return crash.reply
 
     @contextlib.contextmanager
-    def isolated(self) -> Iterator[None]:
-        """Blame the solution if the fork server ends, since no other worker runs meanwhile."""
+    def isolated(self, alone: bool = False) -> Iterator[None]:
+        """Blame the solution if the fork server ends, since no other worker runs meanwhile.
+
+        With `alone`, no other worker has a process, so that the machine is to blame if there is no
+        room for a CUDA context.
+        """
         self.refresh()
-        previous, self.is_isolated = self.is_isolated, True
+        previous = self.is_isolated, self.is_alone
+        self.is_isolated, self.is_alone = True, alone
         try:
             yield
         finally:
-            self.is_isolated = previous
+            self.is_isolated, self.is_alone = previous
 
     @property
     def pid(self) -> int:
@@ -242,7 +247,7 @@ class Worker:
         if reply.get("verdict"):
             failure = Died.from_reply(reply)
             if failure.kind is Kind.OUT_OF_MEMORY or (
-                failure.kind is Kind.BUSY and not self.is_isolated
+                failure.kind is Kind.BUSY and not self.is_alone
             ):
                 raise failure
             raise _not_shared(f"a new process could not map the memory: {failure}")

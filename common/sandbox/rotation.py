@@ -242,7 +242,8 @@ class Rotation:
         self.forget()
         peak, _ = taken(self.run)
         fresh = (result for _, each in self._alive for result in each if self._is_fresh(result))
-        size = sum(result.nbytes for result in fresh)
+        storages = {each.data_ptr(): each.nbytes() for each in map(_storage, fresh)}
+        size = sum(storages.values())  # results may share memory, or repeat it by a stride of 0
         self.forget()
         return max(peak - size, 0) if torch.cuda.is_available() else None
 
@@ -257,6 +258,10 @@ def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
         if end > furthest:
             furthest, owner = end, index
     return False
+
+
+def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return tensor.untyped_storage()
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -57,7 +57,10 @@ def test_a_gpu_without_a_context_left_is_asked_again_alone(tmp_path, monkeypatch
         one.arena(1)
         failure = Failure.from_reply(one.ask(Load(path="", op="")))
         assert cause_of(failure) is Cause.OUT_OF_MEMORY
-        with one.isolated(), pytest.raises(UserError, match=r"cannot share GPU memory.*busy"):
+        with (
+            one.isolated(alone=True),
+            pytest.raises(UserError, match=r"cannot share GPU memory.*busy"),
+        ):
             one.ask(Load(path="", op=""))
 
 

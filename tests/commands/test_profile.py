@@ -129,7 +129,7 @@ HEAD = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Valu
 
 
 def metrics(launch, name, nanoseconds):
-    values = (f"{nanoseconds:,}", "81.2", "30", "n/a")
+    values = (f"{nanoseconds:,}", "81.2", "30", "(!) n/a")
     return [
         f'"{launch}","7","{name}","{metric}","","{value}"'
         for metric, value in zip(nvidia.COUNTERS, values, strict=True)

@@ -37,7 +37,7 @@ class Worker:
         found = next(self.probes)
         return found if isinstance(found, dict) else {"probes": [[found] * request.probes]}
 
-    def isolated(self):
+    def isolated(self, alone=False):
         self.did.append("alone")
         return contextlib.nullcontext()
 

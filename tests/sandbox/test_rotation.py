@@ -161,7 +161,7 @@ def rotation_on(allocator, scratch, held, slots=()):
         allocator.take(scratch)
         allocator.take(-scratch)
         allocator.take(16 + held)
-        return torch.zeros(4)
+        return torch.zeros(4).expand(3, 4)
 
     return Rotation([TimedCall(forward)], slots=slots)
 
