@@ -19,7 +19,7 @@ from typing import Any
 from common import paths
 from common.digest import digest
 from common.paths import CACHE, COMMON
-from common.printable import complain
+from common.printable import complain_once
 
 PACKAGES = ("torch", "triton", "numpy")
 """The packages on whose version a result may depend, if they are installed."""
@@ -59,13 +59,10 @@ class DiskCache:
         except FileNotFoundError:  # a source is away
             pass
         except OSError as error:
-            say_once(f"{CACHE}: {error.strerror}: results are not kept for the next run")
+            complain_once(f"{CACHE}: {error.strerror}: results are not kept for the next run")
 
     def _current(self) -> str:
         return f"{foundation()} {self._rests_on()}"
-
-
-say_once = functools.cache(complain)
 
 
 @functools.cache

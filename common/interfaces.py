@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from common.errors import UserError
 from common.paths import OPS, ROOT
+from common.printable import complain_once
 
 LAST = 1000
 """The order of an op whose file states none."""
@@ -85,10 +84,9 @@ def known() -> dict[str, Interface]:
     return dict(sorted(interfaces.items(), key=lambda item: (item[1].order, item[0])))
 
 
-@functools.cache
 def say_once(line: str) -> None:
     """Print a fault of an op's file on stderr, once; the other ops do not need the file."""
-    print(f"study: {line}: the other ops go on", file=sys.stderr)
+    complain_once(f"{line}: the other ops go on")
 
 
 def shown(path: Path) -> str:

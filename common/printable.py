@@ -1,5 +1,6 @@
 """Untrusted text, made safe to print: a terminal would execute its escape sequences."""
 
+import functools
 import re
 import shutil
 import sys
@@ -30,6 +31,10 @@ def say(line: str, margin: str = "") -> None:
 def complain(line: str) -> None:
     """Print a message of the command line on stderr."""
     print(f"study: {line}", file=sys.stderr)
+
+
+complain_once = functools.cache(complain)
+"""Prints a message the first time."""
 
 
 def columns() -> int:

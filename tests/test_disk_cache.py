@@ -8,7 +8,7 @@ import os
 import pytest
 from triton.compiler import compiler as triton_compiler
 
-from common import disk_cache
+from common import disk_cache, printable
 from common.disk_cache import DiskCache
 from common.errors import Kind
 from common.sandbox.failures import judge
@@ -58,7 +58,7 @@ def test_nothing_is_kept_of_a_source_that_changes_or_goes_meanwhile(folder, chan
 
 
 def test_a_cache_that_cannot_be_written_costs_one_line(folder, capsys):
-    disk_cache.say_once.cache_clear()
+    printable.complain_once.cache_clear()
     (folder / ".cache").write_text("a file where the folder should be")
     for _ in range(2):
         saved(folder)

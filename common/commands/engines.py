@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from common.commands import options as shared
 from common.errors import UserError
+from common.printable import complain
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ def chosen(
     visible = shared.visible() if device == "cuda" and not options.address else []
     several_gpus = len(visible) > 1 and options.engine is None
     if several_gpus and not ray_installed:
-        print(f"study: using only the first of {len(visible)} GPUs; install Ray to use all (the"
-              " group `ray` of pyproject.toml)", file=sys.stderr)  # fmt: skip
+        complain(f"using only the first of {len(visible)} GPUs; install Ray to use all (the group"
+                 " `ray` of pyproject.toml)")  # fmt: skip
     from common.engines.engine import Engine, Job
 
     job = Job(

@@ -19,6 +19,7 @@ from importlib import metadata
 from pathlib import Path
 
 from common.paths import PEERS, ROOT
+from common.printable import complain
 from common.solutions import package_of
 
 PINNED = ("torch", "triton", "numpy")
@@ -44,7 +45,7 @@ def main(names: Sequence[str]) -> int:
     known = [name.removeprefix("peers-").replace("-", "_") for name in groups if "peers-" in name]
     wanted = [name.replace("-", "_") for name in names]
     if unknown := sorted(set(wanted) - set(known)):
-        print(f"study: no peer {', '.join(unknown)}: there are {', '.join(known)}", file=sys.stderr)
+        complain(f"no peer {', '.join(unknown)}: there are {', '.join(known)}")
         return 2
     failed = False
     for library in wanted or known:
@@ -65,9 +66,8 @@ def _install(library: str, groups: Mapping[str, list[str]]) -> str:
     isolation = ["--no-build-isolation"] * bool(tools)
     if tools and not _pip(tools, {}):
         return "pip cannot install its build tools"
-    return (
-        "" if _pip([*isolation, *groups[f"peers-{group}"]], settings) else "pip cannot install it"
-    )
+    installed = _pip([*isolation, *groups[f"peers-{group}"]], settings)
+    return "" if installed else "pip cannot install it"
 
 
 def _refusal(library: str) -> str:

@@ -37,7 +37,6 @@ def counts(
     solutions: Sequence[Solution],
     run: str,
     digests: Mapping[Solution, tuple[str, str]],
-    quiet: bool = True,
 ) -> Iterator[Counted]:
     """Yield the work of each solution on every board case that it supports.
 
@@ -47,13 +46,12 @@ def counts(
         solutions: The solutions.
         run: The run's id.
         digests: The solution's digest and the harness's, by solution.
-        quiet: Whether the output of the processes is dropped.
     """
     caches = {solution: _cache(solution) for solution in solutions}
     with contextlib.ExitStack() as stack:
         counting: dict[Solution, Future[None]] = {}
         if missing := [each for each in solutions if _missing(each, caches[each].found)]:
-            server = ForkServer("cpu", quiet, target=TARGET, counted=True)
+            server = ForkServer("cpu", target=TARGET, counted=True)
             stack.callback(server.close)
             threads = ThreadPoolExecutor(THREADS)
             stack.callback(threads.shutdown, cancel_futures=True)

@@ -11,6 +11,7 @@ import torch
 
 from common import ops
 from common.errors import UserError
+from common.printable import complain
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 
@@ -79,17 +80,13 @@ class DeviceMemory:
         return needed(op, case, scarce), scarce
 
 
-def _print(note: str) -> None:
-    print(f"study: {note}", file=sys.stderr)
-
-
 def tier_cases(
     solutions: Iterable[Solution],
     tier: Tier,
     device: str,
     sample: int | None = None,
     budget: int | None = None,
-    note: Callable[[str], None] = _print,
+    note: Callable[[str], None] = complain,
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Yield each op of the solutions with its cases of the tier.
 

@@ -42,8 +42,6 @@ CALIBRATION, LOOK = 30, 3
 MOST, PAUSE = 10, 0.02
 """The maximum number of samplings of a round, and of waits for a quick probe after each; the
 seconds of a wait."""
-
-
 LOOKED_AT = 4
 """The number of cores among which the quickest is chosen."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import msgspec
 
 from common.errors import UserError
+from common.printable import complain
 from common.records.lines import SCHEMA, Anything, Run
 
 DECODER = msgspec.json.Decoder(Anything)
@@ -51,7 +51,7 @@ def read(path: Path) -> list[Anything]:
     """
     *complete, torn = path.read_bytes().split(b"\n")
     if torn:
-        print(f"study: dropped the last line of {path.name}, cut off in writing", file=sys.stderr)
+        complain(f"dropped the last line of {path.name}, cut off in writing")
     lines: list[Anything] = []
     for number, text in enumerate(complete, start=1):
         try:

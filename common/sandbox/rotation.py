@@ -242,8 +242,9 @@ class Rotation:
         self.forget()
         peak, _ = taken(self.run)
         fresh = (result for _, each in self._alive for result in each if self._is_fresh(result))
-        storages = {each.data_ptr(): each.nbytes() for each in map(_storage, fresh)}
-        size = sum(storages.values())  # results may share memory, or repeat it by a stride of 0
+        storages = (result.untyped_storage() for result in fresh)
+        # results may share memory, or repeat it by a stride of 0
+        size = sum({each.data_ptr(): each.nbytes() for each in storages}.values())
         self.forget()
         return max(peak - size, 0) if torch.cuda.is_available() else None
 
@@ -258,10 +259,6 @@ def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
         if end > furthest:
             furthest, owner = end, index
     return False
-
-
-def _storage(tensor: torch.Tensor) -> torch.UntypedStorage:
-    return tensor.untyped_storage()
 
 
 def _span(tensor: torch.Tensor) -> tuple[int, int]:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from common import interfaces, ops, paths
+from common import interfaces, ops, paths, printable
 from common.errors import UserError
 from common.ops import _whole
 from common.ops._shaped import shaped
@@ -112,7 +112,7 @@ def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
     with pytest.raises(UserError) as raised:
         interfaces.read("skeleton")
     assert str(raised.value) == FILE + said
-    interfaces.say_once.cache_clear()
+    printable.complain_once.cache_clear()
     assert interfaces.known() == {}
     assert interfaces.known() == {}
     assert capsys.readouterr().err == f"study: {FILE}{said}: the other ops go on\n"

@@ -35,7 +35,7 @@ MAY = {
     "stats": "",
     "arena": "wire",
     "verdicts": "errors source spec",
-    "interfaces": "errors paths",
+    "interfaces": "errors paths printable",
     "solutions": "digest errors interfaces paths printable",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
