@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from common import wire
 from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.problem import Problem
 from common.grading.retries import KINDS, Cause
@@ -33,6 +32,7 @@ from common.measure.timed_process import (
 from common.records.lines import STATES
 from common.spec import ByClock, Case, Direction
 from common.stats import median
+from common.timed_requests import Limits, TakeSamples
 from common.verdicts import Failure
 
 SLOW = {"gpu": 1.25, "host": 1.5}
@@ -78,7 +78,7 @@ def calibrate(worker: Worker, device: str) -> dict[ByClock, float]:
 def probe(worker: Worker, clock: ByClock, samples: int = LOOK) -> float:
     """Return the median microseconds of samples of the probe in eager's process."""
     with eagers_own_faults():
-        return median(ask(worker, wire.TakeSamples(clock=clock, probes=samples)).probes[0])
+        return median(ask(worker, TakeSamples(clock=clock, probes=samples)).probes[0])
 
 
 class Baseline:
@@ -120,7 +120,7 @@ class Baseline:
                 self._staged = stage_calls(problem.op, problem.case, problem.device, self.worker)
             if direction not in self._processes:
                 work = problem.op.timed_work(problem.case, direction)
-                limits = wire.Limits(work.bytes, work.products, problem.case.dtype)
+                limits = Limits(work.bytes, work.products, problem.case.dtype)
                 process = TimedProcess(self.worker, self._staged, direction, limits)
                 self._processes[direction] = process
         self._ready = problem.case, self.worker.changes

@@ -27,6 +27,7 @@ from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
+from common.timed_requests import BeginTiming, Limits, RunCalls, TakeSamples, Trace
 from common.verdicts import Failure
 from common.wire import Arguments, Reply, TensorSlot
 
@@ -114,7 +115,7 @@ class TimedProcess:
         worker: Worker,
         staged: StagedCalls,
         direction: Direction,
-        limits: wire.Limits | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """Make the process warm up the staged calls, and the limits to time besides them.
 
@@ -125,7 +126,7 @@ class TimedProcess:
         self.kept: dict[str, list[Results]] = {}
         """The results of a few random calls so far, by kind of call."""
         self._rounds_seen: dict[str, int] = {}
-        request = wire.BeginTiming(
+        request = BeginTiming(
             calls=staged.calls, results=[*staged.results.values()], limits=limits,
             backward=self._backward,
         )  # fmt: skip
@@ -150,8 +151,8 @@ class TimedProcess:
     def sample(
         self, names: Sequence[str], clock: ByClock, rounds: int, burst: int = 1, probes: int = 0
     ) -> Report:
-        """Return samples of timed callables, one after the other; see `wire.TakeSamples`."""
-        request = wire.TakeSamples(
+        """Return samples of timed callables, one after the other; see `TakeSamples`."""
+        request = TakeSamples(
             names=[*names], clock=clock, rounds=rounds, burst=burst, probes=probes,
             backward=self._backward,
         )  # fmt: skip
@@ -162,14 +163,14 @@ class TimedProcess:
 
         A capture of `graph` may fail.
         """
-        return ask(self.worker, wire.RunCalls(name=name, backward=self._backward)).ready
+        return ask(self.worker, RunCalls(name=name, backward=self._backward)).ready
 
     def run(
         self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True
     ) -> float:
-        """Return the seconds of a long run by the harness's clock; see `wire.RunCalls`."""
+        """Return the seconds of a long run by the harness's clock; see `RunCalls`."""
         self.ready(name)
-        request = wire.RunCalls(
+        request = RunCalls(
             name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
         )
         start = time.perf_counter()
@@ -292,7 +293,7 @@ def ask(worker: Worker, request: wire.Request) -> Report:
         report = msgspec.convert(reply, Report)
     except msgspec.ValidationError as error:
         raise Failure("TAMPERED", f"its report is invalid: {error}") from None
-    if isinstance(request, wire.TakeSamples):
+    if isinstance(request, TakeSamples):
         sizes = {name: len(samples) for name, samples in report.samples.items()}
         probes = [request.probes] * (len(request.names) + 1) if request.probes else []
         wanted = dict.fromkeys(request.names, request.rounds), probes
@@ -304,4 +305,4 @@ def ask(worker: Worker, request: wire.Request) -> Report:
 def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
     """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
     (call,) = stage_calls(op, case, device, worker).calls
-    return worker.ask(wire.Trace(call=call, backward=direction == "backward"))
+    return worker.ask(Trace(call=call, backward=direction == "backward"))

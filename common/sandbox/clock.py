@@ -24,7 +24,6 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from common import wire
 from common.sandbox import backend
 from common.sandbox.rotation import (
     SCARCE,
@@ -38,6 +37,7 @@ from common.sandbox.rotation import (
 )
 from common.sandbox.session import Session
 from common.spec import ByClock, Product
+from common.timed_requests import BeginTiming, RunCalls, TakeSamples, Trace
 from common.wire import Arguments, Reply
 
 Limits = Mapping[str, Callable[[], Runnable]]
@@ -200,7 +200,7 @@ class Clock:
             self.callables.pop(name, None)
 
     def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:
-        """Take `rounds` samples of one timed callable by one clock; see `wire.TakeSamples`."""
+        """Take `rounds` samples of one timed callable by one clock; see `TakeSamples`."""
         self.ready(name)
         timed_callable = self.callables[name]
         if clock == "host" and not self.slow:  # the processor slept after the last round
@@ -220,7 +220,7 @@ class Clock:
         return [round(sample, 2) for sample in samples]
 
     def run(self, name: str, rounds: int, renew: bool, call: bool, wait: bool) -> None:
-        """Make the calls of a timed callable round after round; see `wire.RunCalls`."""
+        """Make the calls of a timed callable round after round; see `RunCalls`."""
         self.ready(name)
         timed_callable = self.callables[name]
         rotation, make_call = timed_callable.rotation, timed_callable.ready()
@@ -298,7 +298,7 @@ probes = functools.cache(Probes)
 """Returns the probes of eager's process, warmed up."""
 
 
-def begin_timing(session: Session, request: wire.BeginTiming) -> Reply:
+def begin_timing(session: Session, request: BeginTiming) -> Reply:
     """Warm up the calls and keep their clock for the requests that follow."""
     backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
     session.clocks.pop(request.backward, None)
@@ -338,7 +338,7 @@ def timed_call(
     return TimedCall(forward, [inputs[name] for name in call.differentiable], grad_output, changing)
 
 
-def take_samples(session: Session, request: wire.TakeSamples) -> Reply:
+def take_samples(session: Session, request: TakeSamples) -> Reply:
     """Take samples of timed callables in the given order, with samples of the probe in between."""
     samples, of_probe, report = {}, [], Reply()
     if request.probes:  # the processor may have slept
@@ -352,7 +352,7 @@ def take_samples(session: Session, request: wire.TakeSamples) -> Reply:
     return {"samples": samples, "probes": of_probe} | report
 
 
-def run_calls(session: Session, request: wire.RunCalls) -> Reply:
+def run_calls(session: Session, request: RunCalls) -> Reply:
     """Make calls round after round; see `Clock.run`. Without rounds, only get ready and wait."""
     clock, report = session.clocks.get(request.backward), Reply()
     if clock and request.rounds:
@@ -364,7 +364,7 @@ def run_calls(session: Session, request: wire.RunCalls) -> Reply:
     return report
 
 
-def trace_calls(session: Session, request: wire.Trace) -> Reply:
+def trace_calls(session: Session, request: Trace) -> Reply:
     """Return as `trace` a Chrome trace of TRACED calls, as JSON text."""
     rotation = Rotation([timed_call(session, request.call, {})], request.backward)
     rotation.run()

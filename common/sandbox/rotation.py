@@ -201,7 +201,7 @@ class Rotation:
         self._kept = {"call": index, "shift": self.shifts[index]}
 
     def report(self) -> dict[str, Any]:
-        """Return `kept` and `shifts` as `wire.TakeSamples` says; begin a new round."""
+        """Return `kept` and `shifts` as `timed_requests.TakeSamples` says; begin a new round."""
         kept, self._kept, self._chances = self._kept, None, 0
         return {"kept": kept, "shifts": self.shifts}
 

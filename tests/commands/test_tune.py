@@ -18,6 +18,7 @@ from common.grading.worker import Worker
 from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
+from common.timed_requests import BeginTiming
 from tests.support.study import one_line
 
 DEVICE = {"device": "NVIDIA H200", "compute_capability": "9.0", "multiprocessors": 132}
@@ -103,7 +104,7 @@ class Folder:
         def time_call(worker, staged, direction):
             if next(counted) == stop:
                 raise KeyboardInterrupt
-            request = wire.BeginTiming(calls=staged.calls, backward=direction == "backward")
+            request = BeginTiming(calls=staged.calls, backward=direction == "backward")
             reply = worker.ask(request)
             ((_, _, _, tokens, config),) = asked
             time = 10.0 + 5 * abs(config["BLOCK"] - best_of(tokens))

@@ -12,6 +12,7 @@ import pytest
 
 from common import wire
 from common.grading import worker as workers_file
+from common.timed_requests import RunCalls
 from tests.support.processes import alive, ends, state
 from tests.support.switches import solution_text
 from tests.support.waiting import wait_until
@@ -123,7 +124,7 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
         "        return False\n"
     )
     waiting = worker(source + HALF.format(line), "rotate_half")
-    assert waiting.ask(wire.RunCalls()) == {}
+    assert waiting.ask(RunCalls()) == {}
     hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
     monkeypatch.setattr(workers_file, "time", SimpleNamespace(**hurried))
     reason = ask(waiting)[0]["reason"]

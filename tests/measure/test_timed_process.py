@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common import ops, wire
+from common import ops
 from common.arena import Arena, elements_of, lay_out
 from common.grading.execution import call_of
 from common.grading.problem import call_tensors
 from common.measure import timed_process
 from common.measure.timed_process import KEPT, TimedProcess, ask, stage_calls
 from common.ops._draw import draw
+from common.timed_requests import TakeSamples
 from common.verdicts import Failure
 from tests.support.workers import workers
 
@@ -164,7 +165,7 @@ def test_a_report_of_other_samples_calls_or_shifts_is_tampering(fields):
 
 @pytest.mark.parametrize("probes", [[], [[1.0]], [[1.0, NAN]], [[1.0, 1.0]] * 2])
 def test_a_probe_has_the_samples_that_were_asked_for(probes):
-    request = wire.TakeSamples("gpu", probes=2)
+    request = TakeSamples("gpu", probes=2)
     assert ask(Worker(take_samples={"probes": [[3.0, 4.0]]}), request).probes == [[3.0, 4.0]]
     with pytest.raises(Failure):
         ask(Worker(take_samples={"probes": probes}), request)

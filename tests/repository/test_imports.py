@@ -16,7 +16,7 @@ from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " interfaces solutions arena gradients"
+    " timed_requests interfaces solutions arena gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -34,6 +34,7 @@ MAY = {
     "wire": "",
     "stats": "",
     "arena": "wire",
+    "timed_requests": "wire",
     "verdicts": "errors source spec",
     "interfaces": "errors paths printable",
     "solutions": "digest errors interfaces paths printable",

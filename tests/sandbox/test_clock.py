@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common import wire
 from common.arena import elements_of
 from common.sandbox import backend, clock
 from common.sandbox.clock import COLD_CALLS, Clock
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.spans import spans_of
 from common.sandbox.rotation import ALIVE, Changing, Rotation, TimedCall
+from common.timed_requests import BeginTiming, TakeSamples
 
 # --- what is timed --------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     backend.begin_watch({"x": memory[:16]}, backwards=False)
     solution = SimpleNamespace(prepare=None)
     session = SimpleNamespace(solution=solution, clocks={}, tensor=None)
-    clock.begin_timing(session, wire.BeginTiming([]))
+    clock.begin_timing(session, BeginTiming([]))
     (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
     assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
 
@@ -208,11 +208,11 @@ def test_the_probe_is_sampled_before_and_after_each_callable():
     session = SimpleNamespace(clocks={True: clock_of([], backward=True)})
     names = ["backward", "solution"]
     for probes in (3, 0):
-        request = wire.TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
+        request = TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
         reply = clock.take_samples(session, request)
         assert {name: len(each) for name, each in reply["samples"].items()} == dict.fromkeys(
             names, 2
         )
         assert [len(each) for each in reply["probes"]] == [probes] * 3 * bool(probes)
-    reply = clock.take_samples(session, wire.TakeSamples("host", probes=5))
+    reply = clock.take_samples(session, TakeSamples("host", probes=5))
     assert [len(each) for each in reply["probes"]] == [5]

@@ -15,6 +15,7 @@ from common.grading.fork_server import ForkServer
 from common.paths import ROOT
 from common.sandbox.landlock import landlock_version
 from common.sandbox.target import TARGETS
+from common.timed_requests import RunCalls
 from tests.support.workers import HALF, RIGHT, ask, workers
 
 SANDBOX = ROOT / "common" / "sandbox"
@@ -39,7 +40,7 @@ SANDBOX = ROOT / "common" / "sandbox"
     ],
 )
 def test_a_file_that_breaks_the_contract_says_how(worker, source, reason):
-    reply = worker(source).ask(wire.RunCalls())
+    reply = worker(source).ask(RunCalls())
     assert reply.get("verdict") == ("COMPILE_ERROR" if reason else None)
     assert reason in reply.get("reason", "")
 
@@ -250,7 +251,7 @@ def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
     )  # fmt: skip
     server = ForkServer("cpu", target=name, full=full)
     with contextlib.closing(server), workers(server, tmp_path) as start:
-        assert start(source).ask(wire.RunCalls()) == {}
+        assert start(source).ask(RunCalls()) == {}
 
 
 def can_confine() -> bool:
