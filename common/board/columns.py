@@ -25,16 +25,13 @@ from common.board.ranking import (
     sustained_share,
 )
 from common.board.table import (
-    STALE,
     UNRANKED,
     Table,
     footnotes,
     marked,
-    named,
     percentage,
     size,
     speed,
-    stale_note,
     where,
 )
 from common.records.lines import Summary
@@ -225,49 +222,6 @@ def summary(mains: Sequence[Track]) -> Table:
         ]
         rows.append((track.op, track.name, *cells, *[""] * (len(PLACES) - len(cells))))
     return Table(SPEED.name, ("op", "track", *PLACES), tuple(rows), footnotes(shown))
-
-
-# --- devices side by side -------------------------------------------------------------------------
-
-
-def beside(by_device: Mapping[str, Track | None]) -> Table:
-    """Return the table of one op and track; None for a device that does not have it."""
-    tracks = {device: track for device, track in by_device.items() if track}
-    ranked = [
-        {entry.solution: entry for entry in (track.entries if track else ()) if entry.score}
-        for track in by_device.values()
-    ]
-    entries = [entry for by_name in ranked for entry in by_name.values()]
-    owners = {entry.solution: entry for entry in entries}
-
-    def speed(entry: Entry | None) -> str:
-        if entry is None or entry.score is None:
-            return UNRANKED
-        # the mark stands before the number, so that the digits stay aligned
-        return STALE * entry.stale + f"{entry.score.value:.2f}"
-
-    return Table(
-        title=f"{next(iter(tracks.values())).title}, {SPEED.name}",
-        header=("solution", *by_device),
-        rows=tuple(
-            (named(owner), *(speed(by_name.get(name)) for by_name in ranked))
-            for name, owner in owners.items()
-        ),
-        footnotes=(*stale_note(entries), *_differences(tracks)),
-        owners=tuple(owners.values()),
-    )
-
-
-def _differences(tracks: Mapping[str, Track]) -> Iterator[str]:
-    """Yield a footnote for each device without another's cases, and for different clocks."""
-    all_cases = dict.fromkeys(case for track in tracks.values() for case, _ in track.cells)
-    for device, track in tracks.items():
-        if missing := [case for case in all_cases if case not in dict(track.cells)]:
-            yield f"missing cases: {', '.join(missing)} on {device}"
-    clocks = {device: track.clock for device, track in tracks.items() if track.clock}
-    if len(set(clocks.values())) > 1:
-        versions = ", ".join(f"{device} by {clock}" for device, clock in clocks.items())
-        yield f"different versions of the clock measured the devices: {versions}"
 
 
 # --- for scripts ----------------------------------------------------------------------------------

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from typing import Literal
 
 from common.board import modelled
@@ -89,7 +88,7 @@ def ranked(results: Results, about: Mapping[str, About]) -> Device:
     return Device(timed, about, gpu)
 
 
-def ordered(boards: Iterable[Results]) -> list[Results]:
+def ordered(boards: Sequence[Results]) -> list[Results]:
     """Return the device with the newest full measurement first, and devices without times last.
 
     A full run is finished and over all solutions. Measuring one op again does not make the other
@@ -98,13 +97,9 @@ def ordered(boards: Iterable[Results]) -> list[Results]:
 
     def newest(results: Results) -> tuple[bool, int, str]:
         """Return the number of ops that full runs cover, and the oldest op's latest full run."""
-        lines: Iterable[Record | LeftOut] = chain(results.rows, results.left_out_lines)
-        full_runs = results.whole
-        measured = {(line.op, line.run) for line in lines if line.tier == "board"}
-        latest: dict[str, str] = {}
-        for op, run in measured:
-            if run in full_runs:
-                latest[op] = max(latest.get(op, ""), results.names.get(run, ""))
+        lines: list[Record | LeftOut] = [*results.latest(), *results.left_out()]
+        latest = {line.op: results.names.get(line.run, "") for line in lines if line.run in full}
         return results.timed, len(latest), min(latest.values(), default="")
 
+    full = {run for results in boards for run in results.whole}
     return sorted(boards, key=newest, reverse=True)

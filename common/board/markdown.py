@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from common import interfaces, paths
 from common.board import overview, sweeps, table
-from common.board.columns import SPEED, beside, ranking, summary
+from common.board.columns import ranking, summary
 from common.board.devices import Device
-from common.board.table import UNRANKED, Table, named
+from common.board.table import Table, named
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
@@ -31,28 +31,20 @@ second, as in training, the host's work and the GPU's power included; it is meas
 arithmetic binds and in the cases that rank by host time. *error / eager's* is the rounding error in
 units of plain torch's own. *peak memory* is the most that the calls of any case take beyond inputs
 and results, what autograd keeps for backward among it. Names in parentheses are peers: libraries,
-not contributors. An entry that does not cover its whole track is not ranked. A further device has a
-column of its *× eager*, with a dash where the solution is not ranked there.
+not contributors. An entry that does not cover its whole track is not ranked.
 
 Every case's times and memory are on the page that `nox -s leaderboard` writes
 (`nox -s leaderboard -- --serve`); the records have them, and the parts of a call, for scripts."""
 
 
 def leaderboard(devices: Sequence[Device]) -> str:
-    """Return LEADERBOARD.md: contents, and every timed device's rankings and plots.
-
-    The first device with a track shows the track's ranking; later devices add a column to it.
-    """
-    contents, texts, shown = [], [], set[str]()
-    for i, device in enumerate(devices):
-        drawn_here = dict(_rankings(device, devices[i:], shown))
-        shown |= drawn_here.keys()
-        if plots := _plots(device):
-            drawn_here[f"Plots of {device.name}"] = plots
-        links = ", ".join(map(_link, drawn_here))
-        contents.append(f"- {_link(device.name)}" + f": {links}" * bool(links))
+    """Return LEADERBOARD.md: contents, and every timed device's rankings and plots."""
+    contents, texts = [], []
+    for device in devices:
+        sections = dict(_sections(device))
+        contents.append(f"- {_link(device.name)}: {', '.join(map(_link, sections))}")
         texts += _facts(device)
-        for title, paragraphs in drawn_here.items():
+        for title, paragraphs in sections.items():
             texts += [f"### {escaped(title)}", *paragraphs]
         if absent := device.results.absent:
             texts += ["Absent:", "\n".join(f"- {peer}: {why}" for peer, why in absent.items())]
@@ -97,49 +89,17 @@ def _facts(device: Device) -> list[str]:
     return lines
 
 
-def _rankings(
-    device: Device, devices: Sequence[Device], shown: Container[str]
-) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title and the paragraphs of each track that no earlier device has shown."""
+def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:
+    """Yield the title and the paragraphs of each track, of left-out cases and of the plots."""
     for op, tracks in device.ops.items():
         for track in tracks:
-            if track.title not in shown:
-                speeds = beside({d.name: d.tracks.get((op, track.name)) for d in devices})
-                yield track.title, drawn(_joined(ranking(track), speeds))[1:]
+            yield f"{track.title} on {device.name}", drawn(ranking(track))[1:]
         if lines := device.left_out(op):
             yield f"{op}: left out on {device.name}", list(map(escaped, lines))
-
-
-def _joined(ranked: Table, speeds: Table) -> Table:
-    """Return a device's ranking with columns for the speeds on later devices.
-
-    Solutions that only a later device ranks come last.
-    """
-    at = ranked.header.index(SPEED.name) + 1
-    own = {of.solution: row for of, row in zip(ranked.owners, ranked.rows, strict=True)}
-    later = {of.solution: row[2:] for of, row in zip(speeds.owners, speeds.rows, strict=True)}
-    for of in speeds.owners:
-        own.setdefault(of.solution, (UNRANKED, named(of), *[""] * (len(ranked.header) - 2)))
-    ranking_any = [
-        i for i, column in enumerate(zip(*later.values(), strict=True)) if {*column} != {UNRANKED}
-    ]
-
-    def joined(row: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
-        return (*row[:at], *(others[i] for i in ranking_any), *row[at:])
-
-    dashes = [UNRANKED] * len(speeds.header)
-    return Table(
-        ranked.title,
-        joined(ranked.header, [f"on {device}" for device in speeds.header[2:]]),
-        tuple(joined(row, later.get(name, dashes)) for name, row in own.items()),
-        tuple(dict.fromkeys((*ranked.footnotes, *speeds.footnotes))),
-    )
-
-
-def _plots(device: Device) -> list[str]:
-    folder, drawn = PLOTS.relative_to(ROOT), sweeps.of_device(device)
-    pictures = [f"![{p.sweep.title}]({folder}/{device.slug}/{p.sweep.name}.svg)" for p in drawn]
-    return [*pictures, *map(escaped, device.left_out(tier="plot"))]
+    folder, drawings = PLOTS.relative_to(ROOT) / device.slug, sweeps.of_device(device)
+    pictures = [f"![{each.sweep.title}]({folder}/{each.sweep.name}.svg)" for each in drawings]
+    if plots := [*pictures, *map(escaped, device.left_out(tier="plot"))]:
+        yield f"Plots of {device.name}", plots
 
 
 # --- the README: the first device, and a line for each other device -------------------------------

@@ -28,6 +28,7 @@ from typing import Any
 
 from common.board.devices import Device
 from common.board.ranking import LIMITS, Estimate
+from common.board.table import DIRECTION
 from common.digest import digest
 from common.records.lines import Record
 
@@ -55,13 +56,8 @@ class SweepPlot:
         return row.op == self.op and own == self.where
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One pair of axes: the value of each solution, and of each limit measured beside it, by x."""
-
-    title: str
-    y_label: str
-    lines: Mapping[str, Mapping[int, Estimate]]
+Lines = Mapping[str, Mapping[int, Estimate]]
+"""The value of each solution, and of each limit measured beside it, by x."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +65,8 @@ class Plot:
     """The plot of one file."""
 
     sweep: SweepPlot
-    panels: tuple[Panel, ...]
+    panels: Mapping[str, Lines]
+    """The lines on each pair of axes, by its title."""
     peers: tuple[str, ...]
     missing: Mapping[str, str]
     """The verdicts of the solutions without a line."""
@@ -119,8 +116,10 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
         own = _of_one_clock([row for row in rows if sweep.has(row)])
         # rows of another sweep may belong to this sweep too
         if any(row.gpu and row.tier == "plot" and sweep.x in _params(row) for row in own):
-            panels = tuple(panel for panel in _panels(sweep, own) if {*panel.lines} - {*LIMITS})
-            drawn = {name for panel in panels for name in panel.lines}
+            directions = ("forward",) if sweep.rates else DIRECTION
+            lines = {DIRECTION[each]: _lines(sweep, own, each) for each in directions}
+            panels = {title: of for title, of in lines.items() if {*of} - {*LIMITS}}
+            drawn = {name for panel in panels.values() for name in panel}
             peers = tuple(sorted({row.solution for row in own if row.peer}))
             failed = [row for row in own if row.solution not in drawn and row.verdict != "PASSED"]
             missing = {row.solution: row.verdict for row in reversed(failed)}
@@ -140,44 +139,16 @@ def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
     return [row for row in rows if not row.gpu or row.clock == clock]
 
 
-def _panels(sweep: SweepPlot, rows: Sequence[Record]) -> Iterator[Panel]:
-    """Yield the panel of forward, and for times that of backward alone.
-
-    The limits of backward alone are a share of those of forward + backward.
-    """
-    forward = {(row.solution, row.case): row for row in rows if row.direction == "forward"}
-
-    def of_forward(row: Record, name: str) -> Estimate:
-        if sweep.rates:
-            return Estimate.of(row.gpu[name]).rate(row.bytes / 1e3)  # bytes a microsecond, in GB/s
-        return Estimate.of(row.gpu[name], 1e-3)
-
-    def of_backward(row: Record, name: str) -> Estimate | None:
-        if name == "solution":
-            return Estimate.of(row.gpu["backward"], 1e-3) if "backward" in row.gpu else None
-        if not (before := forward.get((row.solution, row.case))):
-            return None
-        amount = "bytes" if name == "copy" else "flops"
-        own = getattr(row, amount)
-        return Estimate.of(row.gpu[name], 1e-3 * own / max(own + getattr(before, amount), 1))
-
-    unit = "GB/s" if sweep.rates else "ms"
-    yield Panel("forward", unit, _lines(sweep, forward.values(), of_forward))
-    if not sweep.rates:
-        backward = [row for row in rows if row.direction == "backward"]
-        yield Panel("backward alone", unit, _lines(sweep, backward, of_backward))
-
-
-def _lines(
-    sweep: SweepPlot, rows: Iterable[Record], value: Callable[[Record, str], Estimate | None]
-) -> dict[str, dict[int, Estimate]]:
+def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
     """Return the values of the solutions, then the median value of each limit, by x."""
     found: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         x = int(_params(row).get(sweep.x, sweep.default))
         for name in ("solution", *LIMITS):
-            if name in row.gpu and (estimate := value(row, name)):
-                found[row.solution if name == "solution" else name][x].append(estimate)
+            if row.direction == direction and name in row.gpu:
+                milliseconds = Estimate.of(row.gpu[name], 1e-3)
+                value = milliseconds.rate(row.bytes / 1e6) if sweep.rates else milliseconds
+                found[row.solution if name == "solution" else name][x].append(value)
 
     def middle(estimates: list[Estimate]) -> Estimate:
         return sorted(estimates, key=lambda estimate: estimate.value)[len(estimates) // 2]
@@ -215,7 +186,7 @@ def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
     Folders get a colour and a marker in alphabetical order. Further files of an op in the same
     folder get a lighter shade and the next marker.
     """
-    ops = {name: plot.sweep.op for plot in drawn for panel in plot.panels for name in panel.lines}
+    ops = {name: plot.sweep.op for plot in drawn for of in plot.panels.values() for name in of}
     peers = {name for plot in drawn for name in plot.peers}
     looks: dict[str, Look] = {
         name: {"color": "#8f8f8f", "linewidth": 1.6, "linestyle": (0, dashes), "label": label}
@@ -291,8 +262,8 @@ def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
     figure.subplots_adjust(
         left=0.7 / width, right=0.99, wspace=0.22, bottom=0.7 / height, top=1 - 0.9 / height
     )
-    for axes, panel in zip(row, plot.panels, strict=True):
-        _panel(axes, panel, plot, look)
+    for axes, (title, lines) in zip(row, plot.panels.items(), strict=True):
+        _panel(axes, title, lines, plot, look)
     _legend(row[-1], plot, look)
 
     def text(inches: float, words: str, **options: Any) -> None:
@@ -304,28 +275,28 @@ def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
     text(0.3, plot.sweep.x_label, fontsize=9.5)
     if plot.missing:
         verdicts = (f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
-        lines = textwrap.wrap(f"Not drawn: {', '.join(verdicts)}", width=int(14 * width))
-        text(0.05, "\n".join(lines), fontsize=8, color=FAINT)
+        wrapped = textwrap.wrap(f"Not drawn: {', '.join(verdicts)}", width=int(14 * width))
+        text(0.05, "\n".join(wrapped), fontsize=8, color=FAINT)
     return figure
 
 
-def _panel(axes: Any, panel: Panel, plot: Plot, look: Mapping[str, Look]) -> None:
+def _panel(axes: Any, title: str, lines: Lines, plot: Plot, look: Mapping[str, Look]) -> None:
     from matplotlib.ticker import NullLocator
 
     sweep = plot.sweep
-    for name, line in panel.lines.items():
+    for name, line in lines.items():
         low, middle, high = zip(*((e.low, e.value, e.high) for e in line.values()), strict=True)
         if name in LIMITS:
             axes.plot([*line], middle, **look[name], zorder=1.5)
             continue
         axes.fill_between([*line], low, high, color=look[name]["color"], alpha=0.22, linewidth=0)
         axes.plot([*line], middle, **look[name], zorder=2.5 if name in plot.peers else 3)
-    axes.set_title(panel.title, loc="left", fontsize=10, color=FAINT)
-    axes.set_ylabel(panel.y_label)
+    axes.set_title(title, loc="left", fontsize=10, color=FAINT)
+    axes.set_ylabel("GB/s" if sweep.rates else "ms")
     if sweep.log2:
         axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())
-    ticks = sorted({x for name, line in panel.lines.items() if name not in LIMITS for x in line})
+    ticks = sorted({x for name, line in lines.items() if name not in LIMITS for x in line})
     axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
     if sweep.rates:
         axes.set_ylim(bottom=0)
@@ -345,13 +316,13 @@ def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
     """Draw a legend right of the axes, in the order of the lines' right ends, fastest first."""
     from matplotlib.lines import Line2D
 
-    first = plot.panels[0].lines
+    first = next(iter(plot.panels.values()))
 
     def last(name: str) -> tuple[bool, float, str]:
         value = first[name][max(first[name])].value if name in first else math.inf
         return name in LIMITS, -value if plot.sweep.rates and name in first else value, name
 
-    names = sorted({name for panel in plot.panels for name in panel.lines}, key=last)
+    names = sorted({name for lines in plot.panels.values() for name in lines}, key=last)
     axes.legend(
         handles=[Line2D([], [], **look[name]) for name in names], loc="upper left",
         bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=9, labelspacing=0.6,

@@ -55,10 +55,10 @@ def _print_counts(chosen: Iterable[Solution]) -> None:
 # --- lines ----------------------------------------------------------------------------------------
 
 HEADER = (
-    "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "no grad", "limit µs",
-    "reached", "sustained", "of peak", "binds",
+    "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "limit µs", "reached",
+    "sustained", "of peak", "binds",
 )  # fmt: skip
-WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
+WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
 """The widths of the columns; a negative width aligns to the left."""
 LEGEND = (
     "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
@@ -82,14 +82,13 @@ def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
     """Return the cells of a timed row; `work` is one sample's work, with backward if timed."""
     from common.board.ranking import limit, sustained_share
 
-    (slower, name), no_grad = limit(row), row.host.get("no_grad")
+    slower, name = limit(row)
     gpu, host = (times["solution"].median for times in (row.gpu, row.host))
     of_peak = least(work, peak, dtype) / gpu if peak else None
     shares = (slower / gpu, sustained_share(row), of_peak)
     return [
         f"{gpu:.1f}",
         f"{host:.1f}",
-        f"{no_grad.median:.1f}" if no_grad else "",
         f"{name} {slower:.1f}",
         *("" if share is None else f"{share:.0%}" for share in shares),
         "launch" if host > gpu else BINDS[name],

@@ -176,9 +176,12 @@ class Baseline:
 
         Their host times then differ by their work, and not by their cores.
         """
-        core = quickest(self.worker.pid, lambda: probe(self.worker, "host"))
-        with kept_on({core}, self.worker.pid, worker.pid):
+        pids = self.worker.pid, worker.pid
+        try:
+            keep_on({quickest(pids[0], lambda: probe(self.worker, "host"))}, *pids)
             yield
+        finally:  # threads that were started within the context, too
+            keep_on(os.sched_getaffinity(0), *pids)
 
     def sustained(self, times: Mapping[str, float]) -> Mapping[str, float]:
         """Return the sustained microseconds of eager and the dense products, once per case.
@@ -217,37 +220,17 @@ def quickest(pid: int, probe: Callable[[], float]) -> int:
     """
 
     def probe_time(core: int) -> float:
-        with kept_on({core}, pid):
-            return probe()
+        keep_on({core}, pid)
+        return probe()
 
-    cores = sorted(allowed(pid))
+    cores = sorted(os.sched_getaffinity(0))
     return min(random.sample(cores, min(LOOKED_AT, len(cores))), key=probe_time)
 
 
-@contextlib.contextmanager
-def kept_on(cores: Collection[int], *pids: int) -> Iterator[None]:
-    """Keep processes, with all their threads, on `cores` within the context."""
-    before = {pid: allowed(pid) for pid in pids}
-    for pid in before:
-        _keep(pid, cores)
-    try:
-        yield
-    finally:
-        for pid, own in before.items():
-            _keep(pid, own)  # includes threads that were started within the context
-
-
-def allowed(pid: int) -> Collection[int]:
-    """Return the cores that a process may use; the harness's cores if the process has ended."""
-    try:
-        return os.sched_getaffinity(pid)
-    except ProcessLookupError:
-        return os.sched_getaffinity(0)
-
-
-def _keep(pid: int, cores: Collection[int]) -> None:
-    """Keep the threads of a process on `cores`; do nothing for an ended process or thread."""
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            with contextlib.suppress(OSError):
-                os.sched_setaffinity(int(task), cores)
+def keep_on(cores: Collection[int], *pids: int) -> None:
+    """Keep processes, with all their threads, on `cores`; do nothing for those that have ended."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError):
+                    os.sched_setaffinity(int(task), cores)

@@ -22,7 +22,7 @@ from common.arena import Arena, elements_of
 from common.draws import below, entropy
 from common.grading import oracle
 from common.grading.execution import call_of, reserve
-from common.grading.problem import OUTPUT, Drawn, Problem, call_tensors
+from common.grading.problem import Drawn, Problem, call_tensors
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.ops._draw import draw
@@ -31,8 +31,6 @@ from common.timed_requests import BeginTiming, Limits, RunCalls, TakeSamples, Tr
 from common.verdicts import Failure
 from common.wire import Arguments, Reply, TensorSlot
 
-FORWARD_ALONE = ("no_grad", "graph")
-"""The timed callables that compute no gradients."""
 KEPT, SMALL = 4, 1 << 20
 """The number of rounds of each kind from which the results of one call are kept, if these results
 have at most SMALL bytes; otherwise 1. A solution that computes only one call in sixteen passes a
@@ -143,7 +141,7 @@ class TimedProcess:
 
         def sample(rounds: int) -> Samples:
             report = self.sample([name], clock, rounds, burst)
-            self._check(name if name in FORWARD_ALONE else "sample", report)
+            self._check(name, report)
             return report.samples
 
         return sample
@@ -209,8 +207,8 @@ class TimedProcess:
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
         place = rounds - 1 if rounds <= most else below(rounds)
         if place < most:
-            names = [OUTPUT] if kind in FORWARD_ALONE else [*staged.results]
-            results = {name: staged.arena.tensor(staged.results[name]).clone() for name in names}
+            results = {name: staged.arena.tensor(slot).clone()
+                       for name, slot in staged.results.items()}  # fmt: skip
             self.kept.setdefault(kind, [])[place : place + 1] = [(kept.shift, results)]
 
 

@@ -68,11 +68,6 @@ PLANS: Mapping[ByClock, ClockPlan] = {
 """The plans of cases by the clock that ranks them."""
 REPLAYS = 0.15
 """The time limit in seconds for the samples of a CUDA graph, which are not ranked."""
-PARTS: Mapping[tuple[ByClock, Direction], str] = {
-    ("gpu", "backward"): "backward",
-    ("host", "forward"): "no_grad",
-}
-"""The part of a solution's call that is timed besides the call, by clock and direction."""
 ROUNDS_OF_EAGER = 5
 """The rounds of eager in place of a solution whose time is suspicious."""
 RECOVERY = 0.2
@@ -228,8 +223,6 @@ class Timing:
             samplers = [timed.sampler("solution", clock, plan.burst)]
             if clock == clocks[-1]:
                 samplers = [watch.followed_by_run(samplers[0])]
-            if (part := PARTS.get((clock, direction))) and not timed.slow:
-                samplers.append(timed.sampler(part, clock, plan.burst))
             limit_names = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
             samplers.append(self.baseline.sampler(["eager", *limit_names], clock, plan.burst))
             seconds = self.time_scale * plan.seconds[clock]

@@ -136,11 +136,11 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     error: float | None = None
     gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
     """GPU times of `solution`, `eager` and `copy`, taken in turn, of forward or of forward with
-    backward. Some rows have `dense` products, `backward` alone and the replay of forward's CUDA
-    `graph`.
+    backward. Some rows have `dense` products and the replay of forward's CUDA `graph`; earlier
+    records, `backward` alone.
     """
     host: dict[str, Summary] = msgspec.field(default_factory=dict)
-    """Host times of `solution` and `eager`; a row of forward has `no_grad` too."""
+    """Host times of `solution` and `eager`; in earlier records also `no_grad`."""
     sustained: dict[str, float] = {}
     """Microseconds of a call in a loop of half a second: `solution`, `eager` and, where arithmetic
     binds, `dense`. Only cases where arithmetic binds and cases that rank by host time have them."""

@@ -65,13 +65,11 @@ TRACED = 3
 
 @dataclass
 class TimedCallable:
-    """The timed part of a rotation's next call."""
+    """A way to make the next call of a rotation."""
 
     rotation: Rotation
     """The calls; before a sample its inputs change, and after it one result may be kept."""
-    ready: Callable[[], Runnable]
-    """Does the untimed part of a call and returns the timed part."""
-    grad: bool = True
+    call: Runnable
     spin: float = SPINS[0]
     """The microseconds for which the GPU spins while the host changes inputs and queues a call."""
 
@@ -84,7 +82,7 @@ class TimedCallable:
     def host_sample(self, calls: int) -> float:
         """Return the mean microseconds of a burst of calls on new inputs."""
         self.rotation.renew()
-        sample = host_time(self.ready(), calls, self.grad)
+        sample = host_time(self.call, calls)
         self.rotation.keep()
         return sample
 
@@ -97,11 +95,10 @@ class TimedCallable:
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda._sleep(int(self.spin * CYCLES_PER_MICROSECOND))
             self.rotation.renew()
-            with torch.set_grad_enabled(self.grad):
-                run = self.ready()
+            with torch.set_grad_enabled(True):
                 flush.zero_()
                 start.record()
-                run()
+                self.call()
                 end.record()
             late = start.query()
             self.rotation.keep()
@@ -111,10 +108,10 @@ class TimedCallable:
             self.spin = min(2 * self.spin, SPINS[1])
 
 
-def host_time(run: Runnable, calls: int, grad: bool) -> float:
+def host_time(run: Runnable, calls: int) -> float:
     """Return the mean microseconds until a call of a burst has returned; the GPU is idle before."""
     synchronize()
-    with torch.set_grad_enabled(grad):
+    with torch.set_grad_enabled(True):
         start = time.perf_counter_ns()
         for _ in range(calls):
             run()
@@ -132,32 +129,25 @@ def twice_the_l2() -> torch.Tensor:
 def limit(run: Runnable) -> TimedCallable:
     """Return a timed callable of a call without inputs that change, such as a copy."""
     rotation = Rotation([TimedCall(run)])  # type: ignore[arg-type]
-    return TimedCallable(rotation, lambda: rotation.run)
+    return TimedCallable(rotation, rotation.run)
 
 
 class Clock:
     """The timed callables of one process: its calls, and the limits in eager's process."""
 
-    def __init__(
-        self, rotation: Rotation, backward: bool, limits: Limits, name: str = "solution"
-    ) -> None:
+    def __init__(self, rotation: Rotation, limits: Limits, name: str = "solution") -> None:
         """Warm up: make a few calls, first with all results alive, then as in samples.
 
         Args:
             rotation: The calls, on inputs that change before each sample.
-            backward: Time forward with backward instead of only forward.
             limits: Further timed callables, whose memory is allocated only during their rounds.
             name: The name of the calls among the timed callables.
         """
         self.rotation, self._limits = rotation, limits
-        self.callables = {name: TimedCallable(rotation, lambda: rotation.run)}
-        if backward:
-            self.callables["backward"] = TimedCallable(rotation, rotation.begin)
-        else:
-            self.callables["no_grad"] = TimedCallable(rotation, lambda: rotation.run, grad=False)
+        self.callables = {name: TimedCallable(rotation, rotation.run)}
         self._flush = twice_the_l2()
         for _ in range(COLD_CALLS):
-            microseconds = host_time(self._cold_call, 1, grad=True)
+            microseconds = host_time(self._cold_call, 1)
         calls = max(int(1e6 * LONGEST_WARM_UP / microseconds), 1)
         self.slow = calls == 1
         """Whether a call takes more than half of LONGEST_WARM_UP."""
@@ -167,8 +157,7 @@ class Clock:
             rotation.forget()
             give_back()  # torch caches the memory of several calls by now
         if not self.slow:  # else the calls so far warmed up
-            for timed_callable in self.callables.values():
-                timed_callable.warm_up(min(WARM_UP_CALLS, calls))
+            self.callables[name].warm_up(min(WARM_UP_CALLS, calls))
         gc.collect()
         synchronize()
 
@@ -189,7 +178,7 @@ class Clock:
         if name != "graph":
             self.callables[name] = limit(self._limits[name]())
         elif torch.cuda.is_available() and self.rotation.capture():
-            self.callables[name] = TimedCallable(self.rotation, lambda: self.rotation.replay)
+            self.callables[name] = TimedCallable(self.rotation, self.rotation.replay)
         else:
             return False
         self.callables[name].warm_up(COLD_CALLS)
@@ -223,7 +212,7 @@ class Clock:
         """Make the calls of a timed callable round after round; see `RunCalls`."""
         self.ready(name)
         timed_callable = self.callables[name]
-        rotation, make_call = timed_callable.rotation, timed_callable.ready()
+        rotation, make_call = timed_callable.rotation, timed_callable.call
         prepare = rotation.renew if renew else rotation.forget
         for _ in range(rounds):
             prepare()
@@ -276,20 +265,20 @@ class Probes:
     def __init__(self) -> None:
         """Warm up."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
-        small = torch.zeros(8, device=device)
-        self._launch: Runnable = lambda: small + 1
-        for _ in range(WARM_UP_CALLS):
-            self._launch()
+        small, self._flush = torch.zeros(8, device=device), twice_the_l2()
+        self._probes: dict[ByClock, TimedCallable] = {"host": limit(lambda: small + 1)}
         if device == "cuda":
-            self._copy, self._flush = limit(copy(PROBE_BYTES)), twice_the_l2()
-            self._copy.warm_up(WARM_UP_CALLS)
+            self._probes["gpu"] = limit(copy(PROBE_BYTES))
+        for timed_callable in self._probes.values():
+            timed_callable.warm_up(WARM_UP_CALLS)
         synchronize()
 
     def take(self, clock: ByClock, rounds: int) -> list[float]:
         """Return the microseconds of a copy in GPU time, or of a launch in host time."""
+        timed_callable = self._probes[clock]
         if clock == "gpu":
-            return [self._copy.gpu_sample(self._flush) for _ in range(rounds)]
-        return [host_time(self._launch, PROBE_BURST, grad=True) for _ in range(rounds)]
+            return [timed_callable.gpu_sample(self._flush) for _ in range(rounds)]
+        return [timed_callable.host_sample(PROBE_BURST) for _ in range(rounds)]
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -317,7 +306,7 @@ def begin_timing(session: Session, request: BeginTiming) -> Reply:
         session.check_output(output)
 
     rotation = Rotation(calls, request.backward, check, results)
-    clock = Clock(rotation, request.backward, limits, "eager" if limits else "solution")
+    clock = Clock(rotation, limits, "eager" if limits else "solution")
     session.clocks[request.backward] = clock
     return {"peak_memory": rotation.peak_memory(), "slow": clock.slow}
 

@@ -113,22 +113,12 @@ class Rotation:
 
     def run(self) -> None:
         """Make the next call, with its backward if backward is timed."""
-        if self._backward:
-            self.begin()()
-        else:
-            index, call = next(self._turns)
-            self._alive.append((index, (call.forward(),)))
-
-    def begin(self) -> Runnable:
-        """Run forward of the next call and return its backward."""
         index, call = next(self._turns)
         output = call.forward()
-
-        def backward() -> None:
+        gradients: Results = ()
+        if self._backward:
             gradients = torch.autograd.grad(output, call.wanted, call.grad_output)
-            self._alive.append((index, (output, *gradients)))
-
-        return backward
+        self._alive.append((index, (output, *gradients)))
 
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown, terminal
-from common.board.columns import beside
 from common.board.devices import ordered
 from common.board.ranking import About
 from common.records.lines import SCHEMA, LeftOut, Selection
@@ -83,46 +82,6 @@ def test_an_op_that_is_left_out_is_measured_and_a_device_without_times_stands_la
     assert first(laptop, measured("large", (1, BOTH)), small) == ["small", "large", "laptop"]
 
 
-# --- side by side ---------------------------------------------------------------------------------
-
-
-def table(*results):
-    """The speeds of rope's one track."""
-    return beside({each.name: each.tracks[("rope", "core")] for each in devices(*results)})
-
-
-def test_speeds_stand_side_by_side_in_the_order_of_the_first_device():
-    large = of("Large", row(us=10.0), row("bob/rope", us=5.0), day=2)
-    small = of("Small", row(us=5.0), failed("bob/rope"), row("eager/rope", us=20.0, peer=True))
-    rope = table(large, small)
-    assert (rope.title, rope.footnotes) == ("rope: core, × eager", ())
-    assert rope.header == ("solution", "Large", "Small")
-    assert rope.rows == (
-        ("bob/rope", "4.00", "–"),
-        ("alice/rope", "2.00", "4.00"),
-        ("(eager/rope)", "–", "1.00"),
-    )
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "speeds", "note"),
-    [
-        (of("A", row(), day=2), of("B", row(sources="old")), ("2.00", "†2.00"),
-         "† measured before its source last changed"),
-        (of("A", row(), row(case="c2"), day=2),
-         of("B", row(), lacks=[left_out("B-0", "rope", "c2")]), ("2.00", "2.00"),
-         "missing cases: c2 on B"),
-        (of("A", row(clock=1), day=2), of("B", row(clock=2)), ("2.00", "2.00"),
-         "different versions of the clock measured the devices: A by 1, B by 2"),
-    ],
-    ids=["an older source", "a case left out", "another clock"],
-)  # fmt: skip
-def test_what_sets_two_devices_apart_is_said(one, other, speeds, note):
-    drawn = table(one, other)
-    assert drawn.rows == (("alice/rope", *speeds),)
-    assert drawn.footnotes == (note,)
-
-
 # --- the pages ------------------------------------------------------------------------------------
 
 FAST = of("GPU (fast) 2", row(us=5.0), day=22)
@@ -141,15 +100,12 @@ def test_the_readme_shows_one_device_and_a_line_for_each_other():
     assert markdown.picture(devices(nobody)[0]) == ""
 
 
-def test_a_later_device_has_a_column_of_its_speeds_in_the_leaderboards_rankings():
+def test_the_leaderboard_has_each_devices_own_rankings():
     later = of("A GPU", row(us=10.0), row("bob/rope", us=4.0), row(case="c2", track="extended"))
     board = markdown.leaderboard(devices(later, FAST))
-    assert "|  | solution | × eager | on A GPU | worst share of limit |" in board
-    assert "| 1 | alice/rope | 4.00 | 2.00 |" in board
-    assert "| – | bob/rope |  | 5.00 |" in board, "the later device alone ranks it"
-    assert board.index("### rope: core") < board.index("## A GPU") < board.index("### rope: ext")
-    assert board.count("### rope: core") == 1
-    assert "| on " not in markdown.leaderboard(devices(later))
+    for link in ("rope-core-on-a-gpu", "rope-extended-on-a-gpu", "rope-core-on-gpu-fast-2"):
+        assert f"](#{link})" in board and link in boards.anchors(board)
+    assert "| 1 | alice/rope | 4.00 |" in board and "| 1 | bob/rope | 5.00 |" in board
 
 
 # --- cases that do not fit ------------------------------------------------------------------------

@@ -24,9 +24,8 @@ SEEDS = ("masked_ffn", "masked_linear", "rope", "rotate_half")
 
 
 def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
-    """A timed row: `us` of the solution; a copy takes 4, dense products 6, backward alone 3."""
+    """A timed row: `us` of the solution; a copy takes 4, dense products 6."""
     gpu = {"solution": us, "eager": 20.0, "copy": 4.0}
-    gpu |= {"backward": 3.0} if direction == "backward" else {}
     gpu |= {"dense": 6.0} if "masked" in fields.get("op", "rope") else {}
     plain = boards.row(
         solution, case=case.name, params=case.params, direction=direction, bytes=80_000, flops=100,
@@ -64,7 +63,7 @@ def test_every_case_of_the_tier_is_on_a_plot():
         rows = [row(case, op=op.name, direction=d) for case in op.cases("plot") for d in DIRECTIONS
                 if case.ranked_by == "gpu"]  # fmt: skip
         for plot in sweeps.plots(rows):
-            xs = {x for panel in plot.panels for x in panel.lines["alice/rope"]}
+            xs = {x for lines in plot.panels.values() for x in lines["alice/rope"]}
             found[plot.sweep.name] = xs
     masks = {"spans": {4**n for n in range(6)}, "random": {0, 5, 25, 50, 75, 95, 100}}
     assert found == {
@@ -100,7 +99,7 @@ def test_a_plot_has_the_cases_that_differ_in_its_x_alone(case, op, names):
 def lines(*rows):
     """The x values of each line of the one plot, without its limits."""
     (plot,) = sweeps.plots(rows)
-    return {name: set(line) for name, line in plot.panels[0].lines.items() if "/" in name}
+    return {name: set(line) for name, line in plot.panels["forward"].items() if "/" in name}
 
 
 def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
@@ -123,8 +122,9 @@ def test_the_board_fills_in_what_was_not_measured_for_the_plots():
         row(SPAN, op="masked_linear", tier="board"),
     ]
     (plot,) = sweeps.of_device(device([*drawn, *board, row(bandwidth(64), "gone/rope")]))
-    assert {*plot.panels[0].lines} == {"alice/rope", "copy"}
-    times = {x: 80.0 / each.value for x, each in plot.panels[0].lines["alice/rope"].items()}
+    (drawn,) = plot.panels.values()
+    assert {*drawn} == {"alice/rope", "copy"}
+    times = {x: 80.0 / each.value for x, each in drawn["alice/rope"].items()}
     assert times == {32: 1.0, 64: 2.0, 128: 4.0}
     assert not sweeps.of_device(device(board))
 
@@ -132,23 +132,23 @@ def test_the_board_fills_in_what_was_not_measured_for_the_plots():
 # --- the numbers ----------------------------------------------------------------------------------
 
 
-def values(panel, name):
-    return {x: each.value for x, each in panel.lines[name].items()}
+def values(lines, name):
+    return {x: each.value for x, each in lines[name].items()}
 
 
 def test_bandwidth_is_the_least_bytes_over_the_time():
     (plot,) = sweeps.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
-    (panel,) = plot.panels
-    assert values(panel, "alice/rope") == {32: 8.0, 64: 16.0}  # 80 kB in 10 µs
-    assert values(panel, "copy") == {32: 20.0, 64: 20.0} and panel.y_label == "GB/s"
+    (lines,) = plot.panels.values()
+    assert values(lines, "alice/rope") == pytest.approx({32: 8.0, 64: 16.0})  # 80 kB in 10 µs
+    assert values(lines, "copy") == {32: 20.0, 64: 20.0}
     assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
 
 
-def test_backward_is_alone_and_its_limit_is_its_part_of_both():
-    both = [row(length(256)), row(length(256), direction="backward", us=12.0, bytes=240_000)]
+def test_times_have_a_panel_for_each_direction():
+    both = [row(length(256)), row(length(256), direction="backward", us=12.0)]
     (plot,) = sweeps.plots(both)
-    found = [values(panel, name)[256] for panel in plot.panels for name in ("alice/rope", "copy")]
-    assert found == pytest.approx([0.010, 0.004, 0.003, 0.003])  # 240 of 320 kB
+    found = {title: values(lines, "alice/rope") for title, lines in plot.panels.items()}
+    assert found == {"forward": {256: 0.010}, "forward + backward": {256: 0.012}}
 
 
 def test_who_has_no_line_is_named_with_the_verdict():

@@ -156,7 +156,7 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     time_scale, dense, by_host, names
 ):
     gpu = {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
-    times = {"gpu": gpu, "host": {"solution": [6.0], "eager": [3.0], "no_grad": [2.0]}}
+    times = {"gpu": gpu, "host": {"solution": [6.0], "eager": [3.0]}}
     timing = Timing(None, None, SimpleNamespace(sustained=dict), "forward", time_scale)
     timed = SimpleNamespace(sustained=lambda name, expected: expected)
     longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
@@ -195,5 +195,4 @@ def test_the_quickest_core_is_where_the_probe_takes_least():
             return 20.0 - core
 
         assert quickest(child.pid, probe) == max(looked_at)
-        assert os.sched_getaffinity(child.pid) == own
     assert len({*looked_at}) == len(looked_at) == min(len(own), LOOKED_AT)

@@ -101,11 +101,10 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 def test_kept_results_are_those_of_the_inputs_at_their_call(fork_server, tmp_path):
     with workers(fork_server, tmp_path) as start:
         process, staged = timed(start(TURNED, "rotate_half"))
-        for name in ("solution", "no_grad"):
-            assert len(process.sampler(name, "host", burst=2)(3)[name]) == 3
+        assert len(process.sampler("solution", "host", burst=2)(3)["solution"]) == 3
         assert process.run("solution", 2, renew=True) > 0
         assert not process.ready("graph"), "there is no GPU"
-    assert {*process.kept} == {"sample", "no_grad", "long run"}
+    assert {*process.kept} == {"solution", "long run"}
     for shift, results in itertools.chain(*process.kept.values()):
         x = elements_of(staged.drawn[0]["x"]).roll(-shift).view(torch.float32)
         first, second = x.view_as(staged.drawn[0]["x"]).chunk(2, -1)
@@ -123,7 +122,7 @@ def test_of_small_results_several_rounds_are_kept_and_each_may_be(monkeypatch, s
         for round_ in range(6):
             staged.arena.tensor(staged.results["output"]).fill_(round_)
             sample(2)
-        found = [int(results["output"].max()) for _, results in process.kept["sample"]]
+        found = [int(results["output"].max()) for _, results in process.kept["solution"]]
         assert len(found) == len({*found}) == most
         kept.update(found)
     assert {*kept} == {*range(6)}

@@ -59,17 +59,15 @@ def clock_of(log, backward=False, **limits):
         forward = lambda: log.append(torch.is_grad_enabled()) or Double.apply(x, log)  # noqa: E731
         return TimedCall(forward, [x], torch.ones(3), changing)
 
-    return Clock(Rotation([call(), call()], backward), backward, limits)
+    return Clock(Rotation([call(), call()], backward), limits)
 
 
 @pytest.mark.parametrize(
     ("backward", "name", "timed"),
     [
         (False, "solution", [True, "forward"]),
-        (False, "no_grad", [False, "forward"]),
         (False, "copy", ["copy"]),
         (True, "solution", [True, "forward", "backward"]),
-        (True, "backward", ["backward"]),
     ],
 )
 def test_between_the_events_is_the_timed_part_alone(played, backward, name, timed):
@@ -104,7 +102,7 @@ def test_a_burst_is_of_half_its_calls_or_more():
     versions, x = [], torch.arange(8.0)
     changing = [Changing(x, elements_of(x), elements_of(x).repeat(2))]
     call = TimedCall(lambda: versions.append(x._version) or x.clone(), changing=changing)
-    ours = Clock(Rotation([call]), False, {})
+    ours = Clock(Rotation([call]), {})
     versions.clear()
     assert len(ours.take_samples("solution", "host", 200, burst=6)) == 200
     assert {*Counter(versions).values()} == {1, 4, 5, 6}, "single calls wake the processor"
@@ -131,7 +129,7 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
         passes(seconds)
         return torch.ones(3)
 
-    ours = Clock(Rotation([TimedCall(call)] * 2, slots=(torch.zeros(3),)), False, {})
+    ours = Clock(Rotation([TimedCall(call)] * 2, slots=(torch.zeros(3),)), {})
     assert ours.slow == slow
     alive = len(made) - COLD_CALLS - 2 * most
     assert alive == 2 if slow else alive >= ALIVE.start
@@ -148,7 +146,7 @@ def test_a_long_run_makes_its_calls_on_new_inputs_or_changes_them_alone():
         changing = [Changing(x, elements_of(x), elements_of(x).repeat(2))]
         return TimedCall(lambda: seen.append(tuple(x.tolist())) or x.clone(), changing=changing)
 
-    ours = Clock(Rotation([call(), call()], slots=(torch.zeros(4),)), False, {})
+    ours = Clock(Rotation([call(), call()], slots=(torch.zeros(4),)), {})
     for renew in (True, False):
         seen.clear()
         ours.run("solution", 20, renew=renew, call=True, wait=True)
@@ -205,8 +203,8 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
 
 
 def test_the_probe_is_sampled_before_and_after_each_callable():
-    session = SimpleNamespace(clocks={True: clock_of([], backward=True)})
-    names = ["backward", "solution"]
+    session = SimpleNamespace(clocks={True: clock_of([], True, copy=lambda: list)})
+    names = ["copy", "solution"]
     for probes in (3, 0):
         request = TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
         reply = clock.take_samples(session, request)

@@ -20,9 +20,9 @@ def measured_on_gpu(slow, plain):
         x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
         return TimedCall(lambda: function(x), [x], torch.rand_like(x))
 
-    ours = Clock(Rotation([call(slow), call(slow)]), False, {})
+    ours = Clock(Rotation([call(slow), call(slow)]), {})
     limits = {"copy": functools.partial(clock.copy, 2 * MANY)}
-    eager = Clock(Rotation([call(plain)]), False, limits)
+    eager = Clock(Rotation([call(plain)]), limits)
     samples = {
         by: {
             "solution": ours.take_samples("solution", by, ROUNDS),
