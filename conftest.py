@@ -26,7 +26,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from xdist.workermanage import WorkerController
 
-from common import ops, solutions
+from common import folders, ops, solutions
 from common.errors import UserError
 from common.grading.compiling import Compiler
 from common.grading.device import tier_cases
@@ -66,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header() -> list[str]:
-    return [f"contributors/{name} is left out: {why}" for name, why in solutions.left_out().items()]
+    return [f"contributors/{name} is left out: {why}" for name, why in folders.left_out().items()]
 
 
 def pytest_configure_node(node: WorkerController) -> None:

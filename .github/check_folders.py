@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from common.solutions import NO_HANDLE, discover, is_handle, left_out
+from common.folders import NO_HANDLE, is_handle, left_out
+from common.solutions import discover
 
 ROOT = Path.cwd() / "contributors"
 DRAWN = ("LEADERBOARD.md", "README.md", "README.ko.md", "docs/plots")

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from common.solutions import discover, left_out
+from common.folders import left_out
+from common.solutions import discover
 
 
 def git(*words: str) -> str:

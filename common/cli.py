@@ -14,9 +14,9 @@ from typing import NoReturn
 
 from common.commands import options as shared
 from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
+from common.folders import left_out
 from common.paths import COMMON
 from common.printable import complain
-from common.solutions import left_out
 
 COMMANDS = (
     "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import os
-import symtable
-import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
 
 from common import interfaces
 from common.digest import digest
 from common.errors import UserError, did_you_mean
+from common.folders import UNREADABLE, folders_in, left_out, may_bind, packages, python_files
 from common.paths import CONTRIBUTORS, PEERS
 from common.printable import printable
 
-NO_HANDLE = "a handle has letters, digits, - and _, and begins with a letter or a digit"
 PACKAGES = {
     "eager": "torch",
     "flash_attention": "flash_attn",
@@ -30,8 +26,6 @@ PACKAGES = {
 """The package that a peer needs, if its name differs from the peer's folder."""
 EACH = "each_op.py"
 """The file in a peer's folder that has a solution of each op without a file of its own."""
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
-"""The errors of reading or parsing a file; the grader reports that the file does not import."""
 
 
 @dataclass(frozen=True)
@@ -96,91 +90,16 @@ class Solution:
     @property
     def importer(self) -> Path | None:
         """The first importer of this file, if it is a helper, which does not define the op."""
-        if _may_bind(self.path, self.op):
+        if may_bind(self.path, self.op):
             return None
         others = sorted(path for path in python_files(self.path.parent) if path != self.path)
-        return next((path for path in others if self.path.stem in _packages(path)), None)
+        return next((path for path in others if self.path.stem in packages(path)), None)
 
 
 def source_of(path: Path) -> Path:
     """Return the file with a solution's source, which for a peer may be that of each op."""
     each = path.parent / EACH
     return each if each.is_file() and not path.exists() else path
-
-
-def is_handle(name: str) -> bool:
-    """Return whether a folder's name is valid on the board and in the list of `--only`.
-
-    Letters of any script are valid, with their combining marks: `alice`, `김철수`, `हिन्दी`.
-    """
-    return name[:1].isalnum() and all(
-        letter.isalnum() or letter in "-_" or unicodedata.category(letter).startswith("M")
-        for letter in name
-    )
-
-
-def python_files(folder: Path) -> list[Path]:
-    """Return the Python files below a contributor's folder, without hidden files."""
-    paths = (path for path in folder.rglob("*.py") if not is_hidden(path, folder))
-    return [path for path in paths if path.is_file()]
-
-
-def is_hidden(path: Path, folder: Path) -> bool:
-    """Return whether a part of a file's path below a folder begins with a dot.
-
-    No import statement can name such a file. Emacs locks an unsaved `rope.py` with the broken link
-    `.#rope.py`, and Jupyter keeps copies in `.ipynb_checkpoints/`.
-    """
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _may_bind(path: Path, name: str) -> bool:
-    """Return whether a file may bind the name at module level; true if it does not parse."""
-    try:
-        source = path.read_text()
-        if f"\ndef {name}(" in source:  # true of most files; parsing thousands takes seconds
-            return True
-        symbols = symtable.symtable(source, str(path), "exec").get_symbols()
-        bound = {each.get_name() for each in symbols if each.is_assigned() or each.is_imported()}
-        return name in bound or any(module.endswith(".*") for module in imported(source))
-    except UNREADABLE:
-        return True
-
-
-def imported(source: str) -> set[str]:
-    """Return the imported dotted names: `common.spec` for `from common import spec`."""
-    names = set()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            start = "." * node.level + (node.module or "")
-            names |= {f"{start}.{alias.name}" for alias in node.names}
-    return names
-
-
-def _packages(path: Path) -> dict[str, str]:
-    """Return the imported names of a file by their first part; none if it does not parse."""
-    try:
-        names = imported(path.read_text(errors="replace"))
-    except UNREADABLE:  # a verdict reports the error
-        return {}
-    return {name.partition(".")[0]: name for name in sorted(names, reverse=True)}
-
-
-OURS = {"common", "contributors", "tests"}
-"""The packages of this repository, which no solution may import."""
-
-
-def imports_of_ours(folder: Path) -> Iterator[str]:
-    """Yield a line for each file of the folder that imports this repository's code."""
-    for path in sorted(python_files(folder)):
-        packages = _packages(path)
-        if found := next(filter(None, map(packages.get, sorted(OURS))), None):
-            yield (
-                f"{folder.name}/{path.relative_to(folder)} imports {found}: a folder must also work"
-                " outside of this repository; copy what it needs"
-            )
 
 
 def _named(folder: Path) -> list[Solution]:
@@ -207,57 +126,9 @@ def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Soluti
         helpers: Find only helpers that are named after an op, instead of solutions.
     """
     reasons = left_out(root)
-    folders = [folder for folder in _folders(root) if folder.name not in reasons]
+    folders = [folder for folder in folders_in(root) if folder.name not in reasons]
     named = [solution for folder in folders for solution in _named(folder)]
     return [solution for solution in named if bool(solution.importer) == helpers]
-
-
-def left_out(root: Path = CONTRIBUTORS) -> dict[str, str]:
-    """Return the folders that would stop a command or hide a peer, with the reasons."""
-    faults = {folder.name: _fault_of(folder) for folder in _folders(root)}
-    return {name: fault for name, fault in faults.items() if fault}
-
-
-def _folders(root: Path) -> list[Path]:
-    """Return the folders in a folder, and its links, whatever their target."""
-    return sorted(path for path in root.glob("[!_.]*") if path.is_dir() or path.is_symlink())
-
-
-def _fault_of(folder: Path) -> str:
-    """Return the reason to leave out a folder: its name or one of its files; "" if it is fine."""
-    if not is_handle(folder.name):
-        return f"rename the folder, {NO_HANDLE}"
-    if folder.parent == CONTRIBUTORS and (PEERS / folder.name).is_dir():
-        return "rename the folder, a peer has its name"
-    root = Path(os.path.realpath(folder.parent))
-    try:
-        for path in _entries(folder):
-            name = path.relative_to(folder.parent)
-            if not path.name.isprintable():
-                return f"rename {str(name)!a}"
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(root):
-                return f"{name} is a link out of {root.name}/"
-            if path.suffix in (".py", ".json") and path.is_file():
-                path.open("rb").close()
-    except OSError as error:
-        return f"{error.filename} cannot be read: {error.strerror}"
-    return ""
-
-
-def _entries(folder: Path) -> Iterator[Path]:
-    """Yield a folder and all unhidden files and folders below it, without following links.
-
-    Raises:
-        OSError: A folder cannot be read.
-    """
-    yield folder
-    for parent, folders, files in os.walk(folder, onerror=_raise):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(parent, name) for name in [*folders, *files] if not name.startswith("."))
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
 
 
 def peers() -> tuple[list[Solution], dict[str, str]]:

@@ -5,9 +5,10 @@ import os
 
 import pytest
 
-from common import solutions
+from common import folders as checked
+from common.folders import left_out
 from common.paths import CONTRIBUTORS
-from common.solutions import discover, left_out
+from common.solutions import discover
 
 ROPE = "def rope(): ...\n"
 
@@ -48,13 +49,13 @@ def test_handles_are_written_as_people_write_their_names(folders, name):
     ["al ice", "al,ice", "a.b", "-x", "--only", "a\nb", "a\u202eb", "$(x)", "\u0301", "\udcff"],
 )
 def test_another_name_is_to_be_changed(folders, name):
-    assert told(folders(name), name) == f"rename the folder, {solutions.NO_HANDLE}"
+    assert told(folders(name), name) == f"rename the folder, {checked.NO_HANDLE}"
 
 
 def test_a_peer_keeps_its_name(folders, monkeypatch):
     root = folders("eager")
     assert left_out(root) == {}
-    monkeypatch.setattr(solutions, "CONTRIBUTORS", root)
+    monkeypatch.setattr(checked, "CONTRIBUTORS", root)
     assert left_out(root) == {"eager": "rename the folder, a peer has its name"}
 
 
@@ -96,14 +97,14 @@ def test_a_link_within_and_what_is_no_file_are_taken(folders, name, target):
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EIO])
 def test_a_folder_that_cannot_be_read_is_named(folders, monkeypatch, number):
-    root, scan = folders("alice"), os.scandir
+    root, names = folders("alice"), os.listdir
 
-    def scandir(path="."):
+    def listdir(path="."):
         if os.fspath(path) == str(root / "alice"):
             raise OSError(number, os.strerror(number), path)
-        return scan(path)
+        return names(path)
 
-    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "listdir", listdir)
     assert told(root, "alice") == f"{root / 'alice'} cannot be read: {os.strerror(number)}"
 
 

@@ -11,9 +11,10 @@ from common import paths
 from common.commands import options as shared
 from common.disk_cache import DiskCache
 from common.errors import UserError
+from common.folders import imports_of_ours, left_out
 from common.printable import say
 from common.processes import import_torch, require
-from common.solutions import Solution, imports_of_ours, left_out
+from common.solutions import Solution
 
 if TYPE_CHECKING:
     from common.commands.grader import Grader

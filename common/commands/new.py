@@ -15,7 +15,8 @@ from pathlib import Path
 from common import interfaces, paths
 from common.commands import options as shared
 from common.errors import UserError
-from common.solutions import NO_HANDLE, everyone, is_handle, select
+from common.folders import NO_HANDLE, is_handle
+from common.solutions import everyone, select
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

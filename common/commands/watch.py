@@ -23,9 +23,10 @@ from common.commands import options as shared
 from common.commands.grader import Asked, Grader
 from common.commands.report import Failures, Names
 from common.errors import ServerEnded, UserError
+from common.folders import imports_of_ours, is_hidden, python_files
 from common.printable import say
 from common.records.lines import Record
-from common.solutions import Solution, imports_of_ours, is_hidden, python_files
+from common.solutions import Solution
 
 SUFFIXES = (".py", ".json")
 """The suffixes of a solution's files: the solution, its helpers and its configurations."""

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from common.folders import OURS, imported
 from common.paths import ROOT
-from common.solutions import OURS, imported
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " timed_requests interfaces solutions arena gradients"
+    " timed_requests folders interfaces solutions arena gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -37,7 +37,8 @@ MAY = {
     "timed_requests": "wire",
     "verdicts": "errors source spec",
     "interfaces": "errors paths printable",
-    "solutions": "digest errors interfaces paths printable",
+    "folders": "paths",
+    "solutions": "digest errors folders interfaces paths printable",
     "ops": f"{SHARED}",
     "records": f"{SHARED}",
     "peers": "errors ops",
@@ -45,14 +46,15 @@ MAY = {
     "grading": f"{SHARED} draws ops",
     "measure": f"{GRADING}",
     "engines": f"{GRADING} measure",
-    "board": "digest disk_cache errors interfaces paths peaks printable records solutions stats",
+    "board": "digest disk_cache errors folders interfaces paths peaks printable records solutions"
+    " stats",
     "commands": f"{GRADING} measure engines board",
-    "cli": "errors commands paths printable solutions",
+    "cli": "errors commands folders paths printable solutions",
     "__main__": "cli",
 }
 """The files and folders of common/, and those that each of them may import."""
 NO_TORCH = (
-    "board cli digest errors interfaces disk_cache paths peaks printable processes records"
+    "board cli digest errors folders interfaces disk_cache paths peaks printable processes records"
     " solutions source spec stats verdicts"
 ).split()
 """The files and folders whose import loads no torch; a board needs none."""

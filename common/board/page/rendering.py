@@ -23,8 +23,9 @@ from pygments.lexers import PythonLexer
 
 from common.board import columns, ranking, table
 from common.board.ranking import Entry, Track
+from common.folders import UNREADABLE, imported, python_files
 from common.printable import printable
-from common.solutions import UNREADABLE, Solution, imported, python_files, source_of
+from common.solutions import Solution, source_of
 
 TEMPLATES = Path(__file__).parent / "templates"
 
