@@ -71,7 +71,7 @@ facts list the fields in this order."""
 def described(
     role: Role,
     usual: Any,
-    word: str | None = None,
+    word: str | Mapping[Any, str] | None = None,
     fact: str | None = None,
     shown: Mapping[Any, Fact] | None = None,
 ) -> Any:
@@ -82,9 +82,9 @@ def described(
     Args:
         role: What the field describes.
         usual: The default.
-        word: What a case's name says of another value than the usual one, formatted with the case;
-            "" for nothing. By default the field's name for True, `name=value` otherwise, without
-            the name's suffix `_layout`.
+        word: What a case's name says of another value than the usual one: a text, formatted with
+            the case, or a word for each value; "" for nothing. By default the field's name for
+            True, `name=value` otherwise, without the name's suffix `_layout`.
         fact: The name of the property in messages, by default the field's name; of a layout, the
             argument.
         shown: What messages say in place of a value.
@@ -95,10 +95,11 @@ def described(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The description of one call; each op adds the fields from which its inputs are drawn."""
+    """The description of one call; each op adds the fields from which its inputs are drawn.
 
-    sizes: ClassVar[tuple[str, ...]] = ()
-    """The fields that hold the input's sizes."""
+    Fields without a default hold the input's sizes.
+    """
+
     lists: ClassVar[tuple[str, ...]] = ()
     """The fields that hold a list with the size of each sequence."""
     together: ClassVar[tuple[str, ...]] = ()
@@ -131,7 +132,7 @@ class Case:
     @property
     def head(self) -> list[str]:
         """The first parts of the name: the sizes, the dtype and what every name states."""
-        raise NotImplementedError
+        return ["x".join(map(str, self.shape)), self.dtype]
 
     @property
     def measures(self) -> Mapping[str, Fact]:
@@ -178,8 +179,10 @@ class Case:
         value, word = getattr(self, field.name), field.metadata["word"]
         if value == field.default:
             return ""
+        if isinstance(word, str):
+            return word.format(self)
         if word is not None:
-            return str(word.format(self))
+            return str(word.get(value, ""))
         if isinstance(value, tuple):  # the first two letters of each layout: others=co+tr
             value = "+".join(layout[:2] for layout in value)
         return field.name if value is True else f"{field.name.removesuffix('_layout')}={value}"
@@ -200,13 +203,11 @@ class Case:
         separate fields for them. For example
         `{"dtype": "bfloat16", "s": 8192, "b": 2, "h": 32, "d": 128, "d2": 64, "angles": "model"}`.
         """
-        always = ("dtype", *self.sizes)
-        values = {each: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {
             each.name: list(value) if isinstance(value, tuple) else value
-            for each, value in values.items()
-            if each.name in always
-            or (each.name not in ("ranked_by", "twin") and value != each.default)
+            for each in dataclasses.fields(self)
+            if (value := getattr(self, each.name)) != each.default or each.name == "dtype"
+            if each.name not in ("ranked_by", "twin")
         }
 
     @property

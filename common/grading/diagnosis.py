@@ -312,8 +312,7 @@ def plainer(case: Case) -> Iterator[Case]:
     Sizes stay, but a list of sequences also gives a case of its first half.
     """
     fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(case)}
-    sizes = {*case.sizes, *case.lists, *case.together}
-    single = [(name,) for name in fields if name not in sizes]
+    single = [(name,) for name in fields if name not in (*case.lists, *case.together)]
     for names in (*single, case.together):
         changed = {name: fields[name] for name in names if fields[name] is not dataclasses.MISSING}
         if any(getattr(case, name) != value for name, value in changed.items()):

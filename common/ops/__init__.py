@@ -6,6 +6,7 @@ An invalid file is skipped with a line that names the file and the fault; other 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
@@ -26,31 +27,26 @@ B = TypeVar("B")
 
 def names() -> list[str]:
     """Return the names of all ops that `load` accepts."""
-    return [name for name in interfaces.names() if not isinstance(_loaded(name), UserError)]
+    accepted = []
+    for name in interfaces.names():
+        with contextlib.suppress(UserError):
+            accepted.append(load(name).name)
+    return accepted
 
 
+@functools.cache
 def load(name: str) -> Op[Any]:
     """Import an op by its name.
 
     Raises:
         UserError: The file does not import, or its OP is invalid.
     """
-    if isinstance(op := _loaded(name), UserError):
-        raise op
-    return op
-
-
-@functools.cache
-def _loaded(name: str) -> Op[Any] | UserError:
     from common.ops import _whole
 
-    try:
-        interfaces.read(name)
-        with _whole.faults_of(name):
-            op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
-            _whole.check(name, op)
-    except UserError as error:
-        return error
+    interfaces.read(name)
+    with _whole.faults_of(name):
+        op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
+        _whole.check(name, op)
     return op
 
 

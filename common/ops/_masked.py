@@ -47,7 +47,6 @@ MASKS: tuple[dict[str, Any], ...] = (
 class MaskedCase(Case):
     """One input of a masked op; `masked` derives a class with the op's names."""
 
-    sizes = ("tokens", "widths")
     names: ClassVar[tuple[str, ...]]
     """The names of the two widths; `further` has the names of the weights."""
 

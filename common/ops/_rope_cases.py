@@ -10,24 +10,21 @@ from itertools import accumulate, pairwise, product
 from typing import Any, Literal
 
 from common import spec
+from common.ops import rotate_half
 from common.ops._pairs import Factors, PairTable, Row
 from common.spec import Case, Fact, Layout, Tier, described
-
-GIVEN: Mapping[Any, Fact] = {True: "given", False: "None"}
-SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number of positions"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RopeCase(Case):
     """One input of `rope`; a thd case has `lengths` in place of `s` and `b`."""
 
-    sizes = ("s", "b", "h", "d", "d2")
     lists = ("lengths",)
     together = ("cp_size", "cp_rank")
 
-    s: int = 0
+    s: int
     """The number of tokens of each sequence that this rank holds."""
-    b: int = 0
+    b: int
     h: int
     d: int
     d2: int
@@ -35,12 +32,14 @@ class RopeCase(Case):
     """The number of tokens of each sequence of a thd case, over all ranks."""
     tensor_format: Literal["sbhd", "bshd", "thd"] = described("option", "sbhd", "")
     interleaved: bool = described("option", False)
-    starts: bool = described("option", False, None, "start_positions", GIVEN)
+    starts: bool = described(
+        "option", False, None, "start_positions", {True: "given", False: "None"}
+    )
     """The call has start_positions."""
     cp_size: int = described("option", 1, "cp={0.cp_rank}of{0.cp_size}")
     cp_rank: int = described("option", 0, "")
     angles: Literal["random", "model", "paired", "far"] = described(
-        "data", "random", "{0.paired_angles}"
+        "data", "random", {"paired": "paired", "far": "far"}
     )
     """The values of freqs:
 
@@ -53,7 +52,13 @@ class RopeCase(Case):
     """
     apart: bool = described("data", False)
     """Whether the slices of t along the first dimension differ in magnitude."""
-    spare: bool = described("data", True, "tight", "s2", SPARE)
+    spare: bool = described(
+        "data",
+        True,
+        "tight",
+        "s2",
+        {True: "past the last position", False: "the number of positions"},
+    )
     """freqs has unused positions at its end, so that a read past the last position is no error."""
     rate: float = 1.0
     """A factor of the frequencies, below 1 for longer contexts; not applied to random angles."""
@@ -66,10 +71,8 @@ class RopeCase(Case):
     @property
     def head(self) -> list[str]:
         """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, and a part that is rotated."""
-        rows = (len(self.lengths), sum(self.lengths)) if self.lengths else (self.s, self.b)
-        if self.tensor_format == "bshd":
-            rows = (self.b, self.s)
-        sizes = "x".join(map(str, (*rows, self.h, self.d)))
+        packed = (len(self.lengths), sum(self.lengths), self.h, self.d)
+        sizes = "x".join(map(str, packed if self.lengths else self.shape))
         return [self.tensor_format, sizes, self.dtype, *[f"d2={self.d2}"] * (self.d2 != self.d)]
 
     @property
@@ -82,11 +85,6 @@ class RopeCase(Case):
     def paired(self) -> bool:
         """Whether both features of a pair have the same angle."""
         return self.angles in ("paired", "far")
-
-    @property
-    def paired_angles(self) -> str:
-        """The angles, if they are paired."""
-        return self.angles if self.paired else ""
 
     @property
     def group(self) -> str:
@@ -164,7 +162,7 @@ def _is_possible(row: Row) -> bool:
 
 
 def _of_row(
-    *, tensor_format: Any, rotated: str, sequences: str, length: str, starts: Any,
+    *, tensor_format: str, rotated: str, sequences: str, length: str, starts: str,
     cp: tuple[int, int], **fields: Any,
 ) -> RopeCase:  # fmt: skip
     """Return the case of a table's row, as small as its options allow.
@@ -172,23 +170,20 @@ def _of_row(
     Of `many` lengths, six in seven are 0. A batch has at most nine sequences, since no kernel
     searches for the sequence of a token there.
     """
-    tensor_format, *ends_layout = tensor_format.split(", ")
-    unit = 2 * cp[0] if length == "even" else 1
-    many = [int(index % 7 == 0) for index in range(MANY)]
-    counts = {"one": [7], "few": [3, 0, 1, 5], "many": many}[sequences]
+    even = length == "even"
     s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
-    sizes: dict[str, Any] = {"lengths": tuple(count * unit for count in counts)}
-    return RopeCase(
-        tensor_format=tensor_format,
-        ends_layout=ends_layout[0] if ends_layout else "contiguous",
-        starts=starts != "none",
-        starts_layout="contiguous" if starts == "none" else starts,
-        cp_size=cp[0],
-        cp_rank=cp[1],
-        d2=fields["d"] - 6 * (rotated == "part"),
-        **(sizes if tensor_format == "thd" else {"s": s + (length == "even"), "b": b}),
-        **fields,
-    )
+    fields |= {"s": s + even, "b": b, "tensor_format": tensor_format}
+    if tensor_format.startswith("thd"):
+        many = [int(index % 7 == 0) for index in range(MANY)]
+        counts = {"one": [7], "few": [3, 0, 1, 5], "many": many}[sequences]
+        lengths = tuple(count * (2 * cp[0] if even else 1) for count in counts)
+        fields |= {"s": 0, "b": 0, "tensor_format": "thd", "lengths": lengths}
+    if tensor_format == "thd, sparse":
+        fields["ends_layout"] = "sparse"
+    if starts != "none":
+        fields |= {"starts": True, "starts_layout": starts}
+    d2 = fields["d"] - 6 * (rotated == "part")
+    return RopeCase(cp_size=cp[0], cp_rank=cp[1], d2=d2, **fields)
 
 
 PLAIN: Factors = {
@@ -231,72 +226,75 @@ def cases(tier: Tier) -> Iterator[RopeCase]:
     yield from {"smoke": _smoke, "matrix": _matrix, "board": _board, "plot": _plot}[tier]()
 
 
-def _case(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
-    return RopeCase(s=s, b=b, h=h, d=d, d2=d if d2 is None else d2, **fields)
-
-
-def _paired(s: int, b: int, h: int, d: int, d2: int | None = None, **fields: Any) -> RopeCase:
-    return _case(s, b, h, d, d2, angles="paired", **fields)
+def _case(
+    s: int, b: int, h: int, d: int, d2: int | None = None, angles: Any = "paired", **fields: Any
+) -> RopeCase:
+    """Return a case, as usual with paired angles, since most solutions support no others."""
+    return RopeCase(s=s, b=b, h=h, d=d, d2=d if d2 is None else d2, angles=angles, **fields)
 
 
 def _smoke() -> Iterator[RopeCase]:
-    """Yield the smoke cases; most have paired angles, since most solutions support no others."""
+    """Yield the smoke cases."""
     yield _case(7, 2, 3, 16, angles="model")
-    yield _paired(20, 1, 2, 64, 32, dtype="bfloat16")
-    yield _paired(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
-    yield _paired(3, 2, 10, 2)
+    yield _case(20, 1, 2, 64, 32, dtype="bfloat16")
+    yield _case(5, 2, 3, 80, 24, tensor_format="bshd", dtype="float16")
+    yield _case(3, 2, 10, 2)
     # the last block of tokens is full, too; a kernel that counts positions in bfloat16, which
     # cannot represent 257, fails
-    yield _paired(512, 1, 1, 4, dtype="bfloat16")
+    yield _case(512, 1, 1, 4, dtype="bfloat16")
     # more than one tile along each dimension in turn
-    yield _paired(130, 1, 1, 4)
-    yield _paired(2, 1, 130, 4)
-    yield _paired(2, 70, 1, 4)
-    yield _paired(2, 1, 1, 530, 520)
-    yield _paired(3, 2, 2, 19, 12)  # an odd number of features passes through
+    yield _case(130, 1, 1, 4)
+    yield _case(2, 1, 130, 4)
+    yield _case(2, 70, 1, 4)
+    yield _case(2, 1, 1, 530, 520)
+    yield _case(3, 2, 2, 19, 12)  # an odd number of features passes through
     for d in (24, 12):  # power-of-two blocks overrun a row
-        yield _paired(5, 2, 3, d)
+        yield _case(5, 2, 3, d)
     for s, b, h in ((1, 1, 1), (0, 2, 3), (3, 0, 2)):
-        yield _paired(s, b, h, 4)
-    yield _paired(3, 2, 2, 16, layout="far", dtype="bfloat16")
-    yield _paired(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
-    yield _paired(3, 2, 2, 16, upstream="far", dtype="bfloat16")
+        yield _case(s, b, h, 4)
+    yield _case(3, 2, 2, 16, layout="far", dtype="bfloat16")
+    yield _case(2, 3, 2, 16, layout="far", dtype="bfloat16", tensor_format="bshd")
+    yield _case(3, 2, 2, 16, upstream="far", dtype="bfloat16")
     # reduced cases of lkm2835's 64x1x16x64: only powers of two, one batch, half of the width is
     # rotated; the full case would take seconds with one program for each row. Two cases, the fewest
     # for which `check` names a cause
-    yield _case(8, 1, 4, 64, 32)
-    yield _case(2, 1, 2, 16, 8)
+    yield _case(8, 1, 4, 64, 32, angles="random")
+    yield _case(2, 1, 2, 16, 8, angles="random")
     # a single layout or option, for solutions that support no other
     for layout in ("strided", "offset", "transposed", "sparse", "expanded"):
-        yield _paired(5, 2, 3, 12, 8, layout=layout)
-    yield _paired(5, 2, 3, 12, 8, freqs_layout="strided")
+        yield _case(5, 2, 3, 12, 8, layout=layout)
+    yield _case(5, 2, 3, 12, 8, freqs_layout="strided")
     for dtype in ("float32", "bfloat16"):
-        yield _paired(5, 2, 3, 20, upstream="reversed", dtype=dtype)
-    yield _paired(5, 2, 3, 16, 12, interleaved=True)
+        yield _case(5, 2, 3, 20, upstream="reversed", dtype=dtype)
+    yield _case(5, 2, 3, 16, 12, interleaved=True)
     for tensor_format in ("sbhd", "bshd"):
-        yield _paired(6, 2, 2, 16, 8, cp_size=3, cp_rank=0, tensor_format=tensor_format)
-        yield _case(2, 2, 2, 16, 8, cp_size=5, cp_rank=4, tensor_format=tensor_format)
+        yield _case(6, 2, 2, 16, 8, cp_size=3, cp_rank=0, tensor_format=tensor_format)
+        yield _case(
+            2, 2, 2, 16, 8, cp_size=5, cp_rank=4, tensor_format=tensor_format, angles="random"
+        )
     thd: dict[str, Any] = {"tensor_format": "thd"}
-    yield _case(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3)
+    yield _case(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3, angles="random")
     # two cases with the same number of tokens and sequences, but different lengths
-    yield _paired(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
-    yield _paired(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
-    yield _case(0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse")
-    yield _paired(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
+    yield _case(0, 0, 3, 16, 8, **thd, lengths=(5, 0, 1, 9), dtype="bfloat16")
+    yield _case(0, 0, 3, 16, 8, **thd, lengths=(0, 8, 7, 0))
+    yield _case(
+        0, 0, 1, 16, 8, **thd, lengths=(99, *(1, 0, 0) * 86), ends_layout="sparse", angles="random"
+    )
+    yield _case(0, 0, 2, 16, 8, **thd, lengths=(0, 0))
     # values
-    yield _paired(17, 1, 2, 22, 10, scale=100.0)
-    yield _paired(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
-    yield _paired(9, 2, 2, 32, apart=True)
+    yield _case(17, 1, 2, 22, 10, scale=100.0)
+    yield _case(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
+    yield _case(9, 2, 2, 32, apart=True)
     for values in ("zeros", "subnormal", "huge"):
-        yield _paired(5, 2, 3, 16, 12, values=values, dtype="float16")
-        yield _paired(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
-    yield _paired(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
+        yield _case(5, 2, 3, 16, 12, values=values, dtype="float16")
+        yield _case(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
+    yield _case(5, 2, 3, 16, 12, values="huge", tensor_format="bshd")
     # bfloat16 has a larger range than float16
-    yield _paired(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
+    yield _case(6, 2, 3, 16, 12, values="huge", upstream_values="huge", dtype="bfloat16")
     yield from TABLE.cases()
 
 
-LARGE = _paired(4104, 32, 128, 128, dtype="bfloat16")
+LARGE = _case(4104, 32, 128, 128, dtype="bfloat16")
 
 GRID = range(128, 1985, 64)
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -313,7 +311,7 @@ def _matrix() -> Iterator[RopeCase]:
         indices, (tensor_format, b, s, d) = zip(*numbered, strict=True)
         heads = [h for h in HEADS[: sum(indices) % 3 + 1] if h * s * b * d <= 2**26]
         h = max(heads, default=1)
-        yield _case(s, b, h, d, d // 2, tensor_format=tensor_format, scale=100.0)
+        yield _case(s, b, h, d, d // 2, tensor_format=tensor_format, scale=100.0, angles="random")
 
 
 def _board() -> Iterator[RopeCase]:
@@ -324,30 +322,34 @@ def _board() -> Iterator[RopeCase]:
     # nothing
     for b, h in ((1, 32), (64, 64)):
         yield _case(1, b, h, 128, angles="far", **bshd, ranked_by="host")
-    yield _paired(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
-    yield _paired(2048, 8, 32, 64, **bshd)
-    yield _paired(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, then grouped keys
-    yield _paired(8192, 2, 8, 128, **bshd)
-    yield _paired(8192, 1, 16, 256, **bshd)  # Gemma 2 9B
-    yield _paired(16384, 1, 64, 128, **bshd)  # Llama 3 70B
-    yield _paired(131072, 1, 8, 128, **bshd)  # Llama 3 70B: keys, at the longest context
-    yield _paired(8192, 2, 32, 128, **half)  # Megatron's layout
-    yield _paired(4096, 4, 4, 128, **half)  # Qwen 2.5 7B: keys
-    yield _paired(2048, 8, 16, 64, tensor_format="sbhd", dtype="float16")
-    yield _paired(8192, 1, 32, 128, 64, **bshd)  # GLM 4
-    yield _paired(8192, 1, 16, 256, 64, **bshd)  # Qwen 3 Next
-    yield _paired(8192, 2, 32, 128, 64, **half)
-    yield _paired(8192, 1, 64, 64, interleaved=True, **bshd)  # DeepSeek V3's rotated part
-    yield _paired(8192, 1, 1, 64, interleaved=True, **bshd, ranked_by="host")
-    yield _paired(8192, 2, 32, 128, interleaved=True, **half)
+    yield _case(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
+    yield _case(2048, 8, 32, 64, **bshd)
+    yield _case(8192, 1, 32, 128, **bshd)  # Llama 3 8B: queries, then grouped keys
+    yield _case(8192, 2, 8, 128, **bshd)
+    yield _case(8192, 1, 16, 256, **bshd)  # Gemma 2 9B
+    yield _case(16384, 1, 64, 128, **bshd)  # Llama 3 70B
+    yield _case(131072, 1, 8, 128, **bshd)  # Llama 3 70B: keys, at the longest context
+    yield _case(8192, 2, 32, 128, **half)  # Megatron's layout
+    yield _case(4096, 4, 4, 128, **half)  # Qwen 2.5 7B: keys
+    yield _case(2048, 8, 16, 64, tensor_format="sbhd", dtype="float16")
+    yield _case(8192, 1, 32, 128, 64, **bshd)  # GLM 4
+    yield _case(8192, 1, 16, 256, 64, **bshd)  # Qwen 3 Next
+    yield _case(8192, 2, 32, 128, 64, **half)
+    yield _case(8192, 1, 64, 64, interleaved=True, **bshd)  # DeepSeek V3's rotated part
+    yield _case(8192, 1, 1, 64, interleaved=True, **bshd, ranked_by="host")
+    yield _case(8192, 2, 32, 128, interleaved=True, **half)
     current: dict[str, Any] = {"dtype": "bfloat16", "angles": "model"}
     yield _case(16384, 1, 8, 256, angles="model")
-    yield _case(1152, 16, 10, 512, 256)
+    yield _case(1152, 16, 10, 512, 256, angles="random")
     yield from _small()
     yield _case(8192, 2, 32, 128, **current)
     yield _case(2048, 4, 32, 128, **current)
     yield _case(8192, 2, 32, 128, 64, **current)
-    for lengths in (_mixed_lengths(), _short_lengths()):
+    # 16,384 tokens: 64 long and short sequences, then 2,047 of 1 to 13 tokens and a long one, so
+    # that on a grid of longest by number 4.2 million programs have no token
+    mixed = (*(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)), 256, 256)
+    short = [1 + 5 * i % 13 for i in range(2047)]
+    for lengths in (mixed, (*short[:1000], 2055, *short[1000:])):
         yield _case(0, 0, 32, 128, tensor_format="thd", lengths=lengths, **current)
     yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
@@ -363,22 +365,8 @@ def _plot() -> Iterator[RopeCase]:
     for exponent in range(5, 15):
         yield _case(2**exponent, 1, 8, 256, angles="model")
     for s in range(256, 1153, 128):
-        yield _case(s, 16, 10, 512, 256)
+        yield _case(s, 16, 10, 512, 256, angles="random")
     yield from _small()
-
-
-def _mixed_lengths() -> tuple[int, ...]:
-    """Return 64 lengths of 16 to 496 tokens, 16,384 in total, long and short alternating."""
-    return tuple(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)) + (256, 256)
-
-
-def _short_lengths() -> tuple[int, ...]:
-    """Return 2,047 lengths of 1 to 13 tokens and one of 2,055 tokens, 16,384 in total.
-
-    On a grid of longest by number, 4.2 million programs have no token.
-    """
-    short = [1 + 5 * i % 13 for i in range(2047)]
-    return (*short[:1000], 2055, *short[1000:])
 
 
 def twin(case: RopeCase) -> RopeCase:
@@ -408,13 +396,7 @@ DIMENSIONS = {
 def axes(case: RopeCase, arguments: Mapping[str, Any]) -> spec.Axes:
     """Name the dimensions of the output and of t's gradient, and parts of each dimension."""
     s, d, d2 = case.s, case.d, case.d2
-    halves = {
-        "the first half of the rotated features": range(d2 // 2),
-        "the second half of the rotated features": range(d2 // 2, d2),
-    }
-    if case.interleaved:
-        first, second = range(0, d2, 2), range(1, d2, 2)
-        halves = {"the first of each pair": first, "the second of each pair": second}
+    halves = rotate_half.halves(d2, case.interleaved, " of the rotated features")
     rotated = {"the rotated features": range(d2), "the unrotated features": range(d2, d)}
     chunks = {"this rank's first chunk": range(s // 2), "its second chunk": range(s // 2, s)}
     starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]

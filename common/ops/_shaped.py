@@ -50,14 +50,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth")
 class ShapedCase(Case):
     """One input of an op with the output's shape; `shaped` adds the op's options."""
 
-    sizes = ("shape",)
-
     shape: Shape
-
-    @property
-    def head(self) -> list[str]:
-        """`8192x4096-bfloat16`: the shape and the dtype."""
-        return ["x".join(map(str, self.shape)), self.dtype]
 
     @property
     def measures(self) -> dict[str, spec.Fact]:

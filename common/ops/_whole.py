@@ -15,7 +15,7 @@ from common.errors import UserError
 from common.interfaces import shown
 from common.ops._draw import draw, facts_of
 from common.paths import OPS
-from common.spec import DIRECTIONS, Case, Op, Tier, Work
+from common.spec import Case, Op, Tier
 
 
 @contextmanager
@@ -45,24 +45,13 @@ def check(name: str, op: Any) -> None:
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
     parameters = [*inspect.signature(op.reference).parameters]
     _require(parameters == known, f"OP.reference takes {parameters}, the interface {known}")
-    for field in ("differentiable", "tracks"):
-        names = getattr(op, field)
-        given = names and isinstance(names, tuple) and all(isinstance(each, str) for each in names)
-        _require(given, f"OP.{field} is {names!r}, not a tuple of names: ('x',) has a comma")
     unknown = sorted({*op.differentiable}.difference(known))
     _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
     board = with_distinct_names(op.cases("board"), "board")
     _require(board, "OP.cases: the board has no case")
-    twins: dict[str, str] = {}
     for case in board:
-        twin = op.twin(case)
-        _require(twin.twin, f"OP.twin of {case.name}: `twin` is not true")
-        other = twins.setdefault(twin.name, case.name)
-        same = f"OP.twin: {other} and {case.name} have twins of the same name, {twin.name}"
-        _require(other == case.name, same)
-        unknown = sorted(
-            {op.track_of(case, each) for each in case.directions}.difference(op.tracks)
-        )
+        tracks = {op.track_of(case, direction) for direction in case.directions}
+        unknown = sorted(tracks.difference(op.tracks))
         _require(not unknown, f"OP.tracks lacks {unknown}, a track of {case.name}")
 
 
@@ -77,20 +66,16 @@ def check_by_trial(op: Op[Any]) -> None:
     arguments, upstream = draw(op, case, 0, "cpu")
     leaves = {name: arguments[name].detach().requires_grad_() for name in op.differentiable}
     output = op.reference(**{**arguments, **leaves})
-    dtype = f"OP.reference of {case.name}: gives {output.dtype}, not the case's dtype"
-    _require(output.dtype == getattr(torch, case.dtype), dtype)
-    shape = f"OP.output of {case.name}: is {tuple(upstream.shape)}, not {tuple(output.shape)}"
-    _require(output.shape == upstream.shape, shape)
+    given, stated = ((each.dtype, *each.shape) for each in (output, upstream))
+    _require(given == stated, f"OP.reference of {case.name}: gives {given}, not {stated}")
     gradients = torch.autograd.grad(output, [*leaves.values()], upstream, allow_unused=True)
     for name, gradient in zip(leaves, gradients, strict=True):
         _require(gradient is not None, f"OP.differentiable: the reference gives {name} no gradient")
     axes = op.axes(case, arguments)
     for name, tensor in {"output": output, **leaves}.items():
-        named = f"has {len(axes[name])} names" if name in axes else "has no entry"
-        fault = f"OP.axes of {case.name}: {named} for {name!r}, of {tensor.dim()} dimensions"
-        _require(name in axes and len(axes[name]) == tensor.dim(), fault)
-    for work in [op.work(case, direction) for direction in DIRECTIONS]:
-        _require(isinstance(work, Work), f"OP.work of {case.name}: is {work!r}, not a spec.Work")
+        fault = f"OP.axes of {case.name}: {name!r} has {tensor.dim()} dimensions"
+        _require(len(axes.get(name, ())) == tensor.dim(), fault)
+    op.timed_work(case, "backward")
     op.workspace(case)
     facts_of(op, case)
 

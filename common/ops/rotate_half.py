@@ -41,13 +41,16 @@ def reference(x: Tensor, *, interleaved: bool = False) -> Tensor:
     return torch.cat((-x2, x1), dim=-1)
 
 
+def halves(d: int, interleaved: bool, of: str = "") -> Mapping[str, range]:
+    """Name the indices of the first features of all pairs, and of the second ones."""
+    if interleaved:
+        return {"the first of each pair": range(0, d, 2), "the second of each pair": range(1, d, 2)}
+    return {f"the first half{of}": range(d // 2), f"the second half{of}": range(d // 2, d)}
+
+
 def axes(case: Any, arguments: Mapping[str, Any]) -> Axes:
     """Name the dimensions of the output and of x's gradient."""
-    d = case.shape[-1]
-    parts = {"the first half": range(d // 2), "the second half": range(d // 2, d)}
-    if case.interleaved:
-        pairs = range(0, d, 2), range(1, d, 2)
-        parts = {"the first of each pair": pairs[0], "the second of each pair": pairs[1]}
+    parts = halves(case.shape[-1], case.interleaved)
     named = dimensions(case.shape, Axis("feature", parts))
     return {"output": named, "x": named}
 

@@ -20,7 +20,7 @@ from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.ops._views import place
 from common.spec import DIRECTIONS, TIERS, Layout
-from tests.support.ops import FILES, drawn, every_case, every_op, lacks
+from tests.support.ops import FILES, drawn, every_case, every_op, lacks, sizes_of
 
 
 def tensors(arguments):
@@ -114,7 +114,7 @@ def test_the_parameters_say_all_that_a_case_is_drawn_from(op):
         used = {name: getattr(case, name) for name in uses}
         assert type(case)(**values, **used) == case
         assert json.loads(json.dumps(case.params)) == case.params
-        assert {"dtype", *case.sizes} <= case.params.keys()
+        assert {"dtype", *sizes_of(case)} <= case.params.keys()
 
 
 @every_op
@@ -125,7 +125,7 @@ def test_twins_are_small_and_keep_all_but_their_size(op):
         assert twin.twin
         assert not case.twin
         changed = {name for name in before if before[name] != after[name]}
-        assert changed <= {*case.sizes, *case.lists, "twin"}, lacks(op, f"twin of {case.name}")
+        assert changed <= {*sizes_of(case), *case.lists, "twin"}, lacks(op, f"twin of {case.name}")
         tensor = drawn(op, twin)[op.differentiable[0]]
         assert tensor.shape[-1] <= 512, lacks(op, f"twin of {case.name} is wide")
         assert 0 < prod(tensor.shape[:-1]) <= 512, lacks(op, f"twin of {case.name} is long")
@@ -135,7 +135,7 @@ def dimensions(case):
     """The sizes that a kernel could confuse, with the number of sequences and their sum."""
     lists = [getattr(case, name) for name in case.lists]
     several = [size for entries in lists if entries for size in (len(entries), sum(entries))]
-    sizes = [getattr(case, name) for name in case.sizes]
+    sizes = [getattr(case, name) for name in sorted(sizes_of(case))]
     flat = [size for each in sizes for size in (each if isinstance(each, tuple) else (each,))]
     return (*several, *filter(None, flat))
 

@@ -9,6 +9,7 @@ promise its verdict when it is timed, `Timed: X`, and those that it gets on a GP
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import re
@@ -86,7 +87,9 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 
 def shown(case: Case) -> set[tuple[str, str]]:
     """Return what a case shows: its dtype, each option with its value, and whether it is empty."""
-    options = {name: value for name, value in case.params.items() if name not in case.sizes}
+    fields = dataclasses.fields(case)
+    sizes = {field.name for field in fields if field.default is dataclasses.MISSING}
+    options = {name: value for name, value in case.params.items() if name not in sizes}
     values = {(name, "" if isinstance(v, list) else str(v)) for name, v in options.items()}
     return values | {("empty", str(0 in case.shape))}
 

@@ -1,5 +1,7 @@
 """The ops that the conformance suite takes: every one whose file is whole, and the skeleton."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -20,6 +22,12 @@ every_case = pytest.mark.parametrize(
 def lacks(op, what):
     """The message of a promise that an op's file does not keep."""
     return f"common/ops/{op.name}.py: {what}"
+
+
+def sizes_of(case):
+    """The fields without a default."""
+    fields = dataclasses.fields(case)
+    return {field.name for field in fields if field.default is dataclasses.MISSING}
 
 
 def drawn(op, case, seed=0):

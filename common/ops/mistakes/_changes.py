@@ -44,6 +44,16 @@ class Changes:
         """
         return lambda **call: self.reference(**call | change(call))
 
+    def given(self, **arguments: Any) -> Reference:
+        """Return the reference with these arguments in place of a call's own."""
+        return self.call(lambda call: arguments)
+
+    def where(self, mistake: Reference, **options: Any) -> Reference:
+        """Return the reference, but the mistake in calls with these options."""
+        return lambda **call: (mistake if options.items() <= call.items() else self.reference)(
+            **call
+        )
+
     def arguments(self, change: Change, *names: str) -> Reference:
         """Return the reference with `change` applied to each named argument of a call."""
         return self.call(lambda call: {name: change(call[name]) for name in names if name in call})
@@ -59,15 +69,28 @@ class Changes:
             lambda call: {name: with_gradient_of(call[name], call[other[name]]) for name in other}
         )
 
+    def upstream(self, change: Change) -> Reference:
+        """Return the reference with `change` applied to the upstream gradient."""
+        return lambda **call: in_backward(self.reference(**call), change)
+
+    def summing_over_all(self, *weights: str) -> Reference:
+        """Return the reference where the gradients of these weights sum over all tokens."""
+
+        def changed(x: Tensor, mask: Tensor, **all_weights: Tensor) -> Tensor:
+            given = {name: weight if name in weights else weight.detach()
+                     for name, weight in all_weights.items()}  # fmt: skip
+            output = self.reference(x=x, mask=mask, **all_weights)
+            return with_gradient_of(
+                output, output + self.reference(x=x.detach(), mask=~mask, **given)
+            )
+
+        return changed
+
     def of_upstream(self) -> dict[str, Reference]:
         """Return the mistakes with the upstream gradient, the same for every op."""
         return {
-            "the upstream gradient is taken as ones": (
-                lambda **call: in_backward(self.reference(**call), torch.ones_like)
-            ),
-            "each gradient has twice its value": (
-                lambda **call: in_backward(self.reference(**call), lambda gradient: 2 * gradient)
-            ),
+            "the upstream gradient is taken as ones": self.upstream(torch.ones_like),
+            "each gradient has twice its value": self.upstream(lambda gradient: 2 * gradient),
         }
 
     def of_mask(self, visual: str, textual: str) -> dict[str, Reference]:

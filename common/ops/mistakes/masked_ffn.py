@@ -10,14 +10,7 @@ from torch import Tensor
 from torch.nn.functional import gelu, linear, silu
 
 from common.ops.masked_ffn import WEIGHTS, reference
-from common.ops.mistakes._changes import (
-    TF32,
-    Change,
-    Changes,
-    linear_in_tf32,
-    transposed,
-    with_gradient_of,
-)
+from common.ops.mistakes._changes import TF32, Changes, linear_in_tf32, transposed, with_gradient_of
 from common.spec import Reference
 
 Function = Callable[[Tensor, Tensor], Tensor]
@@ -41,17 +34,11 @@ def with_hidden(hidden: Function, linear: Function = linear) -> Reference:
     return changed
 
 
-def with_derivative(derivative: Change) -> Reference:
+def with_derivative(derivative: Callable[[Tensor], Tensor]) -> Reference:
     """Return a `masked_ffn` whose backward uses another derivative of SiLU."""
     return with_hidden(
         lambda gate, up: with_gradient_of(silu(gate), gate * derivative(gate.detach())) * up
     )
-
-
-def summing_over_all(x: Tensor, mask: Tensor, **weights: Tensor) -> Tensor:
-    """Sum the gradient of every weight over the tokens of both sets."""
-    output = reference(x, **weights, mask=mask)
-    return with_gradient_of(output, output + reference(x.detach(), **weights, mask=~mask))
 
 
 change = Changes(reference)
@@ -92,7 +79,7 @@ MISTAKES: dict[str, Reference] = {
     "the gradients of the weights are written as their transposes": change.gradients(
         transposed, *WEIGHTS
     ),
-    "the gradients of the weights sum over all tokens": summing_over_all,
+    "the gradients of the weights sum over all tokens": change.summing_over_all(*WEIGHTS),
     TF32: with_hidden(lambda gate, up: silu(gate) * up, linear_in_tf32),
     **change.of_upstream(),
 }

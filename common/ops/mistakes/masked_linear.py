@@ -7,28 +7,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from common.ops.masked_linear import WEIGHTS, reference
-from common.ops.mistakes._changes import (
-    TF32,
-    Changes,
-    linear_in_tf32,
-    transposed,
-    with_gradient_of,
-)
+from common.ops.mistakes._changes import TF32, Changes, linear_in_tf32, transposed, with_gradient_of
 from common.spec import Reference
-
-
-def summing_over_all(*weights: str) -> Reference:
-    """Return a `masked_linear` where the gradients of the named weights sum over all tokens."""
-
-    def changed(x: Tensor, mask: Tensor, **values: Tensor) -> Tensor:
-        output = reference(x, **values, mask=mask)
-        extra_terms = [
-            linear(x.detach(), values[name]) * (~mask if name == "w_v" else mask)[:, None]
-            for name in weights
-        ]
-        return with_gradient_of(output, sum(extra_terms, output))
-
-    return changed
 
 
 def x_by_the_other_weight(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
@@ -49,9 +29,9 @@ MISTAKES: dict[str, Reference] = {
     "the products are multiplied by the mask: 0 times infinity is NaN": (
         lambda x, w_v, w_t, mask: linear(x, w_v) * mask[:, None] + linear(x, w_t) * ~mask[:, None]
     ),
-    "the gradient of w_v sums over all tokens": summing_over_all("w_v"),
-    "the gradient of w_t sums over all tokens": summing_over_all("w_t"),
-    "the gradients of both weights sum over all tokens": summing_over_all("w_v", "w_t"),
+    "the gradient of w_v sums over all tokens": change.summing_over_all("w_v"),
+    "the gradient of w_t sums over all tokens": change.summing_over_all("w_t"),
+    "the gradients of both weights sum over all tokens": change.summing_over_all("w_v", "w_t"),
     "the gradients of the weights are exchanged": change.exchanged(WEIGHTS),
     "the gradients of the weights are written as their transposes": change.gradients(
         transposed, *WEIGHTS

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from common.ops import rotate_half
 from common.ops.mistakes._changes import Call, Change, Changes, in_backward, with_gradient_of
@@ -18,42 +19,37 @@ from common.spec import Reference
 change = Changes(reference)
 
 
-def where_interleaved(mistake: Reference) -> Reference:
-    """Return a `rope` that makes the mistake only where interleaved."""
-    return lambda **call: (mistake if call["interleaved"] else reference)(**call)
-
-
-def reduced(freqs: Tensor) -> Tensor:
-    """Reduce the angles to between 0 and 2 pi, in float32."""
-    angles = freqs.float()
-    return (angles - (angles / (2 * math.pi)).floor() * (2 * math.pi)).double()
+# --- positions ------------------------------------------------------------------------------------
 
 
 class Places(NamedTuple):
-    """The indices of t's heads, each broadcastable to `[s, b, h]`, or to t's order of those."""
+    """The indices of t's heads, each broadcastable to t's shape without the features."""
 
     options: Call
     position: Tensor
+    row: Tensor
+    """The index among all tokens, in the order of memory."""
     token: Tensor
     """The index within its sequence."""
     batch: Tensor
     head: Tensor
+    lengths: Tensor
+    """The number of this rank's tokens of each sequence."""
+
+    def start(self, batch: Tensor) -> Tensor:
+        """Return the start position of a sequence."""
+        starts: Tensor | None = self.options.get("start_positions")
+        if starts is None:
+            return torch.zeros_like(batch)
+        if batch.numel() and int(batch.max()) >= len(starts):
+            raise NotImplementedError("a sequence past the last one")
+        return starts[batch]
 
     def of(self, token: Tensor, batch: Tensor) -> Tensor:
         """Return the position of a token of a sequence."""
         if self.options["cp_size"] > 1:
             raise NotImplementedError("a token of another chunk")
         return token + self.start(batch)
-
-    def start(self, batch: Tensor) -> Tensor:
-        """Return the start position of a sequence."""
-        starts = self.options.get("start_positions")
-        if starts is None or not batch.numel():
-            return torch.zeros_like(batch)
-        if int(batch.max()) >= len(starts):
-            raise NotImplementedError("a sequence past the last one")
-        own: Tensor = starts[batch]
-        return own
 
 
 def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
@@ -65,52 +61,21 @@ def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
 
         position = angles_of(t, indices(len(freqs), 1, 1, 1), **options).squeeze(-1)
         token, batch, head = indices(len(t), 1, 1), indices(t.shape[1], 1), indices(t.shape[-2])
+        row = token * t.shape[1] + batch
         if options["tensor_format"] == "bshd":
             token, batch = batch, token
+        lengths = torch.full_like(batch, token.numel()).flatten()
         if options["tensor_format"] == "thd":
             ends, row = options["cu_seqlens"] // options["cp_size"], token[..., 0]
-            batch = torch.searchsorted(ends, row, right=True) - 1
+            batch, lengths = torch.searchsorted(ends, row, right=True) - 1, ends.diff()
             token = row - ends[batch]
-        positions = positions_of(Places(options, position, token, batch, head)).expand(t.shape[:-1])
+        places = Places(options, position, row, token, batch, head, lengths)
+        positions = positions_of(places).expand(t.shape[:-1])
         if positions.numel() and int(positions.max()) >= len(freqs):
             raise NotImplementedError("a position past the last one")
         return rotate(t, freqs[positions, 0, 0], interleaved)
 
     return changed
-
-
-def counted_as(counted: str, other: str) -> Reference:
-    """Return a `rope` that splits the number of a row of one format as a row of the other."""
-
-    def positions_of(at: Places) -> Tensor:
-        if at.options["tensor_format"] != counted:
-            return at.position
-        tokens, batches = at.token.numel(), at.batch.numel()
-        if other == "bshd":
-            row = at.token * batches + at.batch
-            return at.of(row % tokens, row // tokens)
-        row = at.batch * tokens + at.token
-        return at.of(row // batches, row % batches)
-
-    return with_positions(positions_of)
-
-
-def reading(requested: str, other: str) -> Reference:
-    """Return a `rope` that reads the requested format as the other format."""
-
-    def changed(call: Call) -> Call:
-        if call["tensor_format"] != requested:
-            return {}
-        if call["t"].shape[other.index("s")] > len(call["freqs"]):
-            raise NotImplementedError("a position past the last one")
-        if "start_positions" in call or call["cp_size"] > 1:
-            raise NotImplementedError("starts or chunks of the other dimension")
-        return {"tensor_format": other}
-
-    return change.call(changed)
-
-
-# --- sequences and ranks --------------------------------------------------------------------------
 
 
 def one_sequence(call: Call) -> Call:
@@ -121,25 +86,6 @@ def one_sequence(call: Call) -> Call:
     if "start_positions" in call or int(ends[-1]) > len(call["freqs"]):
         raise NotImplementedError("a position past the last one")
     return {"cu_seqlens": ends[[0, -1]]}
-
-
-def no_ranks(call: Call) -> Call:
-    """Count positions as if this rank held whole sequences."""
-    ends = {name: call[name] // call["cp_size"] for name in call if name == "cu_seqlens"}
-    return {"cp_size": 1, "cp_rank": 0, **ends}
-
-
-def side_by_side(call: Call) -> Call:
-    """Take the rank's chunks to be `2 * cp_rank` and `2 * cp_rank + 1`."""
-    if call["cp_size"] == 1:
-        return {}
-    local_call = no_ranks(call)
-    if "cu_seqlens" in local_call:
-        lengths = local_call["cu_seqlens"].diff()
-    else:
-        s, b = (call["t"].shape[call["tensor_format"].index(letter)] for letter in "sb")
-        lengths = torch.full((b,), s)
-    return local_call | {"start_positions": lengths * call["cp_rank"]}
 
 
 # --- the rotation ---------------------------------------------------------------------------------
@@ -182,17 +128,20 @@ def forward_in_backward(x: Tensor, a: Tensor, turn: Change) -> Tensor:
     return with_gradient_of(right(x, a, turn), x * a.cos() - turn(x * a.sin()))
 
 
-# --- features, heads and batches that pass through ------------------------------------------------
+def rounded_to_float16(values: Tensor) -> Tensor:
+    """Round to float16."""
+    return values.half().to(values.dtype)
 
 
-def partners_half_a_head_away(
-    t: Tensor, freqs: Tensor, interleaved: bool, **options: Any
-) -> Tensor:
-    """Pair features d / 2 apart instead of d2 / 2."""
-    angles = angles_of(t, freqs, **options)
-    d2 = angles.shape[-1]
-    partners = rotate_half.reference(t, interleaved=interleaved)[..., :d2]
-    return torch.cat((t[..., :d2] * angles.cos() + partners * angles.sin(), t[..., d2:]), dim=-1)
+def reduced(freqs: Tensor) -> Tensor:
+    """Reduce the angles to between 0 and 2 pi, in float32."""
+    angles = freqs.float()
+    return (angles - (angles / (2 * math.pi)).floor() * (2 * math.pi)).double()
+
+
+def wider(widen: Callable[[Tensor, int], Tensor]) -> Reference:
+    """Return a `rope` with as many angles as t has features: `widen(freqs, d)`."""
+    return change.call(lambda call: {"freqs": widen(call["freqs"], call["t"].shape[-1])})
 
 
 def first_alone(letter: str) -> Reference:
@@ -200,31 +149,22 @@ def first_alone(letter: str) -> Reference:
 
     def changed(**call: Any) -> Tensor:
         output, t = reference(**call), call["t"]
-        tensor_format = call["tensor_format"].replace("thd", "shd")
-        dim = tensor_format.find(letter)
-        if dim < 0 or not t.shape[dim]:
+        dim = call["tensor_format"].replace("thd", "shd").find(letter)
+        if dim < 0:
             return output
-        return torch.cat((output.narrow(dim, 0, 1), t.narrow(dim, 1, t.shape[dim] - 1)), dim)
+        (first, _), (_, rest) = (each.tensor_split([1], dim) for each in (output, t))
+        return torch.cat((first, rest), dim)
 
     return changed
 
 
-def rounded_to_float16(**call: Any) -> Tensor:
-    """Round t and the upstream gradient to float16 before the rotation."""
-
-    def rounded(values: Tensor) -> Tensor:
-        return values.half().to(values.dtype)
-
-    t = with_gradient_of(rounded(call["t"]), call["t"])
-    return in_backward(reference(**call | {"t": t}), rounded)
-
-
-no_starts = change.call(lambda call: {"start_positions": None})
+other_sign = change.arguments(torch.neg, "freqs")
+other_turn = with_rotation(forward_in_backward)
+no_starts = change.given(start_positions=None)
+half = Changes(change.arguments(lambda t: with_gradient_of(rounded_to_float16(t), t), "t"))
 MISTAKES: dict[str, Reference] = {
-    "the sine has the other sign": change.arguments(torch.neg, "freqs"),
-    "the sine has the other sign where interleaved": where_interleaved(
-        change.arguments(torch.neg, "freqs")
-    ),
+    "the sine has the other sign": other_sign,
+    "the sine has the other sign where interleaved": change.where(other_sign, interleaved=True),
     "both partners are added: x1 cos1 + x2 sin1": with_rotation(
         lambda x, a, turn: x * a.cos() + signs(x, turn) * turn(x) * a.sin()
     ),
@@ -236,26 +176,23 @@ MISTAKES: dict[str, Reference] = {
     "the angles of the first half serve both halves": with_rotation(
         lambda x, a, turn: right(x, torch.where(signs(a, turn) > 0, turn(a), a), turn)
     ),
-    "interleaved, pair i takes the angle of feature i": where_interleaved(
-        change.arguments(lambda f: f[..., : f.shape[-1] // 2].repeat_interleave(2, -1), "freqs")
+    "interleaved, pair i takes the angle of feature i": change.where(
+        change.arguments(lambda f: f[..., : f.shape[-1] // 2].repeat_interleave(2, -1), "freqs"),
+        interleaved=True,
     ),
     "cos and sin are rounded to bfloat16": with_rotation(rounded_to_bfloat16),
-    "t is rounded to float16": rounded_to_float16,
+    "t is rounded to float16": half.upstream(rounded_to_float16),
     "angles are reduced below 2 pi in float32": change.arguments(reduced, "freqs"),
-    "halves are paired where neighbours are asked for": change.call(
-        lambda call: {"interleaved": False}
-    ),
-    "neighbours are paired where halves are asked for": change.call(
-        lambda call: {"interleaved": True}
-    ),
+    "halves are paired where neighbours are asked for": change.given(interleaved=False),
+    "neighbours are paired where halves are asked for": change.given(interleaved=True),
     "the second half is turned by itself": with_rotation(
         lambda x, a, turn: x * a.cos() + torch.where(signs(x, turn) > 0, x, turn(x)) * a.sin()
     ),
-    "partners lie d / 2 apart, not d2 / 2": partners_half_a_head_away,
-    "t comes back as it is": lambda **call: call["t"].clone(),
-    "the rest is rotated too": change.call(
-        lambda call: {"freqs": call["freqs"].tile(call["t"].shape[-1])[..., : call["t"].shape[-1]]}
+    "partners lie d / 2 apart, not d2 / 2": wider(
+        lambda freqs, d: pad(freqs, (0, d - freqs.shape[-1]))
     ),
+    "t comes back as it is": lambda **call: call["t"].clone(),
+    "the rest is rotated too": wider(lambda freqs, d: freqs.tile(d)[..., :d]),
     "the rest is not copied: it is zero": with_rotation(right, torch.zeros_like),
     "the first batch alone is rotated": first_alone("b"),
     "the first head alone is rotated": first_alone("h"),
@@ -280,25 +217,37 @@ MISTAKES: dict[str, Reference] = {
     "the position stands for the batch in start_positions": with_positions(
         lambda at: at.position - at.start(at.batch) + at.start(at.token)
     ),
-    "rows of sbhd are counted as those of bshd: row % s": counted_as("sbhd", "bshd"),
-    "rows of bshd are counted as those of sbhd: row // b": counted_as("bshd", "sbhd"),
-    "bshd is read as sbhd": reading("bshd", "sbhd"),
-    "sbhd is read as bshd": reading("sbhd", "bshd"),
+    "rows of sbhd are counted as those of bshd: row % s": change.where(
+        with_positions(lambda at: at.of(at.row % len(at.token), at.row // len(at.token))),
+        tensor_format="sbhd",
+    ),
+    "rows of bshd are counted as those of sbhd: row // b": change.where(
+        with_positions(lambda at: at.of(at.row // len(at.batch), at.row % len(at.batch))),
+        tensor_format="bshd",
+    ),
+    **{
+        f"{one} is read as {other}": change.where(
+            with_positions(lambda at: at.of(at.batch, at.token)), tensor_format=one
+        )
+        for one, other in (("bshd", "sbhd"), ("sbhd", "bshd"))
+    },
     "start_positions is ignored": no_starts,
-    "start_positions is ignored where interleaved": where_interleaved(no_starts),
+    "start_positions is ignored where interleaved": change.where(no_starts, interleaved=True),
     "the first sequence's start serves all": change.arguments(
         lambda starts: starts[:1].expand_as(starts), "start_positions"
     ),
     "cu_seqlens is ignored: positions count on": change.call(one_sequence),
-    "cp_rank is ignored": change.call(lambda call: {"cp_rank": 0}),
-    "cp_size is ignored": change.call(no_ranks),
-    "a rank's two chunks lie side by side": change.call(side_by_side),
+    "cp_rank is ignored": change.given(cp_rank=0),
+    "cp_size is ignored": with_positions(lambda at: at.token + at.start(at.batch)),
+    "a rank's two chunks lie side by side": with_positions(
+        lambda at: at.token + at.start(at.batch) + at.options["cp_rank"] * at.lengths[at.batch]
+    ),
     "the upstream gradient comes back as it is": (
         lambda **call: with_gradient_of(reference(**call), call["t"])
     ),
-    "backward turns the same way as forward": with_rotation(forward_in_backward),
-    "backward turns the same way as forward where interleaved": where_interleaved(
-        with_rotation(forward_in_backward)
+    "backward turns the same way as forward": other_turn,
+    "backward turns the same way as forward where interleaved": change.where(
+        other_turn, interleaved=True
     ),
     "backward takes a feature's own sine": with_rotation(
         lambda x, a, turn: with_gradient_of(right(x, a, turn), x * a.cos() + turn(x * a.sin()))

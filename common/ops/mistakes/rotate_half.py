@@ -38,11 +38,7 @@ MISTAKES: dict[str, Reference] = {
     "the upstream gradient comes back as it is": (
         lambda **call: with_gradient_of(reference(**call), call["x"])
     ),
-    "halves are paired where neighbours are asked for": change.call(
-        lambda call: {"interleaved": False}
-    ),
-    "neighbours are paired where halves are asked for": change.call(
-        lambda call: {"interleaved": True}
-    ),
+    "halves are paired where neighbours are asked for": change.given(interleaved=False),
+    "neighbours are paired where halves are asked for": change.given(interleaved=True),
     **change.of_upstream(),
 }
