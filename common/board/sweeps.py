@@ -1,8 +1,8 @@
 """The plots of sweeps: their data, and their drawing as SVG files with matplotlib.
 
-The plots show the records of the tier `plot`, and the board's records of the same cases. A sweep
-selects its cases by their parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and
-its x is s; `sweeps.toml` has the sweeps. A line is a median with its 95 % interval at each x.
+The plots show the records of the tier `plot`. A sweep of `sweeps.toml` selects its cases by their
+parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and its x is s. A line is a
+median with its 95 % interval at each x.
 
 The same records give the same bytes. A file contains the fingerprint of its data and code, and is
 drawn again only when the fingerprint changes: drawing a figure takes most of a second.
@@ -85,7 +85,7 @@ def _sweeps(rows: Iterable[Record]) -> Iterator[SweepPlot]:
     text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for name, fields in tomllib.loads(text).items():
         yield SweepPlot(name, **fields)
-    shaped = {row.op: _params(row) for row in rows if row.tier == "plot" and "shape" in row.params}
+    shaped = {row.op: _params(row) for row in rows if "shape" in row.params}
     for op, params in shaped.items():
         where = {name: params[name] for name in ("dtype", "width")}
         label = f"rows (of {params['width']} elements, {params['dtype']})"
@@ -98,24 +98,19 @@ def _sweeps(rows: Iterable[Record]) -> Iterator[SweepPlot]:
 
 
 def of_device(device: Device) -> list[Plot]:
-    """Return the plots of a device's rows, timed and failed, of the known solutions.
-
-    For an op with rows of the tier `plot`, the board's rows of other cases are added.
-    """
-    drawn = device.results.latest("plot")
-    ops = {row.op for row in drawn}
-    board = [row for row in device.results.latest() if row.op in ops]
-    rows = {row.key: row for row in (*board, *drawn)}
-    return plots([row for row in rows.values() if row.solution in device.about])
+    """Return the plots of a device's rows, timed and failed, of the known solutions."""
+    return plots([row for row in device.results.latest("plot") if row.solution in device.about])
 
 
 def plots(rows: Sequence[Record]) -> list[Plot]:
-    """Return the plots with at least one timed row."""
+    """Return the plots with at least one timed row; only the latest version of the clock counts."""
     plots = []
     for sweep in _sweeps(rows):
-        own = _of_one_clock([row for row in rows if sweep.has(row)])
+        own = [row for row in rows if sweep.has(row)]
+        clock = max((row.clock for row in own if row.gpu), default=0)
+        own = [row for row in own if not row.gpu or row.clock == clock]
         # rows of another sweep may belong to this sweep too
-        if any(row.gpu and row.tier == "plot" and sweep.x in _params(row) for row in own):
+        if any(row.gpu and sweep.x in _params(row) for row in own):
             directions = ("forward",) if sweep.rates else DIRECTION
             lines = {DIRECTION[each]: _lines(sweep, own, each) for each in directions}
             panels = {title: of for title, of in lines.items() if {*of} - {*LIMITS}}
@@ -125,18 +120,6 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
             missing = {row.solution: row.verdict for row in reversed(failed)}
             plots.append(Plot(sweep, panels, peers, missing))
     return plots
-
-
-def _of_one_clock(rows: Sequence[Record]) -> list[Record]:
-    """Return the untimed rows and the rows that one version of the clock measured.
-
-    The version is the latest in the rows of the tier `plot`, so that a later board does not remove
-    the sweeps.
-    """
-    timed = [row for row in rows if row.gpu]
-    own = [row for row in timed if row.tier == "plot"] or timed
-    clock = max((row.clock for row in own), default=0)
-    return [row for row in rows if not row.gpu or row.clock == clock]
 
 
 def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
@@ -184,7 +167,7 @@ def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
     """Return the look of each solution and limit on the plots; a peer's markers are hollow.
 
     Folders get a colour and a marker in alphabetical order. Further files of an op in the same
-    folder get a lighter shade and the next marker.
+    folder get the next marker.
     """
     ops = {name: plot.sweep.op for plot in drawn for of in plot.panels.values() for name in of}
     peers = {name for plot in drawn for name in plot.peers}
@@ -200,22 +183,15 @@ def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
             siblings = [
                 o for o in names if ops[o] == ops[name] and o.startswith(folders[place] + "/")
             ]
-            file = siblings.index(name)
-            colour = _lighter(colours[place % len(colours)], file)
+            colour = colours[place % len(colours)]
             looks[name] = {
                 "color": colour, "linestyle": (0, (4, 1.6)) if are_peers else "solid",
                 "linewidth": 1.3 if are_peers else 1.7, "markersize": 5, "markeredgewidth": 1.2,
-                "marker": MARKERS[(place + file) % len(MARKERS)],
+                "marker": MARKERS[(place + siblings.index(name)) % len(MARKERS)],
                 "markerfacecolor": "white" if are_peers else colour,
                 "label": f"({name})" if are_peers else name,
             }  # fmt: skip
     return looks
-
-
-def _lighter(colour: str, steps: int) -> str:
-    """Return the colour mixed with 30 % of white in each step."""
-    parts = (int(colour[start : start + 2], 16) for start in (1, 3, 5))
-    return "#" + "".join(f"{round(255 - (255 - part) * 0.7**steps):02x}" for part in parts)
 
 
 # --- the files ------------------------------------------------------------------------------------

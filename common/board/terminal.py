@@ -32,8 +32,6 @@ HEADING_WIDTH = 11
 """A heading is wrapped if it is wider than this and wider than its column's cells."""
 MIN_NOTE_WIDTH = 16
 PIPE_WIDTH = 160
-FULL_NOTES_WIDTH = 200
-"""The console's width from which notes are not cut."""
 
 
 def console() -> Console:
@@ -128,7 +126,7 @@ def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> No
     for complete in tables:
         shown = fitted(complete, console.width)
         console.print()
-        drawing = draw(shown, only, console.width >= FULL_NOTES_WIDTH)
+        drawing = draw(shown, only)
         drawing.expand &= console.is_terminal  # no trailing blanks in a pipe
         console.print(drawing)
         left_out = [name for name in complete.header if name not in shown.header]
@@ -158,11 +156,8 @@ def fitted(complete: Table, width: int) -> Table:
     return replace(complete, header=header, rows=tuple(rows))
 
 
-def draw(drawn: Table, only: str = "", full_notes: bool = False) -> Drawing:
-    """Return the drawing with the rows that `only` selects highlighted.
-
-    With `full_notes`, notes are wrapped; otherwise they are cut.
-    """
+def draw(drawn: Table, only: str = "") -> Drawing:
+    """Return the drawing, whose notes may be cut; the rows that `only` selects are highlighted."""
     last = drawn.header[-1]
     drawing = Drawing(
         title=drawn.title,
@@ -184,10 +179,7 @@ def draw(drawn: Table, only: str = "", full_notes: bool = False) -> Drawing:
             ratio=1 if name == last and _is_note(name) else None,
         )
     for row, owner in zip(drawn.rows, drawn.owners, strict=True):
-        texts = [
-            Text(printable(cell), no_wrap=not (full_notes and _is_note(name)), overflow="ellipsis")
-            for name, cell in zip(drawn.header, row, strict=True)
-        ]
+        texts = [Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row]
         selected = is_among(owner.solution, only)
         drawing.add_row(*texts, style="bold green" if selected else "dim" * owner.peer)
     return drawing

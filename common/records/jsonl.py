@@ -19,27 +19,6 @@ DECODER = msgspec.json.Decoder(Anything)
 """Decodes one line, and validates its types, names and schema number."""
 
 
-def invalid(path: Path, number: int, reason: str, line: bytes = b"") -> UserError:
-    """Return the error for an invalid line, with the fix.
-
-    The fix for a line with a newer schema is to update this checkout, not to remove the line.
-    """
-    stated = 0
-    with contextlib.suppress(ValueError):
-        stated = msgspec.json.decode(line, type=_Numbered).schema
-    if stated > SCHEMA:
-        problem = f"has schema {stated}, this checkout reads {SCHEMA}"
-        fix = "update it (git pull), and keep the file"
-    else:
-        problem = f"is no record of schema {SCHEMA} ({reason})"
-        fix = "remove that line, or the file, and run bench"
-    return UserError(f"{path}: line {number} {problem}; {fix}")
-
-
-class _Numbered(msgspec.Struct):
-    schema: int = 0
-
-
 def read(path: Path) -> list[Anything]:
     """Return the file's lines in order; an empty list if the first line was cut off.
 
@@ -57,11 +36,17 @@ def read(path: Path) -> list[Anything]:
         try:
             lines.append(DECODER.decode(text))
         except ValueError as error:  # from msgspec, or from bytes that are not UTF-8
-            raise invalid(path, number, str(error), text) from None
+            raise _invalid(path, number, str(error)) from None
         if lines[-1].run != lines[0].run or isinstance(lines[-1], Run) != (number == 1):
             foreign = "a file begins with its run and holds the lines of no other"
-            raise invalid(path, number, foreign)
+            raise _invalid(path, number, foreign)
     return lines
+
+
+def _invalid(path: Path, number: int, reason: str) -> UserError:
+    """Return the error for an invalid line, with the fix."""
+    fix = "git pull if a newer checkout wrote it; else remove that line, or the file, and run bench"
+    return UserError(f"{path}: line {number} is no record of schema {SCHEMA} ({reason}): {fix}")
 
 
 def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
@@ -82,8 +67,7 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)  # no buffer writes the rest after an interrupt
         lock(self._file.fileno(), path.name)
-        self._size = path.read_bytes().rfind(b"\n") + 1
-        os.truncate(path, self._size)
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._left = self._stamp()
 
     def write(self, *lines: msgspec.Struct | dict[str, Any]) -> None:
@@ -95,13 +79,11 @@ class Writer:
         if self._stamp() != self._left:
             fix = "remove it, and give the same command again"
             raise UserError(f"{self.path}: another process changed the file: {fix}")
-        rest = text = encoded(lines)
+        rest = encoded(lines)
         try:
             while rest:  # a write to an almost full disk is short, without an error
                 rest = rest[self._file.write(rest) :]
-            self._size += len(text)
-        except OSError as error:
-            os.truncate(self.path, self._size)
+        except OSError as error:  # the next writer removes an incomplete line
             fix = "make room there, and the same command goes on"
             raise UserError(f"{self.path}: {error.strerror}: {fix}") from None
         finally:

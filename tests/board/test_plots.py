@@ -96,37 +96,19 @@ def test_a_plot_has_the_cases_that_differ_in_its_x_alone(case, op, names):
     assert [plot.sweep.name for plot in sweeps.plots([row(case, op=op)])] == names
 
 
-def lines(*rows):
-    """The x values of each line of the one plot, without its limits."""
-    (plot,) = sweeps.plots(rows)
-    return {name: set(line) for name, line in plot.panels["forward"].items() if "/" in name}
-
-
-def test_a_plot_keeps_to_the_latest_clock_of_its_own_rows():
-    old = [row(bandwidth(s), "bob/rope") for s in (32, 64)]
-    assert lines(*old, row(bandwidth(32), clock=2)) == {"alice/rope": {32}}
-    later = row(bandwidth(64), clock=2, tier="board")
-    assert lines(*old, later) == {"bob/rope": {32, 64}}, "a later board takes no sweep away"
-
-
 def device(rows, name="A GPU", known=("alice/rope", "bob/masked_ffn")):
     return Device(Results(Path("a-gpu"), [replace(RUN, device_name=name)], rows),
                   dict.fromkeys(known, About()))  # fmt: skip
 
 
-def test_the_board_fills_in_what_was_not_measured_for_the_plots():
-    drawn = [row(bandwidth(32), us=1.0), row(bandwidth(64), us=2.0)]
-    board = [
-        row(bandwidth(64), us=7.0, tier="board"),
-        row(bandwidth(128), us=4.0, tier="board"),
-        row(SPAN, op="masked_linear", tier="board"),
-    ]
-    (plot,) = sweeps.of_device(device([*drawn, *board, row(bandwidth(64), "gone/rope")]))
-    (drawn,) = plot.panels.values()
-    assert {*drawn} == {"alice/rope", "copy"}
-    times = {x: 80.0 / each.value for x, each in drawn["alice/rope"].items()}
-    assert times == {32: 1.0, 64: 2.0, 128: 4.0}
-    assert not sweeps.of_device(device(board))
+def test_a_plot_has_known_solutions_by_the_latest_clock():
+    rows = [row(bandwidth(s), "bob/rope") for s in (32, 64)]
+    rows += [row(bandwidth(32), clock=2), row(bandwidth(64), "gone/rope", clock=2)]
+    (plot,) = sweeps.of_device(device(rows, known=("alice/rope", "bob/rope")))
+    assert {name: {*line} for name, line in plot.panels["forward"].items()} == {
+        "alice/rope": {32}, "copy": {32}
+    }  # fmt: skip
+    assert not sweeps.of_device(device([replace(each, tier="board") for each in rows]))
 
 
 # --- the numbers ----------------------------------------------------------------------------------

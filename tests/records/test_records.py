@@ -74,6 +74,7 @@ TIMES = [1.0, 1.0, 1.0]
 BOTH = {"solution": TIMES, "eager": TIMES}
 MALFORMED = [
     {"schema": 1, "kind": "end", "run": "r1"},
+    LINE | {"schema": SCHEMA + 1, "unheard": "of"},
     {"schema": SCHEMA, "kind": "verdict"},
     {"schema": SCHEMA, "kind": "end", "run": "another"},
     LINE | {"unheard": "of"},
@@ -89,17 +90,9 @@ MALFORMED = [
 def test_a_line_that_is_no_record_is_a_fault_that_names_it(tmp_path, line):
     path = written(tmp_path, ROW, end=False)
     path.write_bytes(path.read_bytes() + (line if type(line) is bytes else line.encode()) + b"\n")
-    with pytest.raises(UserError, match=r"line 3 is no record of schema 2.*remove that") as told:
+    with pytest.raises(UserError, match=r"line 3 is no record of schema 2.*git pull") as told:
         runs.read(tmp_path)
     assert str(path) in str(told.value) and len(str(told.value).splitlines()) == 1
-
-
-def test_a_line_of_a_newer_schema_asks_for_newer_code_and_not_for_the_line(tmp_path):
-    path = written(tmp_path, ROW, end=False)
-    newer = json.dumps(LINE | {"schema": SCHEMA + 1, "unheard": "of"})
-    path.write_text(path.read_text() + newer + "\n")
-    with pytest.raises(UserError, match=r"line 3 has schema 3, .* \(git pull\), and keep"):
-        runs.read(tmp_path)
 
 
 def test_a_file_that_does_not_begin_with_its_run_is_a_fault(tmp_path):
