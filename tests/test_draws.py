@@ -8,7 +8,8 @@ import pytest
 
 from common import ops
 from common.draws import Draws
-from common.grading.call_plan import CHANGES, choose, modes
+from common.grading.call_plan import CHANGES, choose
+from common.grading.modes import modes
 from common.paths import PEERS
 from common.solutions import Solution
 

@@ -17,14 +17,15 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import combinations, count, groupby
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 
-from common.grading.problem import Change, Problem
+from common.grading.changes import Change, allows, changed
+from common.grading.modes import Mode, modes
+from common.grading.problem import Problem
 from common.solutions import Solution
-from common.spec import Op
 from common.wire import FIRST_RUN, OUTPUT, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run
 
 MOST_CONCURRENT = 3
@@ -35,7 +36,7 @@ DOUBLE = range(1 << 8, 1 << 20)
 """The numbers of result elements for which there is a double backward: eager's errors on fewer are
 no measure, and the oracle runs in one piece."""
 CHANGES = (Change.WRITTEN, Change.REPLACED, Change.FLOAT32) * 2 + (Change.FLOAT32, Change.FLOAT16)
-"""The changes of inputs, each in one case of eight; see `Problem.allows`. A table in bfloat16 errs
+"""The changes of inputs, each in one case of eight; see `changes.allows`. A table in bfloat16 errs
 less in float16 than in float32, which solutions for half types do not support."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
@@ -45,75 +46,6 @@ LAUNCHED_EVERY = 4
 """In one case in this many, an autotuner launches a kernel before the launch that counts."""
 MOST_LAUNCHES = 2
 """The most of these launches: one alone shows more, but a GPU makes several."""
-
-
-# --- modes ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One way of calling a solution."""
-
-    setting: str
-    """The context of the call: `no_grad`, `inference_mode`, `stream`, or "" for none."""
-    differentiable: tuple[str, ...]
-    """The inputs that require a gradient."""
-    text: str = ""
-    """The words for a further mode in a verdict's reason; "" for the usual mode."""
-
-    @property
-    def forward_only(self) -> bool:
-        """Whether the call has no backward."""
-        return self.setting in ("no_grad", "inference_mode") or not self.differentiable
-
-
-def modes(op: Op[Any], device: str) -> list[Mode]:
-    """Return the further modes of the op on a device."""
-    names = op.differentiable
-    further = [
-        Mode("no_grad", names, "under torch.no_grad()"),
-        Mode("inference_mode", names, "in torch.inference_mode()"),
-        *(Mode("", subset, _gradient_text(subset)) for subset in _proper_subsets(names)),
-    ]
-    if device == "cuda":
-        further.append(Mode("stream", names, "on a stream of its own"))
-    return further
-
-
-def _proper_subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield proper subsets of the inputs: `x`, the weights, and parts of the weights.
-
-    The last two are `x` with either half of the weights, as if one expert is trained and the other
-    is frozen.
-    """
-    first, rest = names[:1], names[1:]
-    if rest:
-        yield first
-    yield rest
-    if len(rest) > 1:
-        subsets = list(_separating_subsets(rest))
-        yield from subsets
-        yield first + subsets[0]
-        yield first + tuple(name for name in rest if name not in subsets[0])
-
-
-def _separating_subsets(names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Yield subsets such that for any two inputs `a` and `b` some subset has `a` but not `b`.
-
-    Each input is in half of the subsets, and no two inputs are in the same subsets, so that four
-    subsets are enough for six inputs. The first subset is the three weights of one side.
-    """
-    subsets = next(n for n in count(1) if math.comb(n, n // 2) >= len(names))
-    memberships = list(zip(names, combinations(range(subsets), subsets // 2), strict=False))
-    for subset in range(subsets):
-        yield tuple(name for name, indices in memberships if subset in indices)
-
-
-def _gradient_text(differentiable: tuple[str, ...]) -> str:
-    if not differentiable:
-        return "where no input takes a gradient"
-    verb = "takes" if len(differentiable) == 1 else "take"
-    return f"where only {', '.join(differentiable)} {verb} a gradient"
 
 
 # --- attempts and steps ---------------------------------------------------------------------------
@@ -289,7 +221,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     keeps_graph = choices.keeps_graph and backward and not (problem.scarce or problem.far)
     latest = Attempt("latest", usual, SECOND_RUN, keeps_graph=keeps_graph)
     elements = sum(shape.numel() for shape in problem.shapes.values())
-    change = choices.change if choices.change and problem.allows(choices.change) else None
+    change = choices.change if choices.change and allows(problem, choices.change) else None
     other = None
     further: list[Attempt] = []
     if change is Change.WRITTEN:
@@ -335,7 +267,7 @@ def _change_text(problem: Problem, change: Change) -> str:
     """Return the words for a call on changed inputs in a verdict's reason."""
     if change is Change.REPLACED:
         return "of a call on other inputs, at the addresses of freed ones"
-    same = " and ".join(sorted(problem.changed(change).unchanged))
+    same = " and ".join(sorted(changed(problem, change).unchanged))
     return f"of a call in {change.dtype} on the same {same}"
 
 

@@ -25,10 +25,11 @@ from common import wire
 from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
 from common.errors import Kind, ServerEnded
-from common.grading.call_plan import Attempt, Mode, Plan
+from common.grading.call_plan import Attempt, Plan
 from common.grading.device import DeviceMemory
 from common.grading.execution import Execution, configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
+from common.grading.modes import Mode
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.remarks import CAUGHT
 from common.grading.retries import Tries

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -238,7 +237,7 @@ class _Judged:
         eager = self._results(reference, dense=True)
         for name in self.names:
             own = budget_of(eager[name], expected[name], self.problem.case.by_slice)
-            if math.isfinite(own.largest):
+            if own.largest.isfinite().all():
                 budgets[name] = larger(own, budgets[name])
         return self._outside({name: results[name] for name in outside}, expected, budgets)
 

@@ -13,8 +13,9 @@ import torch
 from common import wire
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
+from common.grading.changes import Change, changed
 from common.grading.compare import label
-from common.grading.problem import OUTPUT, Change, Problem
+from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
@@ -271,7 +272,7 @@ class Execution:
 
     def problem_of(self, attempt: Attempt) -> Problem:
         """Return the problem with the attempt's inputs."""
-        return self.problem.changed(attempt.change) if attempt.change else self.problem
+        return changed(self.problem, attempt.change) if attempt.change else self.problem
 
     def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
         """Return the names of the results of a direction; a further mode may have fewer."""
@@ -333,11 +334,11 @@ class Execution:
         call = call_of(problem.op, problem.arguments, slots.inputs)
         call.differentiable = list(attempt.mode.differentiable)
         call.kept = sorted(problem.unchanged)
-        changed = [name for name in call.tensors if name not in problem.unchanged]
+        others = [name for name in call.tensors if name not in problem.unchanged]
         if attempt.change is Change.WRITTEN:
-            call.written = changed
+            call.written = others
         elif attempt.change is Change.REPLACED:
-            call.freed = changed
+            call.freed = others
         return wire.Forward(
             attempt=attempt.name, call=call, result=slots.results[OUTPUT], run=run,
             setting=attempt.mode.setting, configurations=self.plan.draw_of(attempt), **fields,
@@ -352,8 +353,8 @@ class Execution:
             return outcome.failure
         if overrun := self.memory.overrun():
             return Failure("OUT_OF_BOUNDS", overrun)
-        if changed := self.memory.changed():
-            return Failure("MUTATED_INPUT", f"{changed} changed")
+        if mutated := self.memory.changed():
+            return Failure("MUTATED_INPUT", f"{mutated} changed")
         problem = self.problem_of(attempt)
         for name, result in outcome.results.items():
             what = label(name)

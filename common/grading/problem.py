@@ -5,9 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property, partial
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -20,34 +18,12 @@ from common.ops._draw import draw
 from common.spec import Axis, Case, Op
 from common.wire import OUTPUT as OUTPUT
 
-DTYPES = ("bfloat16", "float16", "float32")
-"""The dtypes of cases, the least precise first."""
-LARGEST_HALF = 100.0
-"""The largest input of a case that may be drawn again in float16, so that no product overflows."""
 DRAWS_OF_FEW = 8
 """The number of draws for the budget of small tensors."""
 Drawn = tuple[dict[str, Any], torch.Tensor]
 """The arguments of one call, and its upstream gradient."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by name."""
-
-
-class Change(Enum):
-    """The difference between a call's inputs and those of an earlier call; the value names it."""
-
-    WRITTEN = "other inputs"
-    """Other values are written into the earlier tensors, except into some that stay unchanged."""
-    REPLACED = "replacement"
-    """The earlier tensors are freed, and tensors with other values lie at their addresses."""
-    FLOAT16 = "float16"
-    """The tensors without a gradient are the same, the others have this more precise dtype."""
-    FLOAT32 = "float32"
-    """The same in another dtype."""
-
-    @property
-    def dtype(self) -> str:
-        """The dtype of a change of dtype; "" for the other changes."""
-        return self.value if self in (Change.FLOAT16, Change.FLOAT32) else ""
 
 
 @dataclass(frozen=True)
@@ -68,81 +44,28 @@ class Problem:
     """Whether GPU memory is scarce: then one call is live at a time, and the truth and the copies
     of results are in host memory."""
     unchanged: frozenset[str] = frozenset()
-    """The names of the inputs that `changed` has copied from the original problem."""
-    _changed: dict[Change, Problem] = field(default_factory=dict, init=False, repr=False)
-    _lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
+    """The inputs of another problem that this one shares; see `changes.py`."""
+    changes: dict[Any, Problem] = field(default_factory=dict, init=False, repr=False)
+    """The problems with changed inputs that are drawn already, by their change."""
+    lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)
     """Threads compute the truth and draw other inputs only once."""
 
     @property
     def truth(self) -> Mapping[str, torch.Tensor]:
         """Return the oracle's results in float64, in host memory if GPU memory is scarce."""
-        with self._lock:
-            return self._solved[0]
+        with self.lock:
+            return self.solved[0]
 
     @property
     def budgets(self) -> Mapping[str, Budget]:
         """Return eager's error on each result."""
-        with self._lock:
-            return self._solved[1]
+        with self.lock:
+            return self.solved[1]
 
     @cached_property
-    def _solved(self) -> Solved:
+    def solved(self) -> Solved:
+        """The truth and the budgets; hold `lock`."""
         return self.solve()
-
-    def changed(self, change: Change) -> Problem:
-        """Return the problem with changed inputs, which are drawn once for all workers.
-
-        Only a problem with `WRITTEN` inputs has gradients.
-        """
-        with self._lock:
-            if change not in self._changed:
-                self._changed[change] = self._redrawn(change)
-            return self._changed[change]
-
-    def allows(self, change: Change) -> bool:
-        """Return whether the inputs can change like this.
-
-        If the elements of an input are gigabytes apart, none can. A dtype changes only to a more
-        precise one, in which rounded tables are wrong, and whose range includes the inputs.
-        """
-        if self.far or not change.dtype:
-            return not self.far
-        finer = DTYPES.index(change.dtype) > DTYPES.index(self.case.dtype)
-        inputs = [self.arguments[name] for name in self.op.differentiable]
-        in_range = change is Change.FLOAT32 or all(
-            bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs
-        )
-        return finer and bool(self._constant) and in_range
-
-    def _redrawn(self, change: Change) -> Problem:
-        """Draw the problem with changed inputs.
-
-        Some written tensors stay unchanged, to expose a solution that caches results under one of
-        its inputs. In the same dtype the budgets are at least this problem's, since eager may be
-        lucky on few elements.
-        """
-        draws = Draws(self.draws.number(self.op.name, self.case.name, change.value))
-        dice = draws.dice("which")
-        case, unchanged = self.case.changed(dice), frozenset[str]()
-        if change is Change.WRITTEN:  # a nonempty proper subset of the floating-point tensors
-            floating = [name for name, tensor in self.tensors.items() if tensor.is_floating_point()]
-            floating.remove("upstream")
-            sizes = range(1, len(floating))
-            subsets = [names for size in sizes for names in combinations(floating, size)]
-            unchanged = frozenset(dice.choice(subsets or [()]))
-        elif change.dtype:
-            case, unchanged = replace(self.case, dtype=change.dtype), self._constant
-        seed = draws.number(self.op.name, case.name, "inputs")
-        drawn = draw(self.op, case, seed, self.device)
-        drawn[0].update({name: self.arguments[name] for name in unchanged})
-
-        # `solve` must not hold this problem, whose memory is freed with its last reference
-        gradients = change is Change.WRITTEN and "backward" in case.directions
-        of = self.op, case, drawn, gradients, self.scarce
-        solve = partial(_solve, *of, seed=seed) if change.dtype else (
-            partial(_solve, *of, least=self._solved[1])
-        )  # fmt: skip
-        return Problem(self.op, case, self.device, *drawn, solve, draws, self.scarce, unchanged)
 
     @property
     def seed(self) -> int:
@@ -155,7 +78,7 @@ class Problem:
 
         On a CPU it also has no budgets if no result was compared.
         """
-        budgets = dict(self.budgets) if "_solved" in vars(self) else {}
+        budgets = dict(self.budgets) if "solved" in vars(self) else {}
         tensors = {name: tensor.to("meta") for name, tensor in self.tensors.items()}
         upstream = tensors.pop("upstream")
         return replace(
@@ -185,11 +108,6 @@ class Problem:
     def far(self) -> bool:
         """Return whether the elements of an input are gigabytes apart."""
         return any(map(is_far, self.tensors.values()))
-
-    @property
-    def _constant(self) -> frozenset[str]:
-        """The names of the tensors that take no gradient."""
-        return frozenset(self.tensors) - {"upstream", *self.op.differentiable}
 
     def axes(self, name: str) -> tuple[Axis, ...]:
         """Return the axes of the result `name`."""
@@ -228,7 +146,7 @@ def make_problem(
     """
     seed = draws.number(op.name, case.name, "inputs")
     drawn, gradients = draw(op, case, seed, device), "backward" in case.directions
-    solve = partial(_solve, op, case, drawn, gradients, scarce, seed=seed)
+    solve = partial(solve_drawn, op, case, drawn, gradients, scarce, seed=seed)
     problem = Problem(op, case, device, *drawn, solve, draws, scarce)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
@@ -241,7 +159,7 @@ def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[s
     return {**tensors, "upstream": grad_output}
 
 
-def _solve(
+def solve_drawn(
     op: Op[Any],
     case: Case,
     drawn: Drawn,
@@ -273,7 +191,7 @@ def _solve(
     others = [least] if least else []
     if seed is not None and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
         again = (draw(op, case, seed + n, device.type) for n in range(1, DRAWS_OF_FEW))
-        others += [_solve(op, case, redrawn, gradients, scarce)[1] for redrawn in again]
+        others += [solve_drawn(op, case, redrawn, gradients, scarce)[1] for redrawn in again]
     for other in others:
         budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}
     return truth, budgets

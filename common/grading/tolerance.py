@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import torch
@@ -22,51 +22,32 @@ USUAL = 0.75
 
 
 @dataclass(frozen=True)
-class Slices:
-    """Eager's errors by slice, for a small result or for slices that differ in magnitude.
+class Budget:
+    """Eager's error on one result: of the whole tensor, or of each slice along a dimension.
 
     Eager's error in a slice or in a draw may be small by luck: a tenth of an ulp where another
     order of the same sum is off by one ulp. The bound of a slice is therefore at least eager's
     usual error relative to the slice's largest value. For example, if three in four relative errors
-    are below 1e-7, a slice with the largest value 3,000 has a bound of at least 3e-4.
+    are below 1e-7, a slice with the largest value 3,000 has a bound of at least 3e-4. A tensor of
+    fewer than FEW_ELEMENTS is one slice.
     """
 
+    rms: float | None
+    """The rms error; None on a tensor of fewer than FEW_ELEMENTS."""
     largest: torch.Tensor
-    """The largest error of any element of each slice, in any draw, `[slices, 1, ...]`."""
-    magnitude: torch.Tensor
+    """The largest error of any element in any draw, `[]`, or of each slice, `[slices, 1, ...]`."""
+    magnitude: torch.Tensor | None = None
     """The largest absolute oracle value in each slice, `[slices, 1, ...]`."""
-    relative: torch.Tensor
+    relative: torch.Tensor | None = None
     """For each slice of each draw, the largest error divided by the magnitude, `[n]`."""
 
     @cached_property
     def bounds(self) -> torch.Tensor:
-        """Return the bound on eager's error in each slice, `[slices, 1, ...]`."""
-        if not self.relative.numel():
+        """The bounds on eager's error, in the shape of `largest`."""
+        if self.magnitude is None or self.relative is None or not self.relative.numel():
             return self.largest
         usual = self.relative.quantile(USUAL, interpolation="lower")
         return torch.maximum(self.largest, usual * self.magnitude)
-
-
-@dataclass(frozen=True)
-class Budget:
-    """Eager's error on one result."""
-
-    rms: float | None
-    """The rms error; None on a tensor of fewer than FEW_ELEMENTS."""
-    largest: float
-    """The largest error of any element."""
-    slices: Slices | None = None
-    """The errors by slice, if each slice has its own bound; a small tensor may be one slice."""
-
-    @cached_property
-    def least(self) -> float:
-        """The smallest bound of any slice."""
-        return self.largest if self.slices is None else float(self.slices.bounds.min())
-
-    def bounds(self, truth: torch.Tensor) -> torch.Tensor:
-        """Return the bound on eager's error for each element of the truth, in its shape."""
-        largest = truth.new_tensor(self.largest) if self.slices is None else self.slices.bounds
-        return largest.to(truth.device).expand_as(truth)
 
 
 def budget_of(
@@ -83,26 +64,26 @@ def budget_of(
         apart: Whether each slice has its own bound.
         device: The device to compare on, by default the device of `truth`.
     """
+    few = truth.numel() < FEW_ELEMENTS
     if not truth.numel():
-        return Budget(None, 0.0)
+        return Budget(None, torch.tensor(0.0))
     rms, largest = _errors(eager, truth, device or truth.device)
-    few, slices = truth.numel() < FEW_ELEMENTS, None
-    if few or apart:
-        dims = tuple(range(int(apart), truth.dim()))
-        in_slices = _error(eager.to(truth.device), truth).amax(dims, keepdim=True)
-        magnitude = truth.abs().amax(dims, keepdim=True)
-        relative = (in_slices / magnitude).flatten()
-        slices = Slices(in_slices, magnitude, relative[relative.isfinite()])
-    return Budget(None if few else rms, largest, slices)
+    if not (few or apart):
+        return Budget(rms, torch.tensor(largest, dtype=torch.float64))
+    dims = tuple(range(int(apart), truth.dim()))
+    in_slices = _error(eager.to(truth.device), truth).amax(dims, keepdim=True)
+    magnitude = truth.abs().amax(dims, keepdim=True)
+    relative = (in_slices / magnitude).flatten()
+    return Budget(None if few else rms, in_slices, magnitude, relative[relative.isfinite()])
 
 
 def larger(one: Budget, other: Budget) -> Budget:
-    """Return the first budget with the larger largest error of the two budgets."""
-    mine, others = one.slices, other.slices
-    if mine is not None and others is not None:
-        largest = torch.maximum(mine.largest, others.largest)
-        mine = Slices(largest, mine.magnitude, torch.cat([mine.relative, others.relative]))
-    return Budget(one.rms, max(one.largest, other.largest), mine)
+    """Return the first budget with the larger largest error, and with both budgets' draws."""
+    device, relative = one.largest.device, one.relative
+    if relative is not None and other.relative is not None:
+        relative = torch.cat([relative, other.relative.to(device)])
+    largest = torch.maximum(one.largest, other.largest.to(device))
+    return replace(one, largest=largest, relative=relative)
 
 
 def _error(actual: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
@@ -163,15 +144,15 @@ def check_values(
     """
     device = device or truth.device
     rms, worst = _errors(actual, truth, device)
-    measured, eager = worst, budget.largest
+    measured, eager = worst, float(budget.largest.max())
     if budget.rms is not None:
         measured, eager = rms, budget.rms
     ratio = 1.0 if measured == eager else measured / eager if eager else None
     rms_is_right = budget.rms is None or measured <= slack * eager
     # if the worst error is within the budget, all errors are: an ulp can only widen a bound
-    if rms_is_right and worst <= 2 * slack * budget.least:
+    if rms_is_right and worst <= 2 * slack * float(budget.bounds.min()):
         return None, ratio
-    bounds = budget.bounds(truth)
+    bounds = budget.bounds.to(truth.device).expand_as(truth)
 
     def is_beyond(expected: torch.Tensor, value: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
         within = _error(value, expected) <= allowed(expected, actual.dtype, eager, slack)

@@ -13,7 +13,7 @@ import pytest
 from common import ops
 from common.grading import call_plan, worker
 from common.grading.call_plan import Action, RoundCondition
-from common.grading.problem import Change
+from common.grading.changes import Change
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
 from common.measure import timing

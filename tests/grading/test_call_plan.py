@@ -11,8 +11,9 @@ import pytest
 from common import ops
 from common.draws import Draws
 from common.grading import problem, remarks
-from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, modes, plan_of
-from common.grading.problem import Change
+from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, plan_of
+from common.grading.changes import Change
+from common.grading.modes import modes
 from common.grading.sweep import eager_of
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 

@@ -9,9 +9,10 @@ import pytest
 from common import ops
 from common.commands.grader import Asked, Grader
 from common.draws import Draws
+from common.grading.changes import Change, changed
 from common.grading.compiling import Compiler
 from common.grading.grade import grade_case
-from common.grading.problem import Change, make_problem
+from common.grading.problem import make_problem
 from common.grading.remarks import MOST_RECURRED
 from common.grading.sweep import Sweep
 from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, workers, written
@@ -86,7 +87,7 @@ def test_a_failure_within_a_case_is_told_so_without_cases(fork_server, tmp_path,
     with workers(fork_server, tmp_path) as start:
         for seed in range(9):
             problem = make_problem(MASKED, case, Draws(seed), "cpu")
-            masks = [problem.arguments["mask"], problem.changed(Change.REPLACED).arguments["mask"]]
+            masks = [problem.arguments["mask"], changed(problem, Change.REPLACED).arguments["mask"]]
             if (masks[0] != masks[1]).any():
                 break
         drawn, thorough = (

@@ -131,7 +131,7 @@ def test_a_finding_says_where_in_the_words_of_the_op():
     result[2:, :, 1, 8:] += 1
     (found,), _ = compare(problem, "output", result, result)
     expected, came = problem.truth["output"][2, 0, 1, 8], result[2, 0, 1, 8]
-    bound = 2 * problem.slack * problem.budgets["output"].slices.bounds.item()
+    bound = 2 * problem.slack * problem.budgets["output"].bounds.item()
     assert found.reason == (
         "output wrong: positions 2 to 6 (0 and 1 are right), head 1 of 3, features 8 to 15 of 16"
         " (the second half of the rotated features), every batch; at [2, 0, 1, 8] expected"

@@ -17,10 +17,12 @@ import torch
 from common import disk_cache, ops, wire
 from common.arena import end_of, lay_out
 from common.grading import compiling
-from common.grading.call_plan import PlanChoices, modes
+from common.grading.call_plan import PlanChoices
+from common.grading.changes import Change
 from common.grading.compiling import TARGET, Compiler
 from common.grading.fork_server import ForkServer
-from common.grading.problem import Change, Problem
+from common.grading.modes import modes
+from common.grading.problem import Problem
 from common.grading.sweep import Sweep
 from common.grading.worker import Worker
 from common.solutions import Solution
