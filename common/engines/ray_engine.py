@@ -46,8 +46,8 @@ TWICE = "its harness ended twice, the second time while it ran only this case"
 """The reason of CRASHED for a case that is lost twice."""
 STARTS = 3
 """The number of attempts to start an executor before the start counts as failed."""
-LONGEST_START = 120.0
-"""Seconds for executors to start; then the GPU of one that has not counts as taken."""
+LONGEST_START, TAKEN = 120.0, "its GPU is taken"
+"""Seconds for executors to start, and why one has not started by then."""
 
 
 def ray() -> Any:
@@ -233,7 +233,7 @@ class RayEngine(Engine):
             starts = [executor.pending for executor in self._executors]
             _, late = ray().wait(starts, num_returns=len(starts), timeout=LONGEST_START)
             for executor in list(self._executors):
-                reason = "its GPU is taken" if executor.pending in late else self._starts(executor)
+                reason = TAKEN if executor.pending in late else self._starts(executor)
                 if reason:
                     self.notes.append(self._remove(executor, f"takes no part: {reason}"))
             if not self._executors:
@@ -366,6 +366,9 @@ class RayEngine(Engine):
         pending = {executor.pending: executor for executor in self._executors if executor.pending}
         ready, _ = ray().wait([*pending], timeout=LONGEST_START) if pending else ([], [])
         if not (ready or self.busy):
+            for executor in pending.values():
+                yield self._remove(executor, f"does not start again: {TAKEN}")
+        if not self._executors:
             raise UserError("no device is left for the other cases; repeat the command to continue")
         for executor in map(pending.__getitem__, ready):
             if not executor.task:

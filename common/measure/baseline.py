@@ -183,20 +183,14 @@ class Baseline:
         finally:  # threads that were started within the context, too
             keep_on(os.sched_getaffinity(0), *pids)
 
-    def sustained(self, times: Mapping[str, float]) -> Mapping[str, float]:
-        """Return the sustained microseconds of eager and the dense products, once per case.
-
-        Args:
-            times: The expected times in microseconds, by timed callable.
-        """
+    def sustained(self, names: Sequence[str]) -> Mapping[str, float]:
+        """Return the sustained microseconds of eager and the dense products, once per case."""
         process = self._processes[self._direction]
         if self._direction not in self._sustained:
             if self.patient:
                 self._await_quick_probe("gpu")
             with eagers_own_faults():
-                self._sustained[self._direction] = {
-                    name: process.sustained(name, expected) for name, expected in times.items()
-                }
+                self._sustained[self._direction] = {name: process.sustained(name) for name in names}
         return self._sustained[self._direction]
 
 

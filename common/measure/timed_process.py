@@ -36,7 +36,7 @@ KEPT, SMALL = 4, 1 << 20
 have at most SMALL bytes; otherwise 1. A solution that computes only one call in sixteen passes a
 single comparison with a probability of 1/16."""
 SUSTAINED, TRIAL = 0.5, 0.03
-"""Seconds of a sustained run, and of the trial run before it if a call takes its expected time."""
+"""Seconds of a sustained run, and of the trial run before it."""
 Samples = dict[str, list[float]]
 """Samples in microseconds by timed callable."""
 Sampler = Callable[[int], Samples]
@@ -178,14 +178,13 @@ class TimedProcess:
             self._check("long run", report)
         return elapsed
 
-    def sustained(self, name: str, expected: float) -> float:
+    def sustained(self, name: str) -> float:
         """Return the microseconds per call of a long run without pauses between the calls.
 
-        A trial run determines the number of calls, since the `expected` microseconds may not
-        include the time in which the GPU waits for the host.
+        One round and then a trial run determine the number of calls.
         """
-        microseconds = expected
-        for seconds in (TRIAL, SUSTAINED):
+        microseconds = 1.0
+        for seconds in (0, TRIAL, SUSTAINED):
             rounds = max(round(1e6 * seconds / microseconds / self.inputs), 1)
             microseconds = 1e6 * self.run(name, rounds) / (rounds * self.inputs)
         return round(microseconds, 2)

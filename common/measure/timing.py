@@ -9,7 +9,6 @@ reported time with the harness's stopwatch.
 from __future__ import annotations
 
 import itertools
-import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -190,7 +189,7 @@ class Timing:
         self.baseline.begin(self.problem, self.direction)
         with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
             times = self.times(timed)
-            sustained = self.sustained(timed, times, by_host)
+            sustained = self.sustained(timed, times.get("gpu"), by_host)
         notes = []
         if wrong := wrong_replay(self.problem, timed):
             del times["gpu"]["graph"]
@@ -252,21 +251,16 @@ class Timing:
             reference.close()
 
     def sustained(
-        self, timed: TimedProcess, times: Mapping[ByClock, Samples], by_host: bool
+        self, timed: TimedProcess, gpu: Samples | None, by_host: bool
     ) -> dict[str, float]:
         """Return the times of calls in a loop, if arithmetic is the limit or host time ranks."""
-        gpu, host = (
-            {name: median(samples) for name, samples in times.get(clock, {}).items()}
-            for clock in ("gpu", "host")
-        )
-        dense = gpu.get("dense", 0) >= gpu.get("copy", math.inf)
-        if self.time_scale < 1 or "solution" not in gpu or not (dense or by_host):
+        if self.time_scale < 1 or not gpu:
             return {}
-        # a call in a loop takes at least the longer of its GPU time and its host time
-        expected = {name: max(gpu[name], host.get(name, 0)) for name in ("solution", "eager")}
-        solution_time = expected.pop("solution")
-        others = self.baseline.sustained(expected | ({"dense": gpu["dense"]} if dense else {}))
-        return {"solution": timed.sustained("solution", solution_time), **others}
+        dense = "dense" in gpu and median(gpu["dense"]) >= median(gpu["copy"])
+        if not (dense or by_host):
+            return {}
+        others = self.baseline.sustained(["eager", *["dense"] * dense])
+        return {"solution": timed.sustained("solution"), **others}
 
 
 # --- rounds ---------------------------------------------------------------------------------------

@@ -105,12 +105,29 @@ def test_an_executor_that_does_not_start_again_leaves_its_part_to_the_others(los
     assert executors[0].ended, "it would keep its share of the memory"
 
 
-def test_a_task_given_to_a_node_that_has_ended_goes_to_another_executor(monkeypatch):
+def test_a_lost_case_waits_for_no_executor_that_stays_silent():
+    """The one that lost it is idle, and runs it again once the other is given up."""
+
+    def loses(executor, *of):
+        executor.silent = executor.name == "a"
+        return executor.silent or (of == ("bob/rope", "c39") and executor.asked[of] == 1)
+
+    found, lines = swept([FakeExecutor(name, loses) for name in "ab"])
+    assert found == all_of(40)
+    assert lines[-1] == "executor 0 does not start again: its GPU is taken"
+
+
+@pytest.mark.parametrize(("change", "said"), [
+    ({"away": RayError("its node has ended")}, ["was lost", "does not start again"]),
+    ({"cases": cases(2)}, ["does not start again"]),
+])  # fmt: skip
+def test_a_task_that_an_executor_could_not_begin_goes_to_another(monkeypatch, change, said):
+    """Its node has ended, or Ray has restarted it where there is less room."""
     gone, ask = FakeExecutor("a"), ray_engine.RemoteExecutor.ask
 
     def ends(executor, task):
         if task and executor.name == "executor 0":
-            gone.away = RayError("its node has ended")
+            vars(gone).update(change)
         ask(executor, task)
 
     monkeypatch.setattr(ray_engine.RemoteExecutor, "ask", ends)
@@ -118,8 +135,7 @@ def test_a_task_given_to_a_node_that_has_ended_goes_to_another_executor(monkeypa
     found, lines = swept([gone, other])
     assert found == all_of(40) and gone.ended and not gone.asked
     assert all(task.losses == 0 for task in other.tasks), "no case was lost"
-    assert [line.partition(":")[0] for line in lines] == [
-        "executor 0 was lost", "executor 0 does not start again"]  # fmt: skip
+    assert [line.partition(":")[0] for line in lines] == [f"executor 0 {each}" for each in said]
 
 
 def test_where_no_executor_is_left_the_command_ends_in_one_line():

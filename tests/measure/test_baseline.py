@@ -137,9 +137,10 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
     clock = SimpleNamespace(perf_counter=lambda: made.worker.clock)
     monkeypatch.setattr(timed_process, "time", clock)
     for _ in range(2):
-        assert made.sustained({"eager": 20.0, "dense": 5.0}) == {"eager": 60.0, "dense": 5.0}
+        assert made.sustained(["eager", "dense"]) == {"eager": 60.0, "dense": 5.0}
     seconds = [{"eager": 60e-6, "dense": 5e-6}[name] * calls for name, calls in made.worker.done]
-    assert seconds == pytest.approx([3 * TRIAL, SUSTAINED, TRIAL, SUSTAINED], rel=0.01)
+    eager, dense = [60e-6, TRIAL, SUSTAINED], [5e-6, TRIAL, SUSTAINED]
+    assert seconds == pytest.approx(eager + dense, rel=0.01)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +157,11 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     time_scale, dense, by_host, names
 ):
     gpu = {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
-    times = {"gpu": gpu, "host": {"solution": [6.0], "eager": [3.0]}}
-    timing = Timing(None, None, SimpleNamespace(sustained=dict), "forward", time_scale)
-    timed = SimpleNamespace(sustained=lambda name, expected: expected)
-    longer = {"solution": 6.0, "eager": 9.0, "dense": dense}
-    found = timing.sustained(timed, times, by_host)
-    assert found == {name: longer[name] for name in names}
+    beside = SimpleNamespace(sustained=lambda names: dict.fromkeys(names, 1.0))
+    timing = Timing(None, None, beside, "forward", time_scale)
+    timed = SimpleNamespace(sustained=lambda name: 1.0)
+    assert timing.sustained(timed, gpu, by_host) == dict.fromkeys(names, 1.0)
+    assert timing.sustained(timed, None, by_host) == {}, "there is no GPU"
 
 
 # --- the cores of a process -----------------------------------------------------------------------

@@ -61,7 +61,7 @@ class FakeRay:
     def wait(self, pending, num_returns=1, timeout=None):
         said = [each for each in pending if not each.executor.silent]
         self.turn += 1
-        if num_returns == 1:
+        if num_returns == 1 and said:
             said = [said[self.turn % len(said)]]
         return said, [each for each in pending if each not in said]
 
