@@ -145,21 +145,12 @@ class Grader:
             thorough = asked.is_thorough(worker.solution, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
 
-        late_names = set[str]()
-
-        def late(worker: Worker) -> None:
-            """Say once for each solution where it is."""
-            name = worker.solution.name
-            if name not in late_names and (place := worker.place):
-                late_names.add(name)
-                steps.say(f"{name} {worker.case}: no answer yet; it is at {place}")
-
         due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
         # one process for each solution, which answers the earlier cases and then the asked ones
         at_once: dict[str, Any] = {"at_once": 1} if asked.before else {}
         everything = replace(asked, cases=asked.cases | asked.before)
         with (
-            self.sweep(overlap=True, grade=grade, late=late, **at_once) as sweep,
+            self.sweep(overlap=True, grade=grade, **at_once) as sweep,
             Progress("smoke cases", everything.count(due)) as steps,
         ):
             for first, (op, cases) in itertools.product((True, False), due):

@@ -1,9 +1,9 @@
-"""The memory shared with a solution's process, and the requests of one case that use it."""
+"""The requests of one case to a solution's process, and what it answers."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,177 +11,16 @@ import msgspec
 import torch
 
 from common import wire
-from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.call_plan import Attempt, Plan
 from common.grading.changes import Change, changed
 from common.grading.compare import label
+from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, reserve, result_slots
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure
 from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
-
-# --- slots ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CallSlots:
-    """The slots of one call's tensors in the shared memory."""
-
-    inputs: dict[str, TensorSlot]
-    """By argument name; the upstream gradient is `upstream`."""
-    results: dict[str, TensorSlot]
-    """By result name: `output`, or the argument's name for its gradient."""
-
-
-def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tensor]:
-    """Return a meta tensor for each result, from which its slot is laid out."""
-    dtype, shapes = getattr(torch, problem.case.dtype), problem.shapes
-    return {name: torch.empty(shapes[name], dtype=dtype, device="meta") for name in names}
-
-
-Tensors = Mapping[str, torch.Tensor]
-"""Tensors by name; results may be on the meta device."""
-
-
-def reserve(
-    worker: Worker, calls: Sequence[tuple[Tensors, Tensors]]
-) -> tuple[Arena, list[CallSlots]]:
-    """Reserve shared memory for the inputs and the results of several calls.
-
-    The memory of the results is filled with GARBAGE; the memory of the inputs is not initialized.
-
-    Args:
-        worker: The worker whose process maps the memory.
-        calls: The inputs and the results of each call.
-    """
-    parts = [part for call in calls for part in call]
-    slot_of = lay_out(
-        ((index, name), tensor) for index, part in enumerate(parts) for name, tensor in part.items()
-    )
-    laid = [{name: slot_of[index, name] for name in part} for index, part in enumerate(parts)]
-    slots = [CallSlots(*pair) for pair in zip(laid[::2], laid[1::2], strict=True)]
-    arena = worker.arena(max(map(end_of, slot_of.values())))
-    for reserved in slots:
-        for slot in reserved.results.values():
-            arena.bytes_of(slot).fill_(GARBAGE)
-    return arena, slots
-
-
-def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]) -> wire.Arguments:
-    """Return the message that describes a call, with the options that differ from their default.
-
-    Args:
-        op: The operation.
-        arguments: The arguments of the call.
-        slots: The slot of each input and of the upstream gradient.
-    """
-    contract = inspect.signature(op.interface.__call__).parameters
-    tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
-    changing = dict.fromkeys((*op.differentiable, "upstream"), 1)
-    for name in op.permutable:  # whole slices along the first dimension change places
-        slot = slots[name]
-        block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
-        if block and count % block == 0:
-            changing[name] = block
-    return wire.Arguments(
-        tensors={name: slots[name] for name in tensors},
-        optional=[name for name in tensors if contract[name].default is not inspect._empty],
-        options={
-            name: value
-            for name, value in arguments.items()
-            if name not in tensors and value != contract[name].default
-        },
-        differentiable=list(op.differentiable),
-        changing=changing,
-        grad_output=slots["upstream"],
-    )
-
-
-# --- guard bytes ----------------------------------------------------------------------------------
-
-
-class GuardedMemory:
-    """One case's inputs and results, with guard bytes around them.
-
-    Guard bytes fill the bands between tensors and the gaps between a view's elements, and differ
-    between attempts: `| guard | t | guard | freqs | guard | upstream | guard | output | ...`.
-    """
-
-    def __init__(self, arena: Arena, slots: Sequence[CallSlots]) -> None:
-        """Locate the bands; `stage` fills them.
-
-        Args:
-            arena: The memory.
-            slots: The slots of each call, in the order of the memory.
-        """
-        self.arena = arena
-        tensors = [each for call in slots for each in (*call.inputs.items(), *call.results.items())]
-        after = [(name, arena.band_after(slot)) for name, slot in tensors]
-        self._bands = [("", arena.band_before_all()), *after]
-        """Each guard band, with the name of the tensor before it; "" for the first band."""
-        self._gaps: dict[tuple[str, torch.dtype], torch.Tensor | None] = {}
-        """The gaps between the elements of an input, by its name and dtype."""
-        self._guard = 0
-        self._staged: dict[TensorSlot, tuple[str, torch.Tensor]] = {}
-
-    def stage(self, slots: CallSlots, inputs: Mapping[str, torch.Tensor], guard: int) -> None:
-        """Write the guard bytes, and the inputs to their slots.
-
-        The inputs in other slots are restored too, so that a change by one call is reported once.
-        """
-        self._guard = guard
-        for _, band in self._bands:
-            band.fill_(guard)
-        for name, tensor in inputs.items():
-            if (name, tensor.dtype) not in self._gaps:
-                self._gaps[name, tensor.dtype] = gaps_of(tensor)
-            staged, gaps = content(tensor), self._gaps[name, tensor.dtype]
-            staged = staged if gaps is None else staged.masked_fill(gaps, guard)
-            self._staged[slots.inputs[name]] = name, staged
-        for slot, (_, staged) in self._staged.items():
-            self.arena.content(slot).copy_(staged)
-
-    def changed(self) -> str | None:
-        """Return the first argument whose memory differs from its staged bytes, if any."""
-        for slot, (name, staged) in self._staged.items():
-            present = self.arena.content(slot)
-            if not torch.equal(words(present), words(staged)):
-                return "the upstream gradient" if name == "upstream" else name
-        return None
-
-    def overrun(self) -> str | None:
-        """Describe the first write into a guard band, such as `wrote 4 bytes after t`."""
-        if bool((torch.cat([band for _, band in self._bands]) == self._guard).all()):
-            return None
-        for index, (name, band) in enumerate(self._bands):
-            written = (band != self._guard).nonzero()
-            if len(written):
-                after = index and int(written[0]) < len(band) // 2
-                if after or index == len(self._bands) - 1:
-                    where = f"after {name}"
-                else:
-                    where = f"before {self._bands[index + 1][0]}"
-                return f"wrote {len(written)} bytes {where}"
-        return None
-
-
-def gaps_of(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return a mask of the storage's bytes that belong to no element, None if all bytes do.
-
-    Return None also if the elements are gigabytes apart: the gaps of such a view have no guards.
-    """
-    count = tensor.untyped_storage().nbytes() // tensor.itemsize
-    if count == tensor.numel() or is_far(tensor):
-        return None
-    gaps = torch.ones(count, dtype=torch.bool, device=tensor.device)
-    gaps.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).fill_(False)
-    return gaps.repeat_interleave(tensor.itemsize)
-
-
-# --- requests -------------------------------------------------------------------------------------
-
 
 Described = dict[str, Result | None]
 """The shapes and dtypes of results by name; None for a gradient that autograd does not return."""
@@ -402,3 +241,33 @@ class Execution:
         if direction == "backward" and not reply.get("verdict"):
             reply = self.worker.ask(self._backward(attempt))
         return converted(reply.get("conflict"), Reason) or Reason("")
+
+
+def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]) -> wire.Arguments:
+    """Return the message that describes a call, with the options that differ from their default.
+
+    Args:
+        op: The operation.
+        arguments: The arguments of the call.
+        slots: The slot of each input and of the upstream gradient.
+    """
+    contract = inspect.signature(op.interface.__call__).parameters
+    tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    changing = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    for name in op.permutable:  # whole slices along the first dimension change places
+        slot = slots[name]
+        block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
+        if block and count % block == 0:
+            changing[name] = block
+    return wire.Arguments(
+        tensors={name: slots[name] for name in tensors},
+        optional=[name for name in tensors if contract[name].default is not inspect._empty],
+        options={
+            name: value
+            for name, value in arguments.items()
+            if name not in tensors and value != contract[name].default
+        },
+        differentiable=list(op.differentiable),
+        changing=changing,
+        grad_output=slots["upstream"],
+    )

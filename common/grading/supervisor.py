@@ -10,7 +10,7 @@ import contextlib
 import gc
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Literal
 
 import torch
@@ -30,11 +30,7 @@ class Supervisor:
     """Starts, lends and ends the workers of one device."""
 
     def __init__(
-        self,
-        server: ForkServer,
-        memory: DeviceMemory,
-        deadline: float | None = None,
-        late: Callable[[Worker], None] | None = None,
+        self, server: ForkServer, memory: DeviceMemory, deadline: float | None = None
     ) -> None:
         """Start nothing yet.
 
@@ -42,10 +38,9 @@ class Supervisor:
             server: The fork server.
             memory: The run's budget of GPU memory.
             deadline: Seconds for one reply of a worker.
-            late: Called with a worker that is late; see `Worker`.
         """
         self.server, self.memory, self.ends = server, memory, Ends()
-        self._deadline, self._late = deadline, late
+        self._deadline = deadline
         self._named: dict[tuple[Solution, Role], Worker] = {}
         self._lent: dict[Worker, int] = {}
         """The workers with a case under way, with the bytes that the case may need."""
@@ -135,7 +130,7 @@ class Supervisor:
         self._named, self._free, self.ends = {}, [], Ends()
 
     def _made(self, solution: Solution) -> Worker:
-        return Worker(self.server, solution, self._deadline, self.memory.limit, self._late)
+        return Worker(self.server, solution, self._deadline, self.memory.limit)
 
 
 def empty_cache() -> None:

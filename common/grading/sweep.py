@@ -100,7 +100,6 @@ class Sweep:
         memory: DeviceMemory | None = None,
         grade: Grade = grade_case,
         at_once: int = MOST_AT_ONCE,
-        late: Callable[[Worker], None] | None = None,
     ) -> None:
         """Start a fork server unless `server` is given; the workers start later.
 
@@ -114,14 +113,13 @@ class Sweep:
             memory: The run's budget of GPU memory, by default all free memory.
             grade: Returns a worker's verdicts on a problem, with up to the given number of repeats.
             at_once: The most solutions and cases that are graded at the same time.
-            late: Called with a worker that is late; see `Worker`.
         """
         self.device = device
         self._overlap = device == "cpu" if overlap is None else overlap
         self._grade_problem, self._owns_server = grade, server is None
         self._server = server or ForkServer(device, quiet)
         memory = memory or DeviceMemory.of(device)
-        self.supervisor = Supervisor(self._server, memory, deadline, late)
+        self.supervisor = Supervisor(self._server, memory, deadline)
         self._cores = min(cores(), at_once)
         # on a GPU the threads mostly wait for processes that compile
         self._pool = threads(self._cores * (2 if device == "cuda" else 1))
@@ -301,7 +299,6 @@ class Sweep:
         Raises:
             ServerEnded: The fork server ended, now or in the latest cases.
         """
-        worker.case = problem.case.name
         if refusal := self.supervisor.ends.refusal(worker.solution):
             return _failed(worker, problem.summary, refusal)
         crashes = worker.crashes

@@ -7,15 +7,13 @@ from it and answers each request with one reply. The process's side is `common/s
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import platform
 import re
 import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -41,8 +39,6 @@ POLL = 0.25
 """The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
-LATE = 5.0
-"""The seconds of work after which a process that has not replied is reported."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
@@ -62,7 +58,6 @@ class Worker:
         solution: Solution,
         deadline: float | None = None,
         memory: int | None = None,
-        late: Callable[[Worker], None] | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -71,14 +66,11 @@ class Worker:
             solution: The solution.
             deadline: The seconds of work in which the process must reply, DEADLINE by default.
             memory: The bytes of GPU memory that the process may use, by default all.
-            late: Called during a request in which the process has worked for LATE seconds.
         """
         self.solution = solution
-        self.case = ""
-        """The name of the case that is graded."""
         self.deadline = deadline or DEADLINE[server.device]
         self.is_isolated, self.is_alone, self._memory = False, False, memory
-        self._server, self._late = server, late
+        self._server = server
         self._stack: int | None = None
         """The file to which the processes write their stacks."""
         self._pids = (0, 0)  # the fork server's id, and the process's id
@@ -260,9 +252,8 @@ class Worker:
             ServerEnded: No reply came, and the fork server has ended.
         """
         assert self._connection
-        late = functools.partial(self._late, self) if self._late else None
         try:
-            answer = answer_of(self._connection, self.pid, request, self.deadline, fds, late)
+            answer = answer_of(self._connection, self.pid, request, self.deadline, fds)
         except TimeoutError as error:
             if place := self.place:
                 raise self._died("TIMEOUT", f"{error}: it was at {place}", (place,)) from None
@@ -317,7 +308,6 @@ def answer_of(
     request: Request,
     deadline: float,
     fds: Sequence[int] = (),
-    late: Callable[[], None] | None = None,
 ) -> wire.Answer:
     """Send a request and file descriptors to a process; return its answer, which is not trusted.
 
@@ -325,8 +315,6 @@ def answer_of(
     seconds. Processor time excludes a compiler that the process waits for and other work on the
     machine, but includes every thread: eight busy threads use eight seconds in one. In any case the
     process times out after LONGEST seconds, or after twice the deadline if that is longer.
-
-    `late` is called once both times exceed LATE seconds.
 
     The answer must repeat the request's token, so that a line that the solution itself writes to
     the socket is not taken for an answer.
@@ -357,9 +345,6 @@ def answer_of(
             worked = min(waited, processor_time(pid) - worked_before)
             if worked > deadline:
                 raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
-            if late and worked > LATE:
-                late()
-                late = None
             continue
         if not chunk:
             raise EOFError
@@ -376,21 +361,7 @@ def answer_of(
 
 
 def _not_shared(reason: str) -> UserError:
-    """Return the error of a machine on which processes cannot share memory, with a remedy.
-
-    WSL2 has legacy CUDA IPC only with some drivers (github.com/sgl-project/sglang/issues/35385).
-    Expandable segments are shared by pidfd_getfd, which most containers forbid
-    (github.com/pytorch/pytorch/issues/165685). Under MIG the slices of one GPU instance share
-    memory, but two GPU instances do not.
-    """
-    settings = [os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_")]
-    if "microsoft" in platform.release().lower():
-        remedy = "under WSL2, install a recent Windows driver, or use Linux without WSL2"
-    elif any("expandable_segments:True" in setting for setting in settings):
-        remedy = "leave expandable_segments out of PYTORCH_CUDA_ALLOC_CONF"
-    else:
-        remedy = "start a container with --ipc=host"
     return UserError(
-        f"this machine cannot share GPU memory between processes (CUDA IPC: {reason}): {remedy};"
-        " --device cpu grades without the GPU"
+        f"this machine cannot share GPU memory between processes (CUDA IPC: {reason}):"
+        " docs/machines.md has the remedies; --device cpu grades without the GPU"
     )

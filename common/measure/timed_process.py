@@ -21,7 +21,8 @@ from common import wire
 from common.arena import Arena, elements_of
 from common.draws import below, entropy
 from common.grading import oracle
-from common.grading.execution import call_of, reserve
+from common.grading.execution import call_of
+from common.grading.guarded_memory import reserve
 from common.grading.problem import Drawn, Problem, call_tensors
 from common.grading.tolerance import check_values
 from common.grading.worker import Worker

@@ -19,7 +19,7 @@ import torch
 
 from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
 from common.grading.device import needed
-from common.grading.execution import result_slots
+from common.grading.guarded_memory import result_slots
 from common.grading.problem import OUTPUT, Problem
 from common.grading.retries import Cause, Remedy, Tries
 from common.grading.supervisor import Supervisor

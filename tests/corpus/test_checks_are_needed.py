@@ -79,10 +79,10 @@ FOUND_INSIDE = {
 """A check in the solution's own process, and the kernel that it alone finds."""
 GRADING = "common.grading"
 FOUND_OUTSIDE = {
-    "writes_behind_its_input": (f"{GRADING}.execution.GuardedMemory.overrun", nothing),
+    "writes_behind_its_input": (f"{GRADING}.guarded_memory.GuardedMemory.overrun", nothing),
     "reads_behind_its_input": (f"{GRADING}.execution.GUARDS", (0x45, 0x45)),
-    "reads_between_elements": (f"{GRADING}.execution.gaps_of", nothing),
-    "gradient_mutated": (f"{GRADING}.execution.GuardedMemory.changed", nothing),
+    "reads_between_elements": (f"{GRADING}.guarded_memory.gaps_of", nothing),
+    "gradient_mutated": (f"{GRADING}.guarded_memory.GuardedMemory.changed", nothing),
     "rotate_half_wrong_sign": (f"{GRADING}.compare.check_values", lambda *_: (None, 1.0)),
     "nondeterministic_rounding": (f"{GRADING}.compare.integers", lambda each: each.new_zeros(1)),
     "replays_by_shape": (f"{GRADING}.call_plan.choose", with_choices(change=None)),

@@ -49,19 +49,6 @@ def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason
     assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
 
 
-@pytest.mark.slow
-def test_a_late_process_is_told_once_with_its_line_and_may_still_answer(worker, monkeypatch):
-    places = []
-    monkeypatch.setattr("common.grading.worker.LATE", 0.2)
-    line = "import time; end = time.process_time() + 1.5\n    while time.process_time() < end: pass"
-    late = worker(HALF.format(line), "rotate_half", late=lambda one: places.append(one.place))
-    assert ask(late)[1] == RIGHT
-    (place,) = places
-    assert str(place) == "line 6 of rotate_half.py"
-    quick = worker(HALF.format("pass"), "rotate_half", late=lambda one: places.append("late"))
-    assert ask(quick)[1] == RIGHT and len(places) == 1
-
-
 def test_what_it_prints_does_not_reach_the_reply(worker):
     line = "import os; print('x' * 100_000); os.write(1, b'{}\\n'); os.write(2, b'{}\\n')"
     assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
