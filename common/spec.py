@@ -19,13 +19,14 @@ Layout = Literal[
     "contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded", "far"
 ]
 """A tensor's layout in memory; `ops/_views.py` describes each layout."""
-Values = Literal["normal", "zeros", "subnormal", "huge", "infinite"]
+Values = Literal["normal", "zeros", "subnormal", "huge", "infinite", "apart"]
 """Special values among an input's normal ones:
 
 * zeros: every other slice of the first dimension is zero
 * subnormal: most values lie below the dtype's smallest normal number
 * huge: one element is multiplied by 10,000 or more
 * infinite: in weights that no token selects, so that no infinity reaches the output
+* apart: each slice of the first dimension is 100 times as large as the slice before
 """
 DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
 TIERS: tuple[Tier, ...] = ("smoke", "matrix", "board", "plot")
@@ -221,7 +222,7 @@ class Case:
     @property
     def by_slice(self) -> bool:
         """Whether the error is computed for each slice along the first dimension separately."""
-        return "huge" in (self.values, self.upstream_values)
+        return not {"huge", "apart"}.isdisjoint((self.values, self.upstream_values))
 
     @property
     def far_bytes(self) -> int:

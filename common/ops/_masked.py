@@ -31,16 +31,6 @@ and two minutes at 1024."""
 MASKED_SLACK = {**spec.SLACK, "float32": 16.0}
 WIDE: Widths = (4096, 14336)
 """The widths of a current model."""
-PLOTTED = (2048, 4096, 8192, 16384, 32768, 63488)
-"""The plotted token counts, between the least and the most tokens that the seed measured."""
-SPANS, PERCENTAGES = (4, 16, 64, 256, 1024), (0, 5, 25, 50, 75, 95, 100)
-"""The plotted masks over 16,384 tokens: numbers of spans, and percentages of random tokens."""
-
-
-MASKS: tuple[dict[str, Any], ...] = (
-    {}, {"sequences": 3}, {"mask": "random"}, {"mask": "all"}, {"mask": "none"},
-)  # fmt: skip
-"""The masks of the matrix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +160,10 @@ def masked(
             **{weight: (features[m], features[k]) for weight, (m, k) in weights.items()},
         }
 
-    others = [f"others.{index}" for index in range(len(weights))]
-    contiguous = dict.fromkeys(("layout", "mask_layout", *others), ("contiguous",))
-    factors = {**FACTORS, **dict.fromkeys(others, WEIGHT_LAYOUTS)}
-    table = PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
+    contiguous = dict.fromkeys(("layout", "mask_layout", *weights), ("contiguous",))
+    factors = {**FACTORS, **dict.fromkeys(weights, WEIGHT_LAYOUTS)}
+    subsets = {"dtype": DTYPES[1:]}, contiguous
+    table = PairTable[MaskedCase](factors, OpCase, subsets, further=(*weights,))
 
     def cases(tier: Tier) -> Iterator[MaskedCase]:
         def case(tokens: int, first: int, second: int, **fields: Any) -> MaskedCase:
@@ -185,8 +175,10 @@ def masked(
         elif tier == "matrix":
             shapes = itertools.product(DTYPES, (model, WIDE, (1000, 1048)), (1, 63, 1000, 4096))
             for dtype, pair, tokens in shapes:
-                for mask in MASKS[2:] if tokens == 1 else MASKS:
-                    yield case(tokens, *pair, dtype=dtype, **mask)
+                for sequences in (1, 3) if tokens > 1 else ():
+                    yield case(tokens, *pair, dtype=dtype, sequences=sequences)
+                for mask in ("random", "all", "none"):
+                    yield case(tokens, *pair, dtype=dtype, mask=mask)
         elif tier == "board":
             for tokens in (2048, 16384, 63488):
                 yield case(tokens, *model, dtype="bfloat16")
@@ -195,11 +187,12 @@ def masked(
             yield case(16384, *model, dtype="float16")
             yield case(4096, *WIDE, dtype="bfloat16")
         else:
-            for tokens in PLOTTED:
+            # between the least and the most tokens that the seed measured
+            for tokens in (2048, 4096, 8192, 16384, 32768, 63488):
                 yield case(tokens, *model, dtype="bfloat16")
-            for sequences in SPANS:
+            for sequences in (4, 16, 64, 256, 1024):
                 yield case(16384, *model, dtype="bfloat16", sequences=sequences)
-            for percent in PERCENTAGES:
+            for percent in (0, 5, 25, 50, 75, 95, 100):
                 yield case(16384, *model, dtype="bfloat16", mask="random", percent=percent)
 
     return Op(

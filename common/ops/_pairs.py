@@ -35,12 +35,13 @@ class PairTable(Generic[C]):
 
     factors: Factors
     make: Callable[..., C]
-    """Return the case with the values of a row; the values of `others.0` and `others.1` become one
-    argument, `others`."""
+    """Return the case with the values of a row."""
     subsets: Sequence[Factors] = ()
     """Values to which many solutions are limited; their pairs also occur among these values."""
     possible: Callable[[Row], bool] = lambda row: True
     """Whether values of some factors can be combined; each factor has a value that always can."""
+    further: Sequence[str] = ()
+    """The factors whose values `make` takes as one tuple, `others`: layouts of arguments."""
 
     def cases(self) -> Iterator[C]:
         """Yield the case of each row."""
@@ -48,10 +49,9 @@ class PairTable(Generic[C]):
 
     def case_of(self, row: Row) -> C:
         """Return the case with the row's values."""
-        fields: Row = {}
-        for name, value in row.items():
-            field, _, index = name.partition(".")
-            fields[field] = (*fields.get(field, ()), value) if index else value
+        fields = {name: value for name, value in row.items() if name not in self.further}
+        if self.further:
+            fields["others"] = tuple(row[name] for name in self.further)
         return self.make(**fields)
 
     @functools.cached_property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
 from typing import Any, Literal
@@ -13,6 +13,9 @@ from common import spec
 from common.ops import rotate_half
 from common.ops._pairs import Factors, PairTable, Row
 from common.spec import Case, Fact, Layout, Tier, described
+
+GIVEN: Mapping[Any, Fact] = {True: "given", False: "None"}
+SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number of positions"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +35,7 @@ class RopeCase(Case):
     """The number of tokens of each sequence of a thd case, over all ranks."""
     tensor_format: Literal["sbhd", "bshd", "thd"] = described("option", "sbhd", "")
     interleaved: bool = described("option", False)
-    starts: bool = described(
-        "option", False, None, "start_positions", {True: "given", False: "None"}
-    )
+    starts: bool = described("option", False, None, "start_positions", GIVEN)
     """The call has start_positions."""
     cp_size: int = described("option", 1, "cp={0.cp_rank}of{0.cp_size}")
     cp_rank: int = described("option", 0, "")
@@ -50,15 +51,7 @@ class RopeCase(Case):
       outside of TransformerEngine; from position 1 on
     * far: as paired, from position 1,000,000 on
     """
-    apart: bool = described("data", False)
-    """Whether the slices of t along the first dimension differ in magnitude."""
-    spare: bool = described(
-        "data",
-        True,
-        "tight",
-        "s2",
-        {True: "past the last position", False: "the number of positions"},
-    )
+    spare: bool = described("data", True, "tight", "s2", SPARE)
     """freqs has unused positions at its end, so that a read past the last position is no error."""
     rate: float = 1.0
     """A factor of the frequencies, below 1 for longer contexts; not applied to random angles."""
@@ -91,11 +84,6 @@ class RopeCase(Case):
         """The angles, the dtype, the pairing (halves or interleaved) and the format."""
         return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
-    @property
-    def by_slice(self) -> bool:
-        """Whether the error is computed for each slice along the first dimension separately."""
-        return self.apart or super().by_slice
-
     def changed(self, dice: random.Random) -> RopeCase:
         """Return the case with shuffled sequences and lower frequencies."""
         lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
@@ -104,10 +92,9 @@ class RopeCase(Case):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of t and of the output."""
-        if self.tensor_format == "thd":
-            return (sum(self.lengths) // self.cp_size, self.h, self.d)
-        rows = (self.s, self.b) if self.tensor_format == "sbhd" else (self.b, self.s)
-        return (*rows, self.h, self.d)
+        tokens = sum(self.lengths) // self.cp_size
+        sizes = {"s": self.s, "b": self.b, "t": tokens, "h": self.h, "d": self.d}
+        return tuple(sizes[letter] for letter in self.tensor_format)
 
     @property
     def positions(self) -> int:
@@ -284,7 +271,7 @@ def _smoke() -> Iterator[RopeCase]:
     # values
     yield _case(17, 1, 2, 22, 10, scale=100.0)
     yield _case(6, 2, 2, 34, 2, tensor_format="bshd", dtype="float16", scale=100.0)
-    yield _case(9, 2, 2, 32, apart=True)
+    yield _case(9, 2, 2, 32, values="apart")
     for values in ("zeros", "subnormal", "huge"):
         yield _case(5, 2, 3, 16, 12, values=values, dtype="float16")
         yield _case(4, 2, 3, 16, 12, upstream_values=values, dtype="float16")
@@ -384,35 +371,33 @@ def twin(case: RopeCase) -> RopeCase:
     return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)
 
 
-# --- names of dimensions --------------------------------------------------------------------------
-
-DIMENSIONS = {
-    "sbhd": ("position", "batch", "head"),
-    "bshd": ("batch", "position", "head"),
-    "thd": ("token", "head"),
-}
+DIMENSIONS = {"s": "position", "b": "batch", "t": "token", "h": "head", "d": "feature"}
+"""The names of dimensions, by their letters in a format."""
 
 
 def axes(case: RopeCase, arguments: Mapping[str, Any]) -> spec.Axes:
     """Name the dimensions of the output and of t's gradient, and parts of each dimension."""
     s, d, d2 = case.s, case.d, case.d2
-    halves = rotate_half.halves(d2, case.interleaved, " of the rotated features")
-    rotated = {"the rotated features": range(d2), "the unrotated features": range(d2, d)}
-    chunks = {"this rank's first chunk": range(s // 2), "its second chunk": range(s // 2, s)}
-    starts = [0, *accumulate(length // case.cp_size for length in case.lengths)]
-    sequences = [range(*ends) for ends in pairwise(starts)]
-    firsts = {sequence[0] for sequence in sequences if sequence}
-    tokens: dict[str, Collection[int]] = {
-        **{f"sequence {index}": tokens for index, tokens in enumerate(sequences) if tokens},
-        "the first token of each sequence": firsts,
-        "all but the first token of each sequence": set(range(starts[-1])) - firsts,
-        "all but the first sequence": range(starts[1], starts[-1]) if starts[1:] else (),
+    ends = [0, *accumulate(length // case.cp_size for length in case.lengths)]
+    sequences = {f"sequence {index}": range(*each) for index, each in enumerate(pairwise(ends))}
+    sequences = {name: tokens for name, tokens in sequences.items() if tokens}
+    firsts = {tokens[0] for tokens in sequences.values()}
+    parts: dict[str, Mapping[str, Any]] = {
+        "token": {
+            **sequences,
+            "the first token of each sequence": firsts,
+            "all but the first token of each sequence": {*range(ends[-1])} - firsts,
+            "all but the first sequence": range(ends[1], ends[-1]) if ends[1:] else (),
+        },
+        "feature": {
+            **rotate_half.halves(d2, case.interleaved, " of the rotated features"),
+            "the rotated features": range(d2),
+            "the unrotated features": range(d2, d),
+        },
     }
-    parts: dict[str, Mapping[str, Collection[int]]] = {
-        "position": chunks if case.cp_size > 1 else {},
-        "token": tokens,
-        "feature": {**halves, **rotated},
-    }
-    names = (*DIMENSIONS[case.tensor_format], "feature")
-    dimensions = tuple(spec.Axis(name, parts.get(name, {})) for name in names)
-    return {"output": dimensions, "t": dimensions}
+    if case.cp_size > 1:
+        halves = range(s // 2), range(s // 2, s)
+        parts["position"] = {"this rank's first chunk": halves[0], "its second chunk": halves[1]}
+    names = [DIMENSIONS[letter] for letter in case.tensor_format]
+    named = tuple(spec.Axis(name, parts.get(name, {})) for name in names)
+    return {"output": named, "t": named}

@@ -7,7 +7,6 @@ the cases, inputs, minimum work and names in messages from the names of the argu
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -87,7 +86,6 @@ def twin(case: ShapedCase) -> ShapedCase:
 
 def shaped(
     *,
-    interface: type,
     rows: tuple[str, ...],
     flops: tuple[float, float],
     vectors: tuple[str, ...] = (),
@@ -101,7 +99,6 @@ def shaped(
     """Return the op.
 
     Args:
-        interface: The `typing.Protocol` of solutions.
         rows: The arguments of the output's shape, `[..., d]`.
         flops: The operations for each element of the output, forward and backward.
         vectors: The arguments of shape `[d]`.
@@ -111,24 +108,16 @@ def shaped(
         board: The fields of the board's cases.
         plotted: The plotted numbers of rows; each row has 4096 elements.
         values: The first argument's special values for which results stay in the dtype's range.
-        fields: The op's name and reference, and fields in place of those that follow from it.
-
-    Raises:
-        ValueError: `rows` and `vectors` together do not name the interface's tensors; or one is a
-            string, such as ("gate"), which lacks a comma.
+        fields: The op's interface, a `typing.Protocol`, its name and reference, and fields in place
+            of those that follow from it.
     """
-    parameters = [*inspect.signature(interface.__call__).parameters.values()][1:]
-    tensors = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
-    if {*rows, *vectors} != {*tensors}:
-        raise ValueError(f"rows and vectors name {[*rows, *vectors]}, the interface {tensors}")
     arguments, options = (*rows, *vectors), options or {}
     make = dataclasses.make_dataclass(
         "OptionsCase",
         [(name, Any, described("option", given[0])) for name, given in options.items()],
         bases=(ShapedCase,), namespace={"further": arguments[1:]}, frozen=True, kw_only=True,
     )  # fmt: skip
-    others = {f"others.{index}": LAYOUTS["rows" if name in rows else "vectors"]
-              for index, name in enumerate(arguments[1:])}  # fmt: skip
+    others = {name: LAYOUTS["rows" if name in rows else "vectors"] for name in arguments[1:]}
     first = {name: given[:1] for name, given in options.items()}
     table = PairTable(
         {
@@ -145,6 +134,7 @@ def shaped(
             dict.fromkeys(("layout", *others), ("contiguous",)),
             *([first] if first else []),
         ],
+        further=arguments[1:],
     )
 
     def shape(case: ShapedCase, argument: str) -> Shape:
@@ -208,7 +198,6 @@ def shaped(
             yield from (make(shape=(count, 4096), dtype="bfloat16") for count in plotted)
 
     derived = {
-        "interface": interface,
         "differentiable": arguments,
         "cases": cases,
         "twin": twin,

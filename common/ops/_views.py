@@ -36,6 +36,10 @@ def randn(
         drawn *= torch.finfo(getattr(torch, dtype)).smallest_normal / 4
     elif values == "zeros":
         drawn[::2] = 0
+    elif values == "apart":
+        half = len(drawn) // 2
+        powers = 100.0 ** torch.arange(-half, len(drawn) - half, device=generator.device)
+        drawn *= powers.view(-1, *[1] * (drawn.dim() - 1))
     elif values == "huge":
         drawn[tuple(size // 2 for size in shape)] = HUGE[dtype]
     return place(drawn.to(getattr(torch, dtype)), layout)

@@ -134,28 +134,18 @@ def rotate(t: Tensor, angles: Tensor, interleaved: bool) -> Tensor:
     return torch.cat((rotated, unrotated), dim=-1)
 
 
+OPTIONS = ("tensor_format", "interleaved", "cp_size", "cp_rank")
 LARGEST_START = 9
 """The largest position of a sequence's first token."""
 
 
 def draw(case: RopeCase, generator: torch.Generator) -> dict[str, Any]:
-    """Draw the arguments of one call.
-
-    In an `apart` case each row of t is 100 times as large as the row before. The longest sequence
-    starts at `LARGEST_START`.
-    """
+    """Draw the arguments of one call; the longest sequence starts at `LARGEST_START`."""
     device = generator.device
-    t = randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values)
-    if case.apart:
-        powers = 100.0 ** torch.arange(-(len(t) // 2), len(t) - len(t) // 2, device=device)
-        t = (t * powers.view(-1, *[1] * (t.dim() - 1))).to(t.dtype)
-    arguments: dict[str, Any] = {
-        "t": t,
+    arguments = {
+        "t": randn(case.shape, case.dtype, case.layout, generator, case.scale, case.values),
         "freqs": _angles(case, generator),
-        "tensor_format": case.tensor_format,
-        "interleaved": case.interleaved,
-        "cp_size": case.cp_size,
-        "cp_rank": case.cp_rank,
+        **{name: getattr(case, name) for name in OPTIONS},
     }
     if case.lengths:
         ends = torch.tensor((0, *case.lengths), device=device).cumsum(0)

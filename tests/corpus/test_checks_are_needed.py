@@ -145,7 +145,7 @@ def cases(op: str):
     others = several[EVERY_MODE:]
     return [
         *several[:EVERY_MODE],
-        *(other for other in others if getattr(other, "apart", False) or other.name in NEEDED),
+        *(other for other in others if other.values == "apart" or other.name in NEEDED),
     ]
 
 

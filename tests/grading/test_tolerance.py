@@ -89,7 +89,7 @@ def test_the_first_wrong_element_is_told_with_what_is_allowed_and_what_came(monk
 
 
 def test_slices_are_judged_by_themselves_where_they_are_apart():
-    case = next(case for case in ROPE.cases("smoke") if case.apart)
+    case = next(case for case in ROPE.cases("smoke") if case.values == "apart")
     problem = make_problem(ROPE, case, Draws(0), "cpu")
     truth, budget = problem.truth["output"], problem.budgets["output"]
     small = truth.clone()
