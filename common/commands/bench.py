@@ -43,7 +43,6 @@ def run(options: argparse.Namespace) -> int:
     absent = solutions.peers()[1]
     engine = engines.chosen(options, "bench", chosen)
     from common.engines.benching import Recorded, bench
-    from common.engines.engine import Planned
     from common.records.lines import Counted, Selection
 
     if line := missing_peers(options, absent):
@@ -55,8 +54,8 @@ def run(options: argparse.Namespace) -> int:
     ):
         for event in events:
             match event:
-                case Planned(rows):
-                    steps.total(rows)
+                case int():
+                    steps.total(event)
                 case str():
                     steps.say(f"study: {event}")
                 case Counted():
@@ -72,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
                     steps.skip(2 * sum(solution.op == event.op for solution in chosen))
                 case _:
                     for row in event.rows:
-                        steps.done(f"{row.solution} {row.case}", event.kept)
+                        steps.done(f"{row.solution} {row.case}")
                         if not (row.fine or row.solution in failed):
                             failed.add(row.solution)
                             steps.say(f"{row.solution}: {row.verdict}: {row.reason}")

@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}
     with Progress("cases") as steps, engine, contextlib.closing(graded(engine)) as events:
-        steps.total(engine.count)
+        steps.total(sum(task.pairs for task in engine.tasks()))
         for event in events:
             match event:
                 case str():

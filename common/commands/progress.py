@@ -30,7 +30,7 @@ class Progress:
         from rich.console import Console
         from rich.table import Column
 
-        self._unit, self._doing, self._kept = unit, "starting", 0
+        self._unit, self._doing = unit, "starting"
         console = Console(stderr=True)
         # on a narrow terminal only the description is cut
         bar = 10 if console.width < 120 else 40
@@ -67,14 +67,9 @@ class Progress:
         self._update(description=self._unit if full else None, visible=self._task.completed > 0)
         self._bars.stop()
 
-    def done(self, text: str, kept: bool = False) -> None:
-        """Count a step.
-
-        Args:
-            text: The name of the step.
-            kept: Whether an earlier run did the step, so that the time left ignores it.
-        """
-        self._doing, self._kept = text, self._kept + kept
+    def done(self, text: str) -> None:
+        """Count a step with this name."""
+        self._doing = text
         self._update(advance=1)
         left = UNKNOWN if self._left is None else str(datetime.timedelta(seconds=round(self._left)))
         self._update(description=text, left=left)
@@ -113,11 +108,10 @@ class Progress:
 
         For example, the first case of `bench` is done by all solutions at once.
         """
-        measured = self._task.completed - self._kept
-        rest = (self._task.total or 0) - self._task.completed
-        if rest <= 0 or measured < ENOUGH * (measured + rest):
+        done, rest = self._task.completed, (self._task.total or 0) - self._task.completed
+        if rest <= 0 or done < ENOUGH * (done + rest):
             return None
-        return (self._task.elapsed or 0.0) / measured * rest
+        return (self._task.elapsed or 0.0) / done * rest
 
     def _update(self, **fields: object) -> None:
         self._bars.update(self._task.id, **fields)  # type: ignore[arg-type]

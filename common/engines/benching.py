@@ -18,7 +18,7 @@ import msgspec
 
 from common import ops, paths
 from common.engines import counting
-from common.engines.engine import CaseResult, Engine, Planned
+from common.engines.engine import CaseResult, Engine
 from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
@@ -41,12 +41,13 @@ class Recorded:
     resumed: bool = True
 
 
-Event = Planned | CaseResult | str | Counted | Recorded
-"""A string is a message for the user, for example about a lost executor."""
+Event = int | CaseResult | str | Counted | Recorded
+"""A number is that of the rows to come; a string is a message for the user, for example about a
+lost executor."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
-    """Yield results and counted work, then the end of the run; close the generator to interrupt.
+    """Yield the run's new results and counted work, then its end; to interrupt it, close this.
 
     Args:
         engine: The devices, with the job.
@@ -60,15 +61,15 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
     solutions = engine.job.solutions
     with contextlib.ExitStack() as files:  # closed after the solutions' processes end
         with engine:
-            if not engine.count:
+            if not engine.tasks():
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
             device_info = engine.started.device_info
             open_run = files.enter_context(recording(device_info, solutions, selection, absent))
-            yield Planned(len(DIRECTIONS) * engine.count)
+            tasks = engine.tasks(open_run.done | open_run.too_large)
+            yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
             yield from engine.notes
-            yield from (CaseResult.of([row], kept=True) for row in open_run.kept)
-            for result in engine.run(engine.tasks(open_run.done | open_run.too_large)):
+            for result in engine.run(tasks):
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
         yield from _count(open_run, solutions)
         open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)

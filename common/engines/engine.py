@@ -70,6 +70,11 @@ class Task:
         }
         return replace(self, due={case: names for case, names in left.items() if names})
 
+    @property
+    def pairs(self) -> int:
+        """The number of pairs of a solution and a case."""
+        return sum(map(len, self.due.values()))
+
     def split(self, count: int) -> tuple[Task, Task]:
         """Return the first `count` cases and the others."""
         due = [*self.due.items()]
@@ -92,8 +97,6 @@ class CaseResult:
     """The raw samples of each row."""
     too_large: str = ""
     """The reason for which the case does not fit."""
-    kept: bool = False
-    """Whether the result is of an earlier run."""
 
     @classmethod
     def of(cls, found: Sequence[Verdict | Record], **fields: Any) -> CaseResult:
@@ -101,13 +104,6 @@ class CaseResult:
         name = "rows" if isinstance(found[0], Record) else "verdicts"
         of, fields = found[0], {name: tuple(found), **fields}
         return cls(op=of.op, case=of.case, solution=of.solution, **fields)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """The number of rows or cases of the whole run, including those kept from earlier runs."""
-
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -262,11 +258,6 @@ class Engine:
             UserError: No device is left.
         """
         return self._executor.run(tasks)
-
-    @property
-    def count(self) -> int:
-        """The number of pairs of a solution and a case."""
-        return sum(len(self.started.cases.get(each.op, ())) for each in self.job.solutions)
 
     def tasks(self, done: Collection[tuple[str, str]] = ()) -> list[Task]:
         """Return the tasks, one per op, without the pairs of `done`.
