@@ -36,12 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     # without it, a garbage collection over all torch objects delays the exit by half a second
     atexit.register(gc.freeze)
     try:
-        words = list(sys.argv[1:] if arguments is None else arguments)
-        options, unknown = _parser(words).parse_known_args(words)
-        if unknown:
-            known = options.command._option_string_actions
-            close = did_you_mean(unknown[0].partition("=")[0], known)
-            options.command.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
+        options = _options(list(sys.argv[1:] if arguments is None else arguments))
         for name, reason in left_out().items():
             complain(f"contributors/{name} is left out: {reason}")
         sys.exit(options.run(options))
@@ -58,21 +53,15 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 def _message_of(error: Exception) -> str:
     """Return a one-line message for an error that the user can correct, otherwise ""."""
-    if isinstance(error, UserError):
+    if isinstance(error, UserError | ServerEnded):
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         package = (error.name or "").partition(".")[0]
         hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
-    if isinstance(error, SyntaxError):  # in an op's file, for example: workers import the solutions
-        return f"{error.filename}, line {error.lineno}: {error.msg}: {(error.text or '').strip()}"
-    if isinstance(error, BrokenPipeError):
-        return "the program that read the output has ended"
     if isinstance(error, OSError):
         hint = _HINTS.get(error.errno or 0, "")
-        return f"{error.filename or 'a file'}: {error.strerror or error}{hint}"
-    if isinstance(error, ServerEnded) and str(error):
-        return str(error)
+        return f"{error.filename or 'the output'}: {error.strerror or error}{hint}"
     if is_out_of_memory(error):
         hint = "choose others with --op or --only; recorded results are kept"
         return f"a case needs more memory than the GPU has free: {hint}"
@@ -83,6 +72,7 @@ _HINTS = {
     errno.EACCES: "; give your user access to it",
     errno.EROFS: "; clone the repository to a disk that you can write",
     errno.ENOSPC: "; free some space, then give the same command again",
+    errno.EPIPE: "; the program that read it has ended",
 }
 
 
@@ -93,25 +83,29 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"study: {message}; see {self.prog} --help\n")
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
-    """Return the parser of the given command, or of all commands if none is given."""
-    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
-        close = did_you_mean(words[0], COMMANDS)
-        raise UserError(f"no command {words[0]}: there are {', '.join(COMMANDS)}{close}")
+def _options(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the words; the parser has all commands, but only the given command's options."""
+    named = words[0] if words and not words[0].startswith("-") else ""
+    if named and named not in COMMANDS:
+        close = did_you_mean(named, COMMANDS)
+        raise UserError(f"no command {named}: there are {', '.join(COMMANDS)}{close}")
     parser = _Parser(
         prog="python -m common", description="Grade, time and rank the study's solutions."
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for name in [command for command in COMMANDS if words[:1] == [command]] or COMMANDS:
-        help = _help(name)
-        subparser = commands.add_parser(name, help=help, description=help)
-        subparser.set_defaults(command=subparser)
-        shared.add(subparser, "--op", "--only")
-        if words[:1] == [name]:
+    for name in COMMANDS:
+        command = commands.add_parser(name, help=(help := _help(name)), description=help)
+        if name == named:
             module = importlib.import_module(f"common.commands.{name}")
-            subparser.set_defaults(run=module.run)
-            module.add_arguments(subparser)
-    return parser
+            shared.add(command, "--op", "--only")
+            module.add_arguments(command)
+            command.set_defaults(command=command, run=module.run)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        known = options.command._option_string_actions
+        close = did_you_mean(unknown[0].partition("=")[0], known)
+        options.command.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
+    return options
 
 
 def _help(name: str) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from common import solutions
 from common.board import modelled
 from common.board.ranking import About, Track, op_order, rank
 from common.records.lines import LeftOut, Record
@@ -80,6 +81,18 @@ class Device:
         shown = {row.run for row in self.results.latest()}
         day = max((self.results.names.get(run, "") for run in shown), default="")[:8]
         return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
+
+
+def about_solutions(names: Container[str] | None = None) -> dict[str, About]:
+    """Return the facts of the solutions of these names, or of all; digests of all take a second.
+
+    Absent peers are included, since a record may come from another machine.
+    """
+    return {
+        solution.name: About(solution.note, solution.digest)
+        for solution in solutions.everyone(installed=False)
+        if names is None or solution.name in names
+    }
 
 
 def ranked(results: Results, about: Mapping[str, About]) -> Device:

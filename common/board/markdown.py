@@ -34,7 +34,7 @@ and results, what autograd keeps for backward among it. Names in parentheses are
 not contributors. An entry that does not cover its whole track is not ranked.
 
 Every case's times and memory are on the page that `nox -s leaderboard` writes
-(`nox -s leaderboard -- --serve`); the records have them, and the parts of a call, for scripts."""
+(`site/index.html`); the records have them, and the parts of a call, for scripts."""
 
 
 def leaderboard(devices: Sequence[Device]) -> str:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from common import paths, solutions
 from common.commands import engines
 from common.commands import options as shared
 from common.commands.progress import Progress
 from common.errors import UserError
-from common.printable import complain
 from common.solutions import Solution
 from common.spec import TIMED
 
@@ -45,8 +42,6 @@ def run(options: argparse.Namespace) -> int:
     from common.engines.benching import Recorded, bench
     from common.records.lines import Counted, Selection
 
-    if line := missing_peers(options, absent):
-        complain(line)
     selection, failed = Selection(options.op, options.only, options.tier), set[str]()
     with (
         Progress("rows") as steps,
@@ -76,20 +71,6 @@ def run(options: argparse.Namespace) -> int:
                             failed.add(row.solution)
                             steps.say(f"{row.solution}: {row.verdict}: {row.reason}")
     return 0
-
-
-def missing_peers(options: argparse.Namespace, absent: Mapping[str, str]) -> str:
-    """Return a line on the absent peers of the chosen op and the command that installs them.
-
-    The peers' names are the keys of `absent`.
-    """
-    peers = solutions.discover(paths.PEERS)
-    wanted = {peer.handle for peer in peers if options.op in (None, peer.op)} & absent.keys()
-    if options.only or not wanted:
-        return ""
-    in_nox = Path(sys.prefix) == paths.ROOT / ".nox" / "study"
-    command = "nox -s peers" if in_nox else "python -m common.commands.peers"
-    return f"not on the board: {', '.join(sorted(wanted))} ({command} installs them)"
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:

@@ -11,15 +11,14 @@ from common import paths
 from common.commands import options as shared
 from common.disk_cache import DiskCache
 from common.errors import UserError
-from common.folders import imports_of_ours, left_out
-from common.printable import say
+from common.folders import imports_of_ours
 from common.processes import import_torch, require
 from common.solutions import Solution
 
 if TYPE_CHECKING:
+    from common.commands.answers import Answers, Failures, Names
     from common.commands.grader import Grader
-    from common.commands.report import Failures, Names, TierReport
-    from common.records.lines import Record
+    from common.commands.result import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,15 +39,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder; print its failures, or its places on the board."""
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
-    handle = options.only.partition("/")[0]
-    exists = (paths.CONTRIBUTORS / handle).is_dir() and handle not in left_out()
+    folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if options.hint and options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")
-    if options.hint and not (exists or handle in left_out()):
-        raise UserError(f"the path begins with a kernel: nox -s new -- {handle} rotate_half")
-    if not (exists and (options.watch or options.hint)):  # these await the folder's first solution
+    if options.hint and not folder.is_dir():
+        raise UserError(f"the path begins with a kernel: nox -s new -- {folder.name} rotate_half")
+    if not ((options.hint or options.watch) and folder.is_dir()):  # they await a first solution
         solutions = shared.contributors(options)
-        if refused := list(imports_of_ours(solutions[0].path.parent)):
+        if refused := list(imports_of_ours(folder)):
             print("\n".join(refused))
             return 1
     if options.watch:
@@ -62,7 +60,12 @@ def run(options: argparse.Namespace) -> int:
             from common.commands import watch
 
             return watch.run(grader, options)
-        return int(not _check(solutions, grader, options))
+        grader.compiler.prepare(solutions)
+        from common.commands.result import show
+
+        result = checked(solutions, grader, options)
+        show(result)
+        return int(result.failed)
 
 
 @contextlib.contextmanager
@@ -90,8 +93,8 @@ class LastFailed:
         found = self._cache.found.get("cases", ())
         self.failures: Failures = {(name, case): tuple(after) for name, case, *after in found}
 
-    def save(self, smoke: TierReport, board: TierReport) -> None:
-        """Keep the cases that failed in the reports, and earlier ones that were not run."""
+    def save(self, smoke: Answers, board: Answers) -> None:
+        """Keep the cases that failed, and earlier ones that were not run."""
         # the cases before a board's case are the board's, which are not asked again before it
         known = board.update(smoke.update(self.failures)) | dict.fromkeys(board.failures)
         cases = sorted([*key, *(after or ())] for key, after in known.items())
@@ -99,74 +102,31 @@ class LastFailed:
         self._cache.save()
 
 
-def _check(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> bool:
-    """Print the failures, or the folder's places; return whether there is no failure."""
-    grader.compiler.prepare(solutions)
-    from common.board import terminal
-    from common.board.ranking import rank
+def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> Result:
+    """Grade the smoke cases and, if none failed, measure the board's cases.
+
+    Failures are printed as they are found, and the smoke cases' causes after them.
+    """
     from common.commands.grader import Asked
-    from common.measure import machine
-    from common.records import runs
+    from common.commands.result import Result
 
     smoke, board = grader.report("smoke"), grader.report("board")
-    earlier = runs.read(paths.RESULTS / machine.results_folder(grader.device))
-    names, handle = {solution.name for solution in solutions}, solutions[0].handle
-    about = shared.about({row.solution for row in earlier.rows} | names)
-    last_failed = LastFailed(handle)
+    names, last_failed = {solution.name for solution in solutions}, LastFailed(solutions[0].handle)
     cases: set[Names] = set()
     if options.case:
         cases = grader.named(options.case, solutions)
     elif options.lf:
         cases = {key for key in last_failed.failures if key[0] in names}
-    asked = Asked(solutions, cases, last_failed.failures if cases else {})
-    if asked.before:
-        print(f"First come {len(asked.before)} cases after which a case failed, in one process.")
-    rows: list[Record] = []
+    result = Result(solutions[0].handle, grader.device, cases, smoke, board)
+    before = {(name, case) for name, failing in cases
+              for case in last_failed.failures.get((name, failing)) or ()} - cases  # fmt: skip
+    if before:
+        print(f"First come {len(before)} cases after which a case failed, in one process.")
     try:
-        grader.report_smoke(asked, smoke)
+        grader.report_smoke(Asked(solutions, cases | before), smoke)
         # the failure's cause ends the output, and the board's cases would repeat the failure
-        answers = not smoke.failed and smoke.share
-        if not smoke.failures and (answers or cases):
-            rows = grader.measure_board(asked, board)
+        if not smoke.failures and (result.answers or cases):
+            result.rows = grader.measure_board(Asked(solutions, cases), board)
     finally:
         last_failed.save(smoke, board)
-    if cases:
-        board.end()
-        return not (smoke.failures or board.failures)
-    if not answers:  # in no case, which is no failure if the folder needs a GPU
-        return not smoke.failed
-    if not rows:
-        print("No case of the board fits this device: nothing was measured.")
-        return False
-    if not earlier.rows:
-        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
-    if grader.device == "cpu":
-        print("Nothing is timed without a GPU: the board shows the coverage of each solution.")
-    latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
-    tracks = {(row.op, row.track) for row in rows}
-    for track in rank(latest.values(), about, timed=grader.device != "cpu"):
-        if (track.op, track.name) in tracks:
-            terminal.show_track(track, terminal.console(), handle)
-    board.end()
-    for line in () if board.failed else conclusion(rows, smoke.share):
-        say(line)
-    return not board.failed
-
-
-def conclusion(rows: Sequence[Record], share: str) -> Iterator[str]:
-    """Yield what the folder lacks for a place in a track, and the next step.
-
-    Args:
-        rows: The folder's rows, without a failure.
-        share: The share of the smoke cases that are answered.
-    """
-    from common.board.ranking import rank, unranked
-
-    tracks = rank(rows)
-    yield from unranked(tracks)
-    handle = rows[0].solution.partition("/")[0]
-    if any(not entry.missing for track in tracks for entry in track.entries):
-        next_step = f"Next: nox -s bench leaderboard -- --only {handle}"
-        yield f"All that is answered is right, in {share}. {next_step}"
-    else:
-        yield f"No track ranks {handle}, although all that is answered is right, in {share}"
+    return result

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from common.commands import options as shared
 from common.errors import UserError
 from common.printable import complain
+from common.processes import VISIBLE, require
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -42,20 +44,21 @@ def chosen(
         UserError: The device does not exist, or the options contradict each other.
         ModuleNotFoundError: The options need Ray, which is not installed.
     """
-    ray, ray_installed = options.engine == "ray", importlib.util.find_spec("ray") is not None
+    ray = options.engine == "ray"
     if options.address and not ray:
         raise UserError("--address is of a Ray cluster: add --engine ray")
     if ray and options.device == "cpu":
         raise UserError("--engine ray uses all GPUs: leave --device cpu out")
-    if ray and not ray_installed:
-        raise ModuleNotFoundError(name="ray")
+    if ray:
+        require(["ray"])
     # a cluster's GPUs may be on other nodes
     device = "cuda" if ray else shared.found_device(options)
-    visible = shared.visible() if device == "cuda" and not options.address else []
-    several_gpus = len(visible) > 1 and options.engine is None
-    if several_gpus and not ray_installed:
-        complain(f"using only the first of {len(visible)} GPUs; install Ray to use all (the group"
-                 " `ray` of pyproject.toml)")  # fmt: skip
+    gpus = visible() if device == "cuda" and not options.address else []
+    if len(gpus) > 1 and options.engine is None:
+        ray = importlib.util.find_spec("ray") is not None
+        if not ray:
+            complain(f"using only the first of {len(gpus)} GPUs; install Ray to use all (the group"
+                     " `ray` of pyproject.toml)")  # fmt: skip
     from common.engines.engine import Engine, Job
 
     job = Job(
@@ -67,8 +70,23 @@ def chosen(
         memory=options.memory,
         verbose=options.verbose and command == "grade",
     )
-    if not (ray or (several_gpus and ray_installed)):
+    if not ray:
         return Engine(job)
     from common.engines.ray_engine import RayEngine
 
-    return RayEngine(job, options.address, len(visible))
+    return RayEngine(job, options.address, len(gpus))
+
+
+def visible() -> list[str]:
+    """Return the visible GPUs by their names in `CUDA_VISIBLE_DEVICES`.
+
+    The names are numbers, or UUIDs of GPUs or of MIG slices; a process can use only the first MIG
+    slice. This creates no CUDA context.
+    """
+    import torch
+
+    names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
+    count = torch.cuda.device_count()
+    if any(name.startswith("MIG") for name in names):
+        return names
+    return names[:count] or [str(number) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A group of failures, and the property that separates its cases from the passing ones.
+"""The property that separates failing cases from passing ones.
 
 For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
 simplest condition, on one property or on two, that holds for exactly the failing cases. If none
@@ -12,22 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations, pairwise
 from operator import and_, eq, or_
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from common.grading.diagnosis import Diagnosis, Failing
-from common.ops._draw import facts_of
-from common.solutions import Solution
-from common.spec import Case, Direction, Fact
-from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Verdict
+from common.spec import Fact
 
-if TYPE_CHECKING:
-    from common.commands.report import CaseVerdicts
-
-SHOWN = 2
-"""The number of cases to show of each group of failures, the smallest cases first."""
 LEAST = 3
 """The fewest failing cases, and the fewest passing cases, for which a condition is reported."""
 CHANCE = 1e-3
@@ -47,8 +37,6 @@ KINDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 )
 Facts = Sequence[Mapping[str, Fact]]
 """The properties of each case by name, the same names in all."""
-LAUNCHES, LAUNCHED = "an autotuned kernel", "tried before the call"
-"""The property that says whether an autotuner launched a kernel before the launch that counts."""
 
 
 def failing_condition(failing: Facts, passing: Facts) -> str:
@@ -191,127 +179,6 @@ def _differ(pairs: Iterable[Pair]) -> bool:
 
 def _rank(pair: Pair) -> int:
     return pair[1].rank + pair[2].rank
-
-
-# --- a group of failures --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Group:
-    """The failures of a solution with the same verdict in the same directions."""
-
-    solution: str
-    directions: tuple[Direction, ...]
-    verdict: str
-    failing: Sequence[CaseVerdicts]
-    answered: Sequence[CaseVerdicts]
-    """The solution's answers in the tier that are supported in the first direction."""
-
-    @property
-    def where(self) -> str:
-        """The solution and the directions."""
-        return f"{self.solution} {' and '.join(self.directions)}"
-
-    @cached_property
-    def by_size(self) -> list[CaseVerdicts]:
-        """The failing answers, in the order of the cases' bytes and FLOPs."""
-
-        def size(answer: CaseVerdicts) -> tuple[int, int]:
-            work = answer.op.work(answer.case, "forward")
-            return work.bytes, work.flops
-
-        return sorted(self.failing, key=size)
-
-    @cached_property
-    def smallest(self) -> list[Verdict]:
-        """The smallest cases' failures with distinct groups, or distinct lines of source."""
-        distinct: dict[object, Verdict] = {}
-        for answer in self.by_size:
-            verdict = answer.verdicts[self.directions[0]]
-            line = verdict.places and verdict.places[0][:2]
-            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
-        return list(distinct.values())[:SHOWN]
-
-    @property
-    def everywhere(self) -> str:
-        """The number of failures in words if all cases with an element fail; "" otherwise."""
-        fails = len(self.failing)
-        if fails == len(self.answered):
-            return f"every case ({fails})"
-        elements = [answer for answer in self.answered if not answer.empty]
-        return f"every case that has an element ({fails})" if elements == self.failing else ""
-
-    @cached_property
-    def condition(self) -> str:
-        """The property that separates the failures from the passes; "" without such a property."""
-        return failing_condition(*self._facts)
-
-    @property
-    def after_launches(self) -> str:
-        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
-        failing, passing = (
-            [{LAUNCHES: facts.get(LAUNCHES, "")} for facts in cases] for cases in self._facts
-        )
-        if not all(facts[LAUNCHES] == LAUNCHED for facts in failing):
-            return ""
-        kernels = (kernel for answer in self.failing for kernel in self._tuned(answer))
-        return " and ".join(dict.fromkeys(kernels)) if failing_condition(failing, passing) else ""
-
-    @cached_property
-    def _facts(self) -> tuple[Facts, Facts]:
-        """The properties of the failing cases, and of those that pass in the first direction.
-
-        The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
-        is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
-        """
-        passing = [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
-        pairs = {(kernel, name): None for answer in (*self.failing, *passing)
-                 for kernel, tuned in self._tuned(answer).items()
-                 for values in tuned.values for name in values}  # fmt: skip
-        several = len({kernel for kernel, _ in pairs}) > 1
-
-        def facts(answer: CaseVerdicts) -> dict[str, Fact]:
-            found, kernels = facts_of(answer.op, answer.case), self._tuned(answer)
-            if "forward" in self.directions:
-                found.pop("upstream", None)
-            for kernel, name in pairs:
-                ran = kernels[kernel].values if kernel in kernels else [{}]
-                values = list(dict.fromkeys(value.get(name, "not launched") for value in ran))
-                fact = values[0] if len(values) == 1 else " and ".join(sorted(map(str, values)))
-                found[f"{kernel}'s {name}" if several else name] = fact
-            if pairs:
-                launched = any(tuned.launches for tuned in kernels.values())
-                found[LAUNCHES] = LAUNCHED if launched else "launched once"
-            return found
-
-        failed, passed = ([facts(answer) for answer in answers if not answer.empty]
-                          for answers in (self.failing, passing))  # fmt: skip
-        return failed, passed
-
-    def _tuned(self, answer: CaseVerdicts) -> Mapping[str, Autotuned]:
-        return answer.verdicts[self.directions[0]].configurations
-
-
-def unexplained(
-    groups: Iterable[Group], diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
-) -> list[Failing]:
-    """Return the smallest failing case of each group without a known property and cause.
-
-    A group of all cases and one that depends on earlier calls are left out, since no property of a
-    case decides whether they fail.
-    """
-    explained = {(cause.solution, each) for cause in diagnoses for each in cause.directions}
-    by_name = {solution.name: solution for solution in solutions}
-    found: dict[tuple[str, Case], Failing] = {}
-    for group in groups:
-        known = any((group.solution, direction) in explained for direction in group.directions)
-        alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
-        if not (known or alone or group.everywhere or group.condition):
-            answer = group.by_size[0]
-            key = group.solution, answer.case
-            directions = (found[key].directions if key in found else ()) + group.directions
-            found[key] = Failing(by_name[group.solution], answer.op, answer.case, directions)
-    return list(found.values())
 
 
 # --- conditions -----------------------------------------------------------------------------------

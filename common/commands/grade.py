@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
     target = options.json and shared.writable(options.json)
     engine = engines.chosen(options, "grade", chosen)
     from common import paths
-    from common.commands.report import coverage
+    from common.commands.answers import coverage
 
     results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}

@@ -7,18 +7,18 @@ import functools
 import itertools
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from common import ops
 from common.commands import options as shared
-from common.commands.failing_condition import unexplained
+from common.commands.answers import Failures, Names
 from common.commands.progress import Progress
-from common.commands.report import Failures, Names, TierReport
+from common.commands.report import TierReport
 from common.errors import ServerEnded, UserError, did_you_mean
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
-from common.grading.diagnosis import Contrast, Diagnosis, causes, contrasts
+from common.grading.diagnosis import Contrast, Failing, causes, contrasts
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem
@@ -43,17 +43,10 @@ class Asked:
 
     solutions: Sequence[Solution]
     cases: Set[Names] = frozenset()
-    """The cases to run, with every kind of call; empty for all cases."""
+    """The cases to run, with every kind of call and in one process; empty for all cases."""
     failed: Failures = field(default_factory=dict)
-    """The latest failures. Those that depend on earlier calls are graded with every kind of call,
-    since the next plan may not draw that call; if all cases run, the others come first."""
-
-    @property
-    def before(self) -> set[Names]:
-        """Further cases, which the process of a case in `cases` must answer before it."""
-        named = {(name, case) for name, failing in self.cases
-                 for case in self.failed.get((name, failing)) or ()}  # fmt: skip
-        return named - self.cases
+    """The latest failures, which are graded first. Those that depend on earlier calls are graded
+    in their place, with every kind of call, since the next plan may not draw that call."""
 
     def has(self, solution: Solution, case: Case) -> bool:
         """Return whether to run a solution on a case."""
@@ -62,7 +55,7 @@ class Asked:
     def is_first(self, solution: Solution, case: Case) -> bool:
         """Return whether to grade a case before the others."""
         name = solution.name, case.name
-        return not self.cases and name in self.failed and not self.failed[name]
+        return name in self.failed and not self.failed[name]
 
     def is_thorough(self, solution: Solution, case: Case) -> bool:
         """Return whether to make every kind of call."""
@@ -135,8 +128,20 @@ class Grader:
 
     def smoke_cases(self, asked: Asked) -> Generator[Graded]:
         """Yield the smoke cases as they are graded, then again those that do not compile."""
-        with contextlib.closing(self.graded(asked)) as cases:
-            yield from compiled(cases, self.compiler)
+        waiting: list[tuple[Graded, Future[Graded]]] = []
+        try:
+            with contextlib.closing(self.graded(asked)) as cases:
+                for graded in cases:
+                    waiting.append((graded, self.compiler.submit(graded)))
+                    yield graded
+            with Progress("cases compiled", len(waiting)) as steps:
+                for graded, future in waiting:
+                    if future.result() != graded:
+                        yield future.result()
+                    steps.done(f"{graded.solution.name} {graded.case.name}")
+        finally:
+            # `wait` would not return for a cancelled future
+            wait([future for _, future in waiting if not future.cancel()])
 
     def graded(self, asked: Asked) -> Generator[Graded]:
         """Yield the smoke cases, graded several at a time: most of their time is compilation."""
@@ -146,20 +151,19 @@ class Grader:
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
 
         due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
-        # one process for each solution, which answers the earlier cases and then the asked ones
-        at_once: dict[str, Any] = {"at_once": 1} if asked.before else {}
-        everything = replace(asked, cases=asked.cases | asked.before)
+        at_once: dict[str, Any] = {"at_once": 1} if asked.cases else {}
         with (
             self.sweep(overlap=True, grade=grade, **at_once) as sweep,
-            Progress("smoke cases", everything.count(due)) as steps,
+            Progress("smoke cases", asked.count(due)) as steps,
         ):
             for first, (op, cases) in itertools.product((True, False), due):
 
                 def skip(solution: Solution, case: Case, first: bool = first) -> bool:
                     later = asked.is_first(solution, case) != first
-                    return later or not everything.has(solution, case)
+                    return later or not asked.has(solution, case)
 
-                for result in _fitting(sweep.grade(op, cases, asked.solutions, skip), asked, steps):
+                results = sweep.grade(op, cases, asked.solutions, skip)
+                for result in _fitting(results, asked, steps):
                     yield result
                     steps.done(f"{result.solution.name} {result.case.name}")
 
@@ -184,15 +188,13 @@ class Grader:
                 diagnoses = list(causes(seen))
                 for cause in diagnoses:
                     say(str(cause))
-                if not self.stop:
-                    for contrast in self.contrasts(report, diagnoses, asked.solutions):
-                        say(str(contrast))
+                failing = report.unexplained(diagnoses, asked.solutions)
+                for contrast in () if self.stop else self.contrasts(failing):
+                    say(str(contrast))
 
-    def contrasts(
-        self, report: TierReport, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
-    ) -> Iterator[Contrast]:
-        """Yield, for unexplained failures, the passing cases that differ in one property."""
-        if failing := unexplained(report.groups(), diagnoses, solutions):
+    def contrasts(self, failing: Sequence[Failing]) -> Iterator[Contrast]:
+        """Yield, for failing cases, the passing cases that differ in one property."""
+        if failing:
             with self.sweep(overlap=True) as sweep:
                 yield from contrasts(sweep, failing)
 
@@ -209,19 +211,18 @@ class Grader:
         # only records need the harness's digest
         digests = {solution: (solution.digest, "") for solution in asked.solutions}
         grade = functools.partial(grade_case, thorough=bool(asked.cases))
-        with self.sweep(grade=grade) as sweep, Progress("rows", 2 * asked.count(due)) as steps:
+        with self.sweep(grade=grade) as sweep, Progress("board cases", asked.count(due)) as steps:
             measurement = Measurement(
                 sweep, digests, time_scale=TIME_SCALE, through=self.compiler.behind
             )
             measured = measurement.measure(
                 asked.solutions, due, lambda solution, case: not asked.has(solution, case)
             )
-            for directions in self._current(_fitting(measured, asked, steps, rows=2)):
-                problem = directions[0].graded.problem
-                report.add(problem.op, problem.case, [each.verdict for each in directions])
-                for each in directions:
-                    rows.append(each.row)
-                    steps.done(f"{each.row.solution} {each.row.case}")
+            for directions in self._current(_fitting(measured, asked, steps)):
+                graded = directions[0].graded
+                report.add(graded.problem.op, graded.case, [each.verdict for each in directions])
+                rows += [each.row for each in directions]
+                steps.done(f"{graded.solution.name} {graded.case.name}")
                 if self.stop and report.failures:
                     break
         return rows
@@ -240,33 +241,11 @@ class Grader:
             raise ServerEnded
 
 
-def _fitting(
-    results: Iterable[T | TooLarge], asked: Asked, steps: Progress, rows: int = 1
-) -> Iterator[T]:
-    """Yield the results of cases that fit the device; say which do not, and skip their steps.
-
-    A solution and a case are as many steps as `rows`.
-    """
+def _fitting(results: Iterable[T | TooLarge], asked: Asked, steps: Progress) -> Iterator[T]:
+    """Yield the results of cases that fit the device; say which do not, and skip their steps."""
     for result in results:
         if isinstance(result, TooLarge):
             steps.say(shared.left_out(result.op.name, result.case.name, result.reason))
-            steps.skip(rows * asked.count([(result.op, [result.case])]))
+            steps.skip(asked.count([(result.op, [result.case])]))
         else:
             yield result
-
-
-def compiled(graded_cases: Iterable[Graded], compiler: Compiler) -> Generator[Graded]:
-    """Yield the cases as they are graded, then again the cases whose kernels do not compile."""
-    submitted: list[tuple[Graded, Future[Graded]]] = []
-    try:
-        for graded in graded_cases:
-            submitted.append((graded, compiler.submit(graded)))
-            yield graded
-        with Progress("cases compiled", len(submitted)) as steps:
-            for graded, future in submitted:
-                if future.result() != graded:
-                    yield future.result()
-                steps.done(f"{graded.solution.name} {graded.case.name}")
-    finally:
-        # `wait` would not return for a cancelled future
-        wait([future for _, future in submitted if not future.cancel()])

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from common import paths, solutions
 from common.board import columns, modelled
 from common.board.comparison import compare
-from common.board.devices import Device, ordered, ranked
+from common.board.devices import Device, about_solutions, ordered, ranked
 from common.commands import bench
-from common.commands import options as shared
 from common.errors import UserError
 from common.printable import complain
 from common.processes import cores, processes, require
@@ -26,15 +24,11 @@ OUTPUT_OPTIONS = {
     "--compare": "the latest two runs side by side; writes nothing",
     "--json": "print the boards as a list of objects; writes nothing",
     "--csv": "print the boards as a table for scripts; writes nothing",
-    "--serve": "draw the page and show it at a local address",
 }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add `bench`'s options, since nox passes the same to both commands, and the output options.
-
-    With an output option no file is written but the page.
-    """
+    """Add `bench`'s options, since nox passes the same to both commands, and the output options."""
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
     for option, help in OUTPUT_OPTIONS.items():
@@ -50,14 +44,12 @@ def run(options: argparse.Namespace) -> int:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
     if not (recorded := ordered(runs.read_all())):
         raise UserError(NOTHING)
-    about, only = shared.about(), options.only or ""
+    about, only = about_solutions(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
     if exported:
         as_text = columns.as_json if options.output == "--json" else columns.as_csv
         print(as_text(columns.rows(measured, only)), end="")
-    elif options.output == "--serve":
-        _serve([ranked(results, about) for results in recorded])
     elif options.output:
         _compare(measured, only)
     else:
@@ -110,19 +102,6 @@ def _compare(devices: Sequence[Device], only: str) -> None:
         raise UserError(f"{lacking}: run bench again there")
     for device, comparisons in compared.items():
         terminal.show_comparisons(device, comparisons, terminal.console(), only)
-
-
-def _serve(devices: Sequence[Device]) -> None:
-    """Draw the page and serve it on the loopback address until Ctrl-C."""
-    from functools import partial
-    from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-
-    page = paths.ROOT / _draw_page(devices)
-    handler = partial(SimpleHTTPRequestHandler, directory=str(page.parent))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        print(f"the page: http://127.0.0.1:{server.server_port}/ until Ctrl-C", flush=True)
-        with suppress(KeyboardInterrupt):  # Ctrl-C ends the server
-            server.serve_forever()
 
 
 def _write(timed: Sequence[Device]) -> list[str]:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from common import interfaces, solutions
 from common.errors import UserError
 from common.printable import complain
-from common.processes import VISIBLE, require
+from common.processes import require
 from common.solutions import Solution
-
-if TYPE_CHECKING:
-    from common.board.ranking import About
 
 TIMED = {"forward": "forward", "backward": "with backward"}
 """The description of a time of each direction."""
@@ -31,13 +29,10 @@ def count(text: str) -> int:
 
 def gibibytes(text: str) -> int:
     """Return the bytes of a positive number of GiB, for argparse."""
-    try:
-        size = int(float(text) * (1 << 30))
-    except (ValueError, OverflowError):
-        size = 0
-    if size <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
-    return size
+    with contextlib.suppress(ValueError, OverflowError):
+        if (size := int(float(text) * (1 << 30))) > 0:
+            return size
+    raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -93,9 +88,8 @@ def chosen(
     for solution in solutions.discover(helpers=True):
         selected = solutions.is_among(solution.name, options.only or solution.name)
         if selected and options.op in (None, solution.op) and (importer := solution.importer):
-            by = importer.relative_to(solution.path.parent)
-            line = f"{solution.name}.py is a helper: it has no {solution.op}, and {by} imports it"
-            complain(line)
+            by = f"{importer.relative_to(solution.path.parent)} imports it"
+            complain(f"{solution.name}.py is a helper: it has no {solution.op}, and {by}")
     return solutions.select((find or solutions.everyone)(), options.op, options.only)
 
 
@@ -178,38 +172,6 @@ def driver() -> bool:
     return True
 
 
-def visible() -> list[str]:
-    """Return the visible GPUs by their names in `CUDA_VISIBLE_DEVICES`.
-
-    The names are numbers, or UUIDs of GPUs or of MIG slices; a process can use only the first MIG
-    slice. This creates no CUDA context.
-    """
-    import torch
-
-    names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-    count = torch.cuda.device_count()
-    if any(name.startswith("MIG") for name in names):
-        return names
-    return names[:count] or [str(number) for number in range(count)]
-
-
 def left_out(op: str, case: str, reason: str) -> str:
     """Return a line on a case that does not fit the device."""
-    return f"study: {op} {case} is left out, since it does not fit this device: {reason}"
-
-
-def about(names: Container[str] | None = None) -> dict[str, About]:
-    """Return the facts of each solution by name, for boards.
-
-    Absent peers are included, since a record may come from another machine.
-
-    Args:
-        names: The solutions' names; None for all.
-    """
-    from common.board.ranking import About
-
-    return {
-        solution.name: About(solution.note, solution.digest)
-        for solution in solutions.everyone(installed=False)
-        if names is None or solution.name in names
-    }
+    return f"study: {op} {case} is left out: {reason}"

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import datetime
-import os
-import stat
 import sys
 import threading
 
 PERIOD = 30.0
-"""Seconds between two lines if stderr is not a terminal."""
-ENOUGH = 0.05
-"""The share of done steps from which the time left is shown."""
-UNKNOWN = "-:--:--"
+"""Seconds between two lines without a terminal."""
+RECENT = 600.0
+"""Seconds of the latest steps, from which rich estimates the time left."""
 
 
 class Progress:
@@ -21,6 +16,9 @@ class Progress:
 
     def __init__(self, unit: str, total: int | None = None) -> None:
         """Start the clock; output to the bar's console is printed above the bar.
+
+        A bar would be drawn over lines that `| less` shows, so that there is none without a
+        terminal on stdout.
 
         Args:
             unit: The name of the steps, such as `rows`, or of a work without steps.
@@ -32,21 +30,19 @@ class Progress:
 
         self._unit, self._doing = unit, "starting"
         console = Console(stderr=True)
-        # on a narrow terminal only the description is cut
-        bar = 10 if console.width < 120 else 40
-        rest = max(console.width - bar - 32, 10)
-        whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", max_width=rest)
+        whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._bars = progress.Progress(
             progress.TextColumn("{task.description}", table_column=cut),
-            progress.BarColumn(bar_width=bar),
+            progress.BarColumn(bar_width=20),
             progress.MofNCompleteColumn(table_column=whole),
             progress.TimeElapsedColumn(table_column=whole),
-            progress.TextColumn("{task.fields[left]}", table_column=whole),
+            progress.TimeRemainingColumn(table_column=whole),
             console=console,
-            disable=not console.is_terminal or _is_piped(),
-            redirect_stdout=sys.stdout.isatty(),  # a redirect would take the lines from a file
+            disable=not (console.is_terminal and sys.stdout.isatty()),
+            expand=True,
+            speed_estimate_period=RECENT,
         )
-        self._bars.add_task(unit, total=total, visible=total != 0, left=UNKNOWN)
+        self._bars.add_task(unit, total=total, visible=total != 0)
         (self._task,) = self._bars.tasks
         self._end = threading.Event()
 
@@ -68,11 +64,9 @@ class Progress:
         self._bars.stop()
 
     def done(self, text: str) -> None:
-        """Count a step with this name."""
+        """Count the named step."""
         self._doing = text
-        self._update(advance=1)
-        left = UNKNOWN if self._left is None else str(datetime.timedelta(seconds=round(self._left)))
-        self._update(description=text, left=left)
+        self._update(advance=1, description=text)
 
     def doing(self, text: str) -> None:
         """Show an activity that is not a step."""
@@ -96,22 +90,11 @@ class Progress:
 
         Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
         """
-        total = self._task.total
+        total, left = self._task.total, self._task.time_remaining
         counted = "" if total is None else f"{self._task.completed:.0f} of {total:.0f} "
-        about = "" if self._left is None else f", about {duration(self._left)} left"
+        about = f", about {duration(left)} left" if left else ""
         took = duration(self._task.elapsed or 0.0, exact=True)
         return f"study: {counted}{self._unit}, {took}{about} ({self._doing})"
-
-    @property
-    def _left(self) -> float | None:
-        """The seconds left; None while few steps are done, since steps end in groups.
-
-        For example, the first case of `bench` is done by all solutions at once.
-        """
-        done, rest = self._task.completed, (self._task.total or 0) - self._task.completed
-        if rest <= 0 or done < ENOUGH * (done + rest):
-            return None
-        return (self._task.elapsed or 0.0) / done * rest
 
     def _update(self, **fields: object) -> None:
         self._bars.update(self._task.id, **fields)  # type: ignore[arg-type]
@@ -119,13 +102,6 @@ class Progress:
     def _print_lines(self) -> None:
         while not self._end.wait(PERIOD):
             print(self.line(), file=sys.stderr, flush=True)
-
-
-def _is_piped() -> bool:
-    """Return whether stdout is a pipe: a bar would be drawn over the lines of `| less`."""
-    with contextlib.suppress(OSError):  # it is closed
-        return stat.S_ISFIFO(os.fstat(1).st_mode)
-    return False
 
 
 def duration(seconds: float, exact: bool = False) -> str:

@@ -20,8 +20,8 @@ import watchfiles
 from common import paths
 from common.board.ranking import limit, median
 from common.commands import options as shared
+from common.commands.answers import Failures, Names
 from common.commands.grader import Asked, Grader
-from common.commands.report import Failures, Names
 from common.errors import ServerEnded, UserError
 from common.folders import imports_of_ours, is_hidden, python_files
 from common.printable import say

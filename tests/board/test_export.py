@@ -1,19 +1,13 @@
-"""`leaderboard` for scripts: the boards as JSON and CSV, and the page at a local address."""
+"""`leaderboard` for scripts: the boards as JSON and CSV."""
 
 import csv
 import io
 import json
-import signal
-import subprocess
-import sys
-import urllib.request
 
 import pytest
 
 from common.board import columns
 from tests.support.boards import TIMED, devices
-from tests.support.study import environment
-from tests.support.waiting import LONGEST, interruptible
 
 
 def exported(only=""):
@@ -52,24 +46,3 @@ def test_the_command_prints_data_alone_and_writes_nothing(study, repository, rec
     assert float(row["times_eager"]) == pytest.approx(2.5)
     assert not (repository / "LEADERBOARD.md").exists()
     assert not (repository / "site").exists()
-
-
-@pytest.mark.slow
-def test_the_page_is_served_to_this_machine_until_it_is_interrupted(repository, recorded):
-    command = [sys.executable, "-m", "common", "leaderboard", "--serve"]
-    with interruptible(), subprocess.Popen(
-        command, cwd=repository, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as server:  # fmt: skip
-        try:
-            line = server.stdout.readline()
-            address = line.split()[2]
-            assert address.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(address, timeout=LONGEST) as answer:
-                assert b"<title>Triton study</title>" in answer.read()
-            server.send_signal(signal.SIGINT)
-            _, said = server.communicate(timeout=LONGEST)
-        finally:
-            server.kill()
-    assert server.returncode == 0
-    assert "interrupted" not in said

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from common import ops
-from common.commands import check, grader
+from common.commands import grader, result
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
@@ -49,14 +49,14 @@ def lacking(track, *reasons):
 
 def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
     found = [*lacking("standard", "no grad_fn", "no grad_fn"), *lacking("packed", "thd", "cp")]
-    *gaps, last = check.conclusion(found, "2 of 6 cases")
+    *gaps, last = result.conclusion(found, "2 of 6 cases")
     assert gaps == [
         "alice/rope has no place in standard (lacks 2 of 3 rows): no grad_fn",
         "alice/rope has no place in packed (lacks 2 of 3 rows): thd; cp",
     ]
     assert last.startswith("No track ranks alice, although all that is answered is right")
     gaps = [*lacking("partial", "no grad_fn"), *lacking("core", "no grad_fn")]
-    gap, last = check.conclusion([*lacking("standard"), *gaps], "3 of 5 cases")
+    gap, last = result.conclusion([*lacking("standard"), *gaps], "3 of 5 cases")
     assert "no place in partial (lacks 1 of 2 rows), core (lacks 1 of 2 rows): no grad_fn" in gap
     assert last.endswith("Next: nox -s bench leaderboard -- --only alice")
 
@@ -67,18 +67,20 @@ class Graded(NamedTuple):
     verdicts: dict
 
 
-def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_path):
+def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_path, monkeypatch):
     solution = Solution(tmp_path / "rope.py", "rope")
     graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
     refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
     futures = {case: Future() for case in (0, 1, 2)}
-    found = grader.compiled(graded, SimpleNamespace(submit=lambda case: futures[case.case.name]))
+    monkeypatch.setattr(grader.Grader, "graded", lambda _, asked: (case for case in asked))
+    compiler = SimpleNamespace(submit=lambda case: futures[case.case.name])
+    found = grader.Grader(None, compiler).smoke_cases(graded)
     assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
     for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
         future.set_result(judged)
     assert list(found) == [refused]
     futures[0] = Future()
-    found = grader.compiled(graded[:1], SimpleNamespace(submit=lambda _: futures[0]))
+    found = grader.Grader(None, compiler).smoke_cases(graded[:1])
     next(found)
     found.close()
     assert futures[0].cancelled(), "compilation ends with the cases"

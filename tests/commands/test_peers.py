@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import sys
 import tomllib
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from common.commands import bench, peers
+from common.commands import peers
 from common.paths import ROOT
 
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
@@ -91,29 +89,3 @@ def test_one_that_is_compiled_for_cuda_needs_a_torch_with_it(pip, capsys, monkey
     assert peers.main(["transformer_engine"]) == 1
     assert not pip.calls
     assert "torch here is built without CUDA" in lines_of(capsys)["transformer_engine"]
-
-
-# --- what `bench` says at its start ---------------------------------------------------------------
-
-ABSENT = dict.fromkeys(LIBRARIES, "the package is not installed")
-
-
-@pytest.mark.parametrize(
-    ("op", "only", "absent", "names"),
-    [
-        (None, None, ABSENT, ", ".join(sorted(LIBRARIES))),
-        ("masked_linear", None, ABSENT, "quack"),
-        ("rotate_half", None, ABSENT, ""),
-        (None, "house", ABSENT, ""),
-        (None, None, {}, ""),
-    ],
-)
-def test_bench_names_the_missing_peers_of_the_op_and_the_command(
-    monkeypatch, op, only, absent, names
-):
-    asked = argparse.Namespace(op=op, only=only)
-    for prefix, command in (("/usr", "python -m common.commands.peers"),
-                            (str(ROOT / ".nox" / "study"), "nox -s peers")):  # fmt: skip
-        monkeypatch.setattr(sys, "prefix", prefix)
-        line = f"not on the board: {names} ({command} installs them)" if names else ""
-        assert bench.missing_peers(asked, absent) == line

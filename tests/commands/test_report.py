@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from common import ops
-from common.commands.failing_condition import SHOWN, unexplained
+from common.commands.answers import SHOWN, coverage
 from common.commands.progress import Progress
-from common.commands.report import TierReport, coverage
+from common.commands.report import TierReport
 from common.errors import Kind
 from common.grading.diagnosis import Diagnosis
 from common.solutions import Solution
@@ -123,7 +123,7 @@ def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_case
 
     def compared(report, *causes):
         files = [Solution(tmp_path / each / "rope.py", "rope") for each in "abc"]
-        return unexplained(report.groups(), causes, files)
+        return report.unexplained(causes, files)
 
     report = answers(answers(one(directions=BOTH), name="b/rope"), lambda case: True, name="c/rope")
     (failing,) = compared(report)

@@ -8,7 +8,6 @@ import torch
 
 from common import cli
 from common.commands import engines
-from common.commands import options as shared
 from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
@@ -50,7 +49,7 @@ def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
     if listed is not None:
         monkeypatch.setenv(VISIBLE, listed)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    assert shared.visible() == names
+    assert engines.visible() == names
 
 
 def options(**given):
@@ -70,7 +69,7 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
 ):
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: ray or None)
     monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda" if seen else "cpu")
-    monkeypatch.setattr(shared, "visible", lambda: seen)
+    monkeypatch.setattr(engines, "visible", lambda: seen)
     engine = engines.chosen(options(**given), "grade", [])
     assert type(engine) is (RayEngine if several else Engine)
     said = capsys.readouterr().err

@@ -101,10 +101,9 @@ def test_a_failure_within_a_case_is_told_so_without_cases(fork_server, tmp_path,
 
 def test_a_case_that_failed_is_asked_again_after_the_cases_before_it(fork_server, tmp_path):
     solution = written(tmp_path, TURNS.format(fault=FAULTS["a table of the first width"]))
-    failing = solution.name, LONG
     found = {}
     for before in ((), (SHORT,)):
-        asked = Asked([solution], {failing}, {failing: before})
+        asked = Asked([solution], {(solution.name, name) for name in (*before, LONG)})
         graded = Grader(fork_server, Compiler("cpu")).graded(asked)
         found[len(before)] = {each.case.name: each.verdicts["forward"] for each in graded}
     assert {name: verdict.verdict for name, verdict in found[0].items()} == {LONG: "PASSED"}

@@ -62,7 +62,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     told = list(diagnosis.causes(kept))
     solutions = {graded.solution.name: graded.solution for graded in kept}.values()
     grader = Grader(server, Compiler(server.device))
-    apart = list(grader.contrasts(report, told, solutions))
+    apart = list(grader.contrasts(report.unexplained(told, solutions)))
     lines = {}
     for solution in solutions:
         causes = [each.mistake for each in told if each.solution == solution.name]

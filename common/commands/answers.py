@@ -1,0 +1,296 @@
+"""The answers of one tier as data: verdicts, coverage, and groups of failures.
+
+A group of failures has the property that separates its cases from the passing ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from common.commands.failing_condition import Facts, failing_condition
+from common.errors import Kind
+from common.grading.diagnosis import Diagnosis, Failing
+from common.ops._draw import facts_of
+from common.printable import printable
+from common.records.lines import headings
+from common.solutions import Solution
+from common.spec import Case, Direction, Fact, Op
+from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Verdict
+
+REASONS = 3
+"""The number of reasons to show for unsupported cases, the most common reasons first."""
+SHOWN = 2
+"""The number of cases to show of each group of failures, the smallest cases first."""
+LAUNCHES, LAUNCHED = "an autotuned kernel", "tried before the call"
+"""The property that says whether an autotuner launched a kernel before the launch that counts."""
+Names = tuple[str, str]
+"""The names of a solution and of a case."""
+Failures = dict[Names, tuple[str, ...] | None]
+"""The names of failing answers, with `Verdict.after`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The verdicts of one solution on one case."""
+
+    op: Op[Any]
+    case: Case
+    verdicts: Mapping[Direction, Verdict]
+
+    @property
+    def failures(self) -> list[tuple[tuple[Direction, ...], Verdict]]:
+        """Each distinct failure, with its directions."""
+        failures: dict[tuple[str, str], list[Verdict]] = defaultdict(list)
+        for verdict in self.verdicts.values():
+            if not verdict.fine:
+                failures[verdict.verdict, verdict.reason].append(verdict)
+        return [(tuple(each.direction for each in same), same[0]) for same in failures.values()]
+
+    @property
+    def outcome(self) -> str:
+        """The verdict, or the verdict of each direction if they differ."""
+        names = {direction: verdict.verdict for direction, verdict in self.verdicts.items()}
+        if len(set(names.values())) == 1:
+            return next(iter(names.values()))
+        return " and ".join(f"{direction} {name}" for direction, name in names.items())
+
+    @property
+    def notes(self) -> list[str]:
+        """The distinct kinds of the notes in any direction."""
+        return headings(note for verdict in self.verdicts.values() for note in verdict.notes)
+
+    @property
+    def unsupported(self) -> list[str]:
+        """The distinct reasons of the directions that are not supported."""
+        verdicts = self.verdicts.values()
+        return list(dict.fromkeys(v.reason for v in verdicts if v.verdict == "UNSUPPORTED"))
+
+    def verdict(self, direction: Direction) -> str:
+        """Return the verdict of a direction; a direction that the case lacks is UNSUPPORTED."""
+        return self.verdicts[direction].verdict if direction in self.verdicts else "UNSUPPORTED"
+
+    @property
+    def empty(self) -> bool:
+        """Whether the output has no element, so that no mistake is visible."""
+        return math.prod(self.op.output(self.case)) == 0
+
+
+@dataclass
+class Answers:
+    """The answers of one tier by the names of the solution and of the case, in their order."""
+
+    by_name: dict[Names, Answer] = field(default_factory=dict, init=False)
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        """The verdicts of all answers."""
+        return [each for answer in self.by_name.values() for each in answer.verdicts.values()]
+
+    @property
+    def failed(self) -> bool:
+        """Whether any solution failed, or answered no case."""
+        return bool(self.failures or coverage(self.verdicts)[0])
+
+    @property
+    def failures(self) -> Failures:
+        """The failing answers."""
+        after = {key: [failure.after for _, failure in answer.failures]
+                 for key, answer in self.by_name.items()}  # fmt: skip
+        return {key: max(several, key=lambda names: -1 if names is None else len(names))
+                for key, several in after.items() if several}  # fmt: skip
+
+    def update(self, failed: Failures) -> Failures:
+        """Return earlier failures, with these answers in place of their cases'."""
+        left = {key: after for key, after in failed.items() if key not in self.by_name}
+        return left | self.failures
+
+    @property
+    def share(self) -> str:
+        """The share of passing cases, and why the others are not supported; "" without a pass.
+
+        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, or
+        `10 of 123 cases; 123 not supported or in part: ...` if some passing cases lack backward.
+        The kinds of notes follow: `10 of 10 cases; but no kernel was launched (3 cases)`.
+        """
+        answers = list(self.by_name.values())
+        passing = [each for each in answers if "PASSED" in map(each.verdict, each.verdicts)]
+        lacking = [answer for answer in answers if answer.unsupported]
+        words = f"{len(passing)} of {len(answers)} cases" if passing else ""
+        if passing and lacking:
+            partly = " or in part" * any(answer in passing for answer in lacking)
+            reasons = Counter(printable(why) for each in lacking for why in each.unsupported)
+            shown = [reason for reason, _ in reasons.most_common(REASONS)]
+            more = ["..."] * (len(reasons) > REASONS)
+            words += f"; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
+        noted = Counter(note for answer in answers for note in answer.notes).most_common()
+        but = ", ".join(f"{note} ({counted(n)})" for note, n in noted)
+        return words + f"; but {but}" * bool(but)
+
+    def of(self, solution: str) -> list[Answer]:
+        """Return the answers of one solution."""
+        return [answer for (name, _), answer in self.by_name.items() if name == solution]
+
+    def groups(self) -> list[Group]:
+        """Return the failures by solution, directions and verdict."""
+        failing: dict[tuple[str, tuple[Direction, ...], str], list[Answer]] = defaultdict(list)
+        for (solution, _), answer in self.by_name.items():
+            for directions, failure in answer.failures:
+                failing[solution, directions, failure.verdict].append(answer)
+        return [
+            Group(*key, failures, [answer for answer in self.of(key[0])
+                                   if answer.verdict(key[1][0]) != "UNSUPPORTED"])
+            for key, failures in failing.items()
+        ]  # fmt: skip
+
+    def unexplained(
+        self, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
+    ) -> list[Failing]:
+        """Return the smallest failing case of each group without a known property and cause.
+
+        A group of all cases and one that depends on earlier calls are left out, since no property
+        of a case decides whether they fail.
+        """
+        explained = {(cause.solution, each) for cause in diagnoses for each in cause.directions}
+        by_name = {solution.name: solution for solution in solutions}
+        found: dict[tuple[str, Case], Failing] = {}
+        for group in self.groups():
+            known = any((group.solution, direction) in explained for direction in group.directions)
+            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
+            if not (known or alone or group.everywhere or group.condition):
+                answer = group.by_size[0]
+                key = group.solution, answer.case
+                directions = (found[key].directions if key in found else ()) + group.directions
+                found[key] = Failing(by_name[group.solution], answer.op, answer.case, directions)
+        return list(found.values())
+
+
+def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
+    """Return the solutions that answer no case, and a line on each solution with few answers.
+
+    A failure in either direction is an answer too. A solution that needs a GPU, where there is
+    none, may answer no case.
+    """
+    by_solution: dict[str, list[Verdict]] = defaultdict(list)
+    for verdict in verdicts:
+        by_solution[verdict.solution].append(verdict)
+    silent, lines = set(), []
+    for solution, own in by_solution.items():
+        cases = {verdict.case for verdict in own}
+        answered = {verdict.case for verdict in own if verdict.verdict != "UNSUPPORTED"}
+        without_gpu = {verdict.case for verdict in own if verdict.kind is Kind.NO_GPU}
+        if not answered and without_gpu:
+            needed = f"{len(without_gpu)} of {counted(len(cases))} need a GPU"
+            lines.append(f"{solution} is not judged: {needed}, and none is here")
+        elif not answered:
+            silent.add(solution)
+            lines.append(f"{solution} answers no case: it leaves all {len(cases)} unsupported")
+        elif 10 * len(answered) < len(cases):
+            count = f"{len(answered)} of {len(cases)} cases"
+            lines.append(f"{solution} answers {count}, fewer than a tenth")
+    return silent, lines
+
+
+def counted(count: int) -> str:
+    """Return the number of cases in words."""
+    return f"{count} case{'s' * (count > 1)}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """The failures of a solution with the same verdict in the same directions."""
+
+    solution: str
+    directions: tuple[Direction, ...]
+    verdict: str
+    failing: Sequence[Answer]
+    answered: Sequence[Answer]
+    """The solution's answers in the tier that are supported in the first direction."""
+
+    @property
+    def where(self) -> str:
+        """The solution and the directions."""
+        return f"{self.solution} {' and '.join(self.directions)}"
+
+    @cached_property
+    def by_size(self) -> list[Answer]:
+        """The failing answers, in the order of the cases' bytes and FLOPs."""
+
+        def size(answer: Answer) -> tuple[int, int]:
+            work = answer.op.work(answer.case, "forward")
+            return work.bytes, work.flops
+
+        return sorted(self.failing, key=size)
+
+    @cached_property
+    def smallest(self) -> list[Verdict]:
+        """The smallest cases' failures with distinct groups, or distinct lines of source."""
+        distinct: dict[object, Verdict] = {}
+        for answer in self.by_size:
+            verdict = answer.verdicts[self.directions[0]]
+            line = verdict.places and verdict.places[0][:2]
+            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
+        return list(distinct.values())[:SHOWN]
+
+    @property
+    def everywhere(self) -> str:
+        """The number of failures in words if all cases with an element fail; "" otherwise."""
+        fails = len(self.failing)
+        if fails == len(self.answered):
+            return f"every case ({fails})"
+        elements = [answer for answer in self.answered if not answer.empty]
+        return f"every case that has an element ({fails})" if elements == self.failing else ""
+
+    @cached_property
+    def condition(self) -> str:
+        """The property that separates the failures from the passes; "" without such a property."""
+        return failing_condition(*self._facts)
+
+    @property
+    def after_launches(self) -> str:
+        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
+        failing, passing = (
+            [{LAUNCHES: facts.get(LAUNCHES, "")} for facts in cases] for cases in self._facts
+        )
+        if not all(facts[LAUNCHES] == LAUNCHED for facts in failing):
+            return ""
+        kernels = (kernel for answer in self.failing for kernel in self._tuned(answer))
+        return " and ".join(dict.fromkeys(kernels)) if failing_condition(failing, passing) else ""
+
+    @cached_property
+    def _facts(self) -> tuple[Facts, Facts]:
+        """The properties of the failing cases, and of those that pass in the first direction.
+
+        The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
+        is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
+        """
+        passing = [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
+        pairs = {(kernel, name): None for answer in (*self.failing, *passing)
+                 for kernel, tuned in self._tuned(answer).items()
+                 for values in tuned.values for name in values}  # fmt: skip
+        several = len({kernel for kernel, _ in pairs}) > 1
+
+        def facts(answer: Answer) -> dict[str, Fact]:
+            found, kernels = facts_of(answer.op, answer.case), self._tuned(answer)
+            if "forward" in self.directions:
+                found.pop("upstream", None)
+            for kernel, name in pairs:
+                ran = kernels[kernel].values if kernel in kernels else [{}]
+                values = list(dict.fromkeys(value.get(name, "not launched") for value in ran))
+                fact = values[0] if len(values) == 1 else " and ".join(sorted(map(str, values)))
+                found[f"{kernel}'s {name}" if several else name] = fact
+            if pairs:
+                launched = any(tuned.launches for tuned in kernels.values())
+                found[LAUNCHES] = LAUNCHED if launched else "launched once"
+            return found
+
+        failed, passed = ([facts(answer) for answer in answers if not answer.empty]
+                          for answers in (self.failing, passing))  # fmt: skip
+        return failed, passed
+
+    def _tuned(self, answer: Answer) -> Mapping[str, Autotuned]:
+        return answer.verdicts[self.directions[0]].configurations
