@@ -13,7 +13,6 @@ PEERS = COMMON / "peers"
 RESULTS = ROOT / "results"
 PLOTS = ROOT / "docs" / "plots"
 SITE = ROOT / "site"
-PROFILES = ROOT / "profiles"
 CACHE = ROOT / ".cache"
 
 

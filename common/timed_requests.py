@@ -1,4 +1,4 @@
-"""The requests for the times and the trace of calls, which a solution's process answers."""
+"""The requests for the times of calls, which a solution's process answers."""
 
 from __future__ import annotations
 
@@ -73,10 +73,3 @@ class RunCalls(Request, tag="run_calls"):
     wait: bool = True
     """Wait for the GPU at the end."""
     backward: bool = False
-
-
-class Trace(Request, tag="trace"):
-    """Trace a few calls; the reply has as `trace` a Chrome trace, as JSON text."""
-
-    call: Arguments
-    backward: bool

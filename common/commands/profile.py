@@ -1,8 +1,8 @@
 """`study profile`: report the bottleneck of each board case: memory, arithmetic or launching.
 
 A call that takes the host longer than the GPU is bound by launching. Any other call is bound by the
-slower of its two limits, which the same run measures. The command also writes a Chrome trace of
-each case, and prints Nsight Compute's counters if it is installed.
+slower of its two limits, which the same run measures. Nsight Compute's counters follow if it is
+installed.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from common import ops, paths
+from common import ops
 from common.commands import nvidia
 from common.commands import options as shared
 from common.solutions import Solution
@@ -118,7 +118,7 @@ def _padded(cells: Sequence[str]) -> str:
 def profile(
     chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
 ) -> None:
-    """Print a line for each case and direction of the solutions, and write traces."""
+    """Print a line for each case and direction of the solutions."""
     from common.grading.device import DeviceMemory
     from common.grading.sweep import Sweep
 
@@ -126,8 +126,6 @@ def profile(
         # a new sweep for each solution: the probe is calibrated before a solution has run
         with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
             timed = _print_times(sweep, solution)
-            # after the timing: a profiler makes its process slower permanently
-            _write_traces(sweep, solution, timed)
         _print_counters(solution, timed)
     if not nvidia.installed():
         print(nvidia.ABSENT)
@@ -161,25 +159,6 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
                 cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
             print(_padded(cells), flush=True)
     return timed
-
-
-def _write_traces(
-    sweep: Sweep, solution: Solution, timed: Iterable[tuple[Case, Direction]]
-) -> None:
-    from common.measure import timed_process
-
-    folder, op = paths.PROFILES / solution.handle / solution.path.stem, ops.load(solution.op)
-    for case, direction in timed:
-        # the sandboxed worker cannot write the file itself
-        with sweep.supervisor.lent(solution) as worker:
-            reply = timed_process.trace_case(op, case, sweep.device, worker, direction)
-        if "trace" not in reply:
-            print(f"no trace of {case.name} {shared.TIMED[direction]}: {reply.get('reason', '')}")
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{case.name}-{direction}.json").write_text(reply["trace"])
-    if timed:
-        print(f"traces: {folder}, for ui.perfetto.dev")
 
 
 def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:

@@ -28,9 +28,9 @@ from common.grading.tolerance import check_values
 from common.grading.worker import Worker
 from common.ops._draw import draw
 from common.spec import ByClock, Case, Direction, Op
-from common.timed_requests import BeginTiming, Limits, RunCalls, TakeSamples, Trace
+from common.timed_requests import BeginTiming, Limits, RunCalls, TakeSamples
 from common.verdicts import Failure
-from common.wire import Arguments, Reply, TensorSlot
+from common.wire import Arguments, TensorSlot
 
 KEPT, SMALL = 4, 1 << 20
 """The number of rounds of each kind from which the results of one call are kept, if these results
@@ -298,9 +298,3 @@ def ask(worker: Worker, request: wire.Request) -> Report:
         if (sizes, [*map(len, report.probes)]) != wanted:
             raise Failure("TAMPERED", "its report has other samples than were asked for")
     return report
-
-
-def trace_case(op: Op[Any], case: Case, device: str, worker: Worker, direction: Direction) -> Reply:
-    """Return `{"trace": ...}`, a Chrome trace of a few calls, or a verdict with its reason."""
-    (call,) = stage_calls(op, case, device, worker).calls
-    return worker.ask(Trace(call=call, backward=direction == "backward"))

@@ -15,14 +15,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-from torch.profiler import ProfilerActivity, profile
 
 from common.sandbox import backend
 from common.sandbox.rotation import (
@@ -37,7 +34,7 @@ from common.sandbox.rotation import (
 )
 from common.sandbox.session import Session
 from common.spec import ByClock, Product
-from common.timed_requests import BeginTiming, RunCalls, TakeSamples, Trace
+from common.timed_requests import BeginTiming, RunCalls, TakeSamples
 from common.wire import Arguments, Reply
 
 Limits = Mapping[str, Callable[[], Runnable]]
@@ -59,8 +56,6 @@ PROBE_WAKING = 4
 """The number of discarded probe samples, whose launches take half a millisecond in all."""
 WAKING = 1_000_000
 """The nanoseconds of untimed calls before a round of host time."""
-TRACED = 3
-"""The number of calls in a trace. Another call runs before it, since the first may compile."""
 
 
 @dataclass
@@ -351,21 +346,3 @@ def run_calls(session: Session, request: RunCalls) -> Reply:
         report = {"ready": clock.ready(request.name)}
     backend.synchronize()
     return report
-
-
-def trace_calls(session: Session, request: Trace) -> Reply:
-    """Return as `trace` a Chrome trace of TRACED calls, as JSON text."""
-    rotation = Rotation([timed_call(session, request.call, {})], request.backward)
-    rotation.run()
-    rotation.forget()
-    backend.synchronize()
-    activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * backend.ON_GPU]
-    with profile(activities=activities) as profiled:
-        for _ in range(TRACED):
-            rotation.run()
-            rotation.forget()
-        backend.synchronize()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "trace.json"
-        profiled.export_chrome_trace(str(path))
-        return {"trace": path.read_text()}

@@ -54,7 +54,6 @@ REQUESTS = MappingProxyType(
         clock.begin_timing,
         clock.take_samples,
         clock.run_calls,
-        clock.trace_calls,
     )
 )
 

@@ -1,18 +1,17 @@
 """What `profile` concludes from samples, what it prints and writes; the GPU's part is made up."""
 
 import dataclasses
-import json
 import sys
 
 import pytest
 import torch
 
-from common import cli, ops, paths
+from common import cli, ops
 from common.commands import nvidia, profile
 from common.commands.profile import least, times
 from common.grading import sweep
 from common.grading.sweep import Sweep
-from common.measure import machine, rows, timed_process
+from common.measure import machine, rows
 from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
@@ -65,18 +64,14 @@ def test_only_products_run_at_a_dense_rate():
     assert least(products, PEAK, "bfloat16") == pytest.approx(10.0)
 
 
-# --- what it prints and writes --------------------------------------------------------------------
+# --- what it prints ----------------------------------------------------------------------------
 
 
 @pytest.fixture
-def on_a_gpu(monkeypatch, tmp_path, fork_server):
-    """As if the first board case of rope had been timed on one, and its twin could be traced."""
+def on_a_gpu(monkeypatch, fork_server):
+    """As if the first board case of rope had been timed on one."""
     case = next(case for case in ROPE.cases("board") if case.name == LONG)
     timed = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-    trace_case = timed_process.trace_case
-
-    def trace(op, case, device, worker, direction):
-        return trace_case(op, op.twin(case), "cpu", worker, direction)
 
     def measured(*_):
         yield [Measured(row, None, None) for row in timed]
@@ -85,15 +80,12 @@ def on_a_gpu(monkeypatch, tmp_path, fork_server):
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sys.maxsize, sys.maxsize))
-    monkeypatch.setattr(paths, "PROFILES", tmp_path)
     monkeypatch.setattr(nvidia, "installed", lambda: False)
-    monkeypatch.setattr(timed_process, "trace_case", trace)
     monkeypatch.setattr(type(ROPE), "tier", lambda *_: iter([case]))
     return timed
 
 
-@pytest.mark.slow
-def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
+def test_each_direction_is_a_line(on_a_gpu, capsys):
     profile.profile([HOUSE], "cuda", verbose=False)
     lines = capsys.readouterr().out.splitlines()
     forward, backward = (line.split() for line in lines if line.startswith("sbhd"))
@@ -103,13 +95,6 @@ def test_each_direction_is_a_line_and_a_trace(on_a_gpu, capsys, tmp_path):
     assert (forward[-1], backward[-1]) == ("memory", "launch")
     assert any("NVIDIA H200, 4.8 TB/s at its peak" in line for line in lines)
     assert lines[-1] == nvidia.ABSENT
-    written = sorted(tmp_path.rglob("*.json"))
-    case = LONG
-    assert [path.name for path in written] == [f"{case}-backward.json", f"{case}-forward.json"]
-    for path in written:
-        assert path.parent == tmp_path / "house" / "rope"
-        names = {event.get("name") for event in json.loads(path.read_text())["traceEvents"]}
-        assert any("_Rope" in str(name) for name in names), names
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):
