@@ -47,9 +47,10 @@ class Process:
     """The processes by module, folder and environment."""
     _running_lock = threading.Lock()
 
-    def __init__(self, module: str, output: int) -> None:
-        """Run a module; its output and its workers' output go to a file descriptor."""
-        self._users = 0
+    def __init__(self, module: str, quiet: bool) -> None:
+        """Run a module for one ForkServer; with `quiet`, drop its and its workers' output."""
+        output = subprocess.DEVNULL if quiet else sys.stderr.fileno()
+        self._users = 1
         self._lock = threading.Lock()
         self._control, server_end = socket.socketpair()
         self._control.settimeout(LONGEST_IMPORT)
@@ -72,10 +73,10 @@ class Process:
         key = (module, os.getcwd(), quiet, *sorted(environment.items()))
         with cls._running_lock:
             process = cls._running.get(key)
-            if process is None or process.ended:
-                output = subprocess.DEVNULL if quiet else sys.stderr.fileno()
-                process = cls._running[key] = cls(module, output)
-            process._users += 1
+            if process and not process.ended:
+                process._users += 1
+            else:
+                process = cls._running[key] = cls(module, quiet)
             return process
 
     def release(self) -> None:
@@ -95,6 +96,11 @@ class Process:
         """Kill the process, which also ends all processes that were forked from it."""
         self._process.kill()
         self._process.wait()
+
+    @property
+    def shared(self) -> bool:
+        """Whether several ForkServers use the process."""
+        return self._users > 1
 
     @property
     def pid(self) -> int:
@@ -181,6 +187,17 @@ class ForkServer:
             if self.interrupted:  # since the check above
                 os.kill(pid, signal.SIGKILL)
             return self._process.pid, pid, connection
+
+    def separate(self) -> None:
+        """From now on, fork from a process that no other ForkServer uses.
+
+        Only this server's workers can then end it. Its earlier workers must have ended.
+        """
+        with self._lock:
+            if self._process.shared and not self._closed:
+                self._forked.clear()
+                self._process.release()
+                self._process = Process(self.MODULE, self._quiet)
 
     def runs(self, server: int) -> bool:
         """Return whether this id is the current server's and the server still runs."""

@@ -110,17 +110,22 @@ class Supervisor:
 
     @contextlib.contextmanager
     def alone(self, worker: Worker) -> Iterator[None]:
-        """End every process; within the context, only the worker may start a new one."""
+        """End every process; within the context, only the worker may start a new one.
+
+        The Compiler's processes go on, in another fork server, for whose end none is blamed.
+        """
         for other in self.workers:
             other.close()
+        self.server.separate()
         gc.collect()  # the frames of an exception may hold a case's tensors
         empty_cache()
         with worker.isolated(alone=True):
             yield
 
     def has_company(self, worker: Worker) -> bool:
-        """Return whether workers of other folders may run at the same time as this one."""
-        others = (each.solution.handle != worker.solution.handle for each in self.workers)
+        """Return whether processes of other folders may have run beside the worker's."""
+        handle = worker.solution.handle
+        others = (each.pid and each.solution.handle != handle for each in self.workers)
         return any(others) and not worker.is_isolated
 
     def close(self) -> None:

@@ -79,6 +79,19 @@ def test_a_process_that_is_killed_takes_its_workers_along_and_starts_again(serve
 
 
 @pytest.mark.slow
+def test_a_separate_server_goes_on_if_the_others_is_killed(servers):
+    """A worker that compiles may end its server while a solution is tried again alone."""
+    one, other = servers(), servers(target=TARGET)
+    one.separate()
+    (own, _, connection), (shared, _) = one.fork(), fork(other)
+    os.kill(shared, signal.SIGKILL)
+    with connection:
+        assert own != shared and one.runs(own)
+        one.separate()
+        assert one.runs(own), "it is separate already"
+
+
+@pytest.mark.slow
 def test_no_worker_holds_the_socket_of_the_server(servers):
     """A solution that sent an order there would have the server end another's process."""
     server, worker, connection = servers().fork()

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from common import ops
+from common.errors import UserError
 from common.grading import sweep as sweeps
 from common.grading.retries import Ends
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, Sweep, TooLarge
+from common.grading.worker import Worker
 from common.verdicts import ISOLATED_TOO
 from tests.support import workers
 
@@ -150,6 +152,16 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
         assert two[0].reason == KILLED * (shapes[case] == shape)
 
 
+def test_the_only_solution_that_is_late_is_asked_once(written, fork_server):
+    """Eager's worker, which has no process, is no company."""
+    late = written("late", "forever()")
+    with Sweep("cpu", server=fork_server, deadline=1.0) as one:
+        one.supervisor.worker(sweeps.eager_of(HALF), "baseline")
+        (found,) = one.grade(HALF, PLAIN[:1], [late])
+    assert {each.verdict for each in found.verdicts.values()} == {"TIMEOUT"}
+    assert late.path.with_name("runs").read_text() == "X"
+
+
 # --- the harness lacks memory ---------------------------------------------------------------------
 
 
@@ -179,3 +191,19 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
         assert (reason, fails) == ("out of memory in the harness next to this solution", 2), (
             "eager has enough in its place"
         )
+
+
+def test_a_case_is_left_out_if_eager_cannot_map_memory_in_its_place(
+    written, fork_server, monkeypatch
+):
+    ask = Worker.ask
+
+    def asked(worker, request):
+        if worker.solution.peer:
+            raise UserError("this machine cannot share GPU memory between processes")
+        return ask(worker, request)
+
+    monkeypatch.setattr(Worker, "ask", asked)
+    with Sweep("cpu", server=fork_server) as one:
+        found = list(one.grade(HALF, PLAIN[:1], [written("lacks", "lack()")]))
+    assert found == [TooLarge(HALF, PLAIN[0], LACKS)]

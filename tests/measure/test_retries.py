@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def timed(monkeypatch):
     def run(*outcomes, probes=()):
         solution, eager, other, reference = Worker(), Worker(*probes), Worker(), Worker()
         beside = Baseline(eager, {"gpu": 10.0}, reference)
-        supervisor, left = Supervisor(None, DeviceMemory(lambda: 1 << 50)), iter(outcomes)
+        supervisor, left = Supervisor(Mock(), DeviceMemory(lambda: 1 << 50)), iter(outcomes)
         supervisor._free = [solution, eager, other]
         attempts = []
 
