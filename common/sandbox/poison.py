@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -21,8 +20,8 @@ _ALLOCATIONS = frozenset(
         "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_".split()
     )
 )
-MOST_KEPT = 512 << 20
-"""The bytes of fresh memory that are kept until the end of a call, even if the call frees them."""
+MOST_GUARDED = 512 << 20
+"""The most bytes of fresh memory between bands in a call, kept until the end of the call."""
 _WITHOUT_MODES = frozenset({"aten", "higher_order"})
 """The namespaces of operators that run without the mode: aten's need no mode inside, and
 higher-order operators such as torch.cond cannot run with a mode."""
@@ -49,8 +48,6 @@ class Poison(UncompiledMode):
         self.value, self.guarded, self._guard = value, guarded, guard
         self._fresh: list[torch.Tensor] = []
         """Fresh memory with its bands, as uint8."""
-        self._bytes = 0
-        self._overrun: str | None = None
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -65,25 +62,27 @@ class Poison(UncompiledMode):
             return self._run(func, args, kwargs)
         if packet is _RESIZE and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
-        if device := self._guarded_device(func, args, kwargs):
-            # a meta tensor first: allocating twice could fail, as a solution may need half the GPU
-            meta = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
-            fresh = self._between_bands(meta, device)
-        else:
+        fresh = self._guarded_memory(func, args, kwargs)
+        if fresh is None:
             fresh = self._run(func, args, kwargs)
         fill(fresh, self.value)
         return fresh
 
-    def _guarded_device(self, func: Any, args: Any, kwargs: Any) -> torch.device | None:
-        """Return the device of fresh memory that needs guard bands; None if it needs none."""
+    def _guarded_memory(self, func: Any, args: Any, kwargs: Any) -> torch.Tensor | None:
+        """Return the fresh memory between guard bands; None if it gets none."""
         if not any(argument.name == "device" for argument in func._schema.arguments):
             return None  # it writes to existing memory
         like = args[0] if args and isinstance(args[0], torch.Tensor) else None
         if like is not None and type(like) not in _ORDINARY:
             return None
         device = kwargs.get("device") or (like.device if like is not None else "cpu")
-        device = torch.device(device)
-        return device if device.type == self.guarded else None
+        if torch.device(device).type != self.guarded:
+            return None
+        # a meta tensor: allocating twice could fail, as a solution may need half of the GPU
+        meta = func(*args, **{**kwargs, "device": "meta", "pin_memory": None})
+        size, guarded = meta.untyped_storage().nbytes(), sum(raw.nbytes for raw in self._fresh)
+        fits = size and size + guarded <= MOST_GUARDED
+        return self._between_bands(meta, device) if fits else None
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Run a function; a custom operator runs in this mode, so that its memory is filled too.
@@ -120,61 +119,26 @@ class Poison(UncompiledMode):
             fill(tensor.as_strided((end - old_end,), (1,), old_end), self.value)
         return tensor
 
-    def _between_bands(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
+    def _between_bands(self, meta: torch.Tensor, device: Any) -> torch.Tensor:
         """Return a tensor like the meta tensor `meta`, whose storage lies between guard bands.
 
         torch cannot make a storage of a part of another storage. A storage imported by DLPack
         begins at the slice's first byte and keeps the bands alive.
         """
         size = meta.untyped_storage().nbytes()
-        if not size:
-            return torch.empty_like(meta, device=device)
-        if self._bytes + size > MOST_KEPT:
-            self._check_unused()
         raw = torch.full((size + 2 * BAND,), self._guard, dtype=torch.uint8, device=device)
         self._fresh.append(raw)
-        self._bytes += raw.nbytes
         storage = from_dlpack(raw[BAND : BAND + size].__dlpack__()).untyped_storage()
         target = torch.empty(0, dtype=meta.dtype, device=device)
         return target.set_(storage, 0, meta.shape, meta.stride())
 
-    def _check_unused(self) -> None:
-        """Check the bands of memory that the solution has freed, then free the memory.
-
-        Otherwise a solution that allocates large tensors one after the other would hold all of
-        them at once.
-        """
-        if torch.cuda.is_available():
-            if torch.cuda.is_current_stream_capturing():
-                return
-            torch.cuda.synchronize()
-        unused = [_is_unused(raw) for raw in self._fresh]
-        self._overrun = self.overrun(itertools.compress(self._fresh, unused))
-        self._fresh = [raw for raw, free in zip(self._fresh, unused, strict=True) if not free]
-        self._bytes = sum(raw.nbytes for raw in self._fresh)
-
-    def overrun(self, fresh: Iterable[torch.Tensor] | None = None) -> str | None:
-        """Describe the first write to a guard band: `wrote 4 bytes after memory of its own`.
-
-        The bands are those of some fresh memory, by default of all.
-        """
-        raws = self._fresh if fresh is None else fresh
-        bands = [band for raw in raws for band in (raw[:BAND], raw[-BAND:])]
-        if bands and not self._overrun:
-            counts = torch.stack([(band != self._guard).sum() for band in bands]).tolist()
-            for where, written in zip(itertools.cycle(("before", "after")), counts, strict=False):
-                if written:
-                    return f"wrote {written} bytes {where} memory of its own"
-        return self._overrun
-
-
-def _is_unused(raw: torch.Tensor) -> bool:
-    """Return whether only this tensor uses its memory.
-
-    Its storage then has two references: the tensor's, and that of `storage` below.
-    """
-    storage = raw.untyped_storage()
-    return bool(torch._C._storage_Use_Count(storage._cdata) <= 2)
+    def overrun(self) -> str | None:
+        """Describe the first write to a guard band: `wrote 4 bytes after memory of its own`."""
+        bands = [band for raw in self._fresh for band in (raw[:BAND], raw[-BAND:])]
+        for where, band in zip(itertools.cycle(("before", "after")), bands, strict=False):
+            if written := int((band != self._guard).sum()):
+                return f"wrote {written} bytes {where} memory of its own"
+        return None
 
 
 def fill(tensor: torch.Tensor, value: float) -> None:
