@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
-from functools import partial
 from itertools import combinations
 
 from common.draws import Draws
-from common.grading.problem import Problem, solve_drawn
+from common.grading.problem import Problem
 from common.ops._draw import draw
 
 DTYPES = ("bfloat16", "float16", "float32")
@@ -72,7 +71,7 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
     inputs. In the same dtype the budgets are at least the problem's, since eager may be lucky on
     few elements.
     """
-    op, scarce = problem.op, problem.scarce
+    op = problem.op
     draws = Draws(problem.draws.number(op.name, problem.case.name, change.value))
     dice = draws.dice("which")
     case, unchanged = problem.case.changed(dice), frozenset[str]()
@@ -87,12 +86,11 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
     seed = draws.number(op.name, case.name, "inputs")
     drawn = draw(op, case, seed, problem.device)
     drawn[0].update({name: problem.arguments[name] for name in unchanged})
-
-    # `solve` must not hold the problem, whose memory is freed with its last reference
-    gradients = change is Change.WRITTEN and "backward" in case.directions
-    least, redrawn = (None, seed) if change.dtype else (problem.solved[1], None)
-    solve = partial(solve_drawn, op, case, drawn, gradients, scarce, redrawn, least)
-    return Problem(op, case, problem.device, *drawn, solve, draws, scarce, unchanged)
+    return Problem(
+        op, case, problem.device, *drawn, draws, problem.scarce,
+        forward_only=change is not Change.WRITTEN,
+        least=None if change.dtype else problem.solved[1], unchanged=unchanged,
+    )  # fmt: skip
 
 
 def _constant(problem: Problem) -> frozenset[str]:

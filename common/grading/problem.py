@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -36,13 +36,15 @@ class Problem:
     """`cpu` or `cuda`: the device of the inputs and of the comparison of results."""
     arguments: dict[str, Any]
     grad_output: torch.Tensor
-    solve: Callable[[], Solved] = field(repr=False)
-    """Returns the truth and the budgets; called once, before the first comparison."""
     draws: Draws
     """The random numbers of the case, including the seed of its inputs."""
     scarce: bool = False
     """Whether GPU memory is scarce: then one call is live at a time, and the truth and the copies
     of results are in host memory."""
+    forward_only: bool = False
+    """Whether gradients are not compared, although the case may have some."""
+    least: Mapping[str, Budget] | None = field(default=None, repr=False)
+    """The least budgets, if another problem has other values; see `changes.py`."""
     unchanged: frozenset[str] = frozenset()
     """The inputs of another problem that this one shares; see `changes.py`."""
     changes: dict[Any, Problem] = field(default_factory=dict, init=False, repr=False)
@@ -64,8 +66,22 @@ class Problem:
 
     @cached_property
     def solved(self) -> Solved:
-        """The truth and the budgets; hold `lock`."""
-        return self.solve()
+        """The truth and the budgets, computed before the first comparison; hold `lock`.
+
+        For tensors of fewer than 1,000 elements, on which eager may be lucky, the budget is its
+        largest error over eight draws, or at least another problem's budget.
+        """
+        gradients = "backward" in self.case.directions and not self.forward_only
+        solve = partial(_solve, self.op, gradients, self.case.by_slice, self.scarce)
+        truth, budgets = solve(self.arguments, self.grad_output)
+        others = [self.least] if self.least else []
+        if not others and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
+            seeds = range(self.seed + 1, self.seed + DRAWS_OF_FEW)
+            again = (draw(self.op, self.case, seed, self.device) for seed in seeds)
+            others = [solve(*drawn)[1] for drawn in again]
+        for other in others:
+            budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}
+        return truth, budgets
 
     @property
     def seed(self) -> int:
@@ -81,10 +97,9 @@ class Problem:
         budgets = dict(self.budgets) if "solved" in vars(self) else {}
         tensors = {name: tensor.to("meta") for name, tensor in self.tensors.items()}
         upstream = tensors.pop("upstream")
-        return replace(
-            self, arguments=self.arguments | tensors, grad_output=upstream,
-            solve=lambda: ({}, budgets),
-        )  # fmt: skip
+        summary = replace(self, arguments=self.arguments | tensors, grad_output=upstream)
+        vars(summary)["solved"] = {}, budgets
+        return summary
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
@@ -126,10 +141,7 @@ class Problem:
 def make_problem(
     op: Op[Any], case: Case, draws: Draws, device: str, scarce: bool = False
 ) -> Problem:
-    """Draw the case's inputs, and compute the oracle's results and the budgets.
-
-    The oracle is the reference in float64; the budget is eager's error. For tensors of fewer than
-    1,000 elements, on which eager may be lucky, the budget is its largest error over eight draws.
+    """Draw the case's inputs, and on a GPU compute the oracle's results and the budgets.
 
     On a CPU both are computed at the first comparison, since a solution that does not support the
     case never needs them.
@@ -145,9 +157,7 @@ def make_problem(
         torch.OutOfMemoryError: The case does not fit in the GPU's free memory.
     """
     seed = draws.number(op.name, case.name, "inputs")
-    drawn, gradients = draw(op, case, seed, device), "backward" in case.directions
-    solve = partial(solve_drawn, op, case, drawn, gradients, scarce, seed=seed)
-    problem = Problem(op, case, device, *drawn, solve, draws, scarce)
+    problem = Problem(op, case, device, *draw(op, case, seed, device), draws, scarce)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
     return problem
@@ -159,39 +169,20 @@ def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[s
     return {**tensors, "upstream": grad_output}
 
 
-def solve_drawn(
+def _solve(
     op: Op[Any],
-    case: Case,
-    drawn: Drawn,
     gradients: bool,
+    by_slice: bool,
     scarce: bool,
-    seed: int | None = None,
-    least: Mapping[str, Budget] | None = None,
+    arguments: dict[str, Any],
+    grad_output: torch.Tensor,
 ) -> Solved:
-    """Return the oracle's results for one draw, and eager's error on each result.
-
-    Args:
-        op: The op.
-        case: The case.
-        drawn: The inputs.
-        gradients: Whether to compute the gradients.
-        scarce: Whether to return the truth in host memory.
-        seed: The seed of the inputs, from which a small case gets further draws for its budgets.
-        least: The least budgets.
-    """
-    device = drawn[1].device
-    truth = oracle.truth(op, *drawn, gradients)
+    """Return the oracle's results for one draw, and eager's error on each result."""
+    truth = oracle.truth(op, arguments, grad_output, gradients)
     if scarce:
         truth = {name: tensor.cpu() for name, tensor in truth.items()}
-    eager = oracle.eager(op, *drawn, gradients)
-    budgets = {
-        name: budget_of(eager[name], expected, case.by_slice, device)
+    eager = oracle.eager(op, arguments, grad_output, gradients)
+    return truth, {
+        name: budget_of(eager[name], expected, by_slice, grad_output.device)
         for name, expected in truth.items()
     }
-    others = [least] if least else []
-    if seed is not None and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
-        again = (draw(op, case, seed + n, device.type) for n in range(1, DRAWS_OF_FEW))
-        others += [solve_drawn(op, case, redrawn, gradients, scarce)[1] for redrawn in again]
-    for other in others:
-        budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}
-    return truth, budgets

@@ -29,7 +29,7 @@ def test_the_oracle_is_in_float64_freqs_too():
 
 
 def test_few_elements_get_the_largest_error_of_eight_draws():
-    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), dict, Draws(0))
+    one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), Draws(0))
     eager = oracle.eager(ROPE, one.arguments, one.grad_output)[OUTPUT].double()
     lucky = (eager - oracle.truth(ROPE, one.arguments, one.grad_output)[OUTPUT]).abs().max().item()
     budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
