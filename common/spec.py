@@ -168,12 +168,12 @@ class Case:
     @property
     def name(self) -> str:
         """The key of the case in records and test ids, unique among the op's cases."""
-        roles: tuple[Role, ...] = ("option", "layout", "data")
-        words = [self._word(each) for role in roles for each in self._fields(role)]
+        words = map(self._word, self._fields("option", "layout", "data"))
         return "-".join([*self.head, *filter(None, words), *["twin"] * self.twin])
 
-    def _fields(self, role: Role) -> Iterator[dataclasses.Field[Any]]:
-        return (each for each in dataclasses.fields(self) if each.metadata.get("role") == role)
+    def _fields(self, *roles: Role) -> Iterator[dataclasses.Field[Any]]:
+        fields = dataclasses.fields(self)
+        return (each for role in roles for each in fields if each.metadata.get("role") == role)
 
     def _word(self, field: dataclasses.Field[Any]) -> str:
         """Return what the name says of a field, "" if the field has its usual value."""

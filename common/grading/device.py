@@ -105,7 +105,6 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    selected = ops.valid(solution.op for solution in solutions)
     memory, bfloat16 = DeviceMemory.of(device, budget), no_bfloat16(device) is None
 
     def fits(op: Op[Any], case: Case) -> bool:
@@ -116,12 +115,11 @@ def tier_cases(
             note(f"{op.name} {case.name} is left out: {reason}")
         return least <= memory.budget
 
-    listed = ops.without_faults(lambda op: (op, ops.cases(op, tier, device)), selected)
-    for op, of_tier in listed:
+    for op in ops.valid((solution.op for solution in solutions), tier):
         large = [op.large] if op.large and tier == "matrix" else []
         cases = [
             case
-            for case in (*of_tier, *large)
+            for case in (*op.tier(tier, device), *large)
             if bfloat16 or case.dtype != "bfloat16"
             if not (case.far_bytes or case in large) or fits(op, case)
         ]

@@ -10,8 +10,8 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from common import interfaces
 from common.errors import UserError
@@ -19,10 +19,7 @@ from common.interfaces import say_once
 from common.spec import Op, Reference
 
 if TYPE_CHECKING:
-    from common.spec import Case, Tier
-
-A = TypeVar("A")
-B = TypeVar("B")
+    from common.spec import Tier
 
 
 def names() -> list[str]:
@@ -50,48 +47,30 @@ def load(name: str) -> Op[Any]:
     return op
 
 
-def valid(op_names: Iterable[str]) -> list[Op[Any]]:
-    """Return the valid ops among the named ops; see `without_faults`."""
-    from common.ops import _whole
+def valid(op_names: Iterable[str], *tiers: Tier) -> list[Op[Any]]:
+    """Return the valid ops among the named ops; print a line on stderr in place of each other op.
 
-    def tried(name: str) -> Op[Any]:
-        op = load(name)
-        with _whole.faults_of(name):
-            _whole.check_by_trial(op)
-        return op
-
-    return without_faults(tried, sorted(set(op_names)))
-
-
-def cases(op: Op[Any], tier: Tier, device: str) -> list[Case]:
-    """Return the cases of a tier as a device, `cuda` or `cpu`, runs them.
+    The cases of the given tiers are valid too.
 
     Raises:
-        UserError: The op's cases are faulty.
+        UserError: No op is valid.
     """
     from common.ops import _whole
 
-    with _whole.faults_of(op.name):
-        return _whole.with_distinct_names(op.tier(tier, device), tier)
-
-
-def without_faults(ask: Callable[[A], B], of: Iterable[A]) -> list[B]:
-    """Return the answers for several ops; print a line on stderr in place of each UserError.
-
-    Raises:
-        UserError: There are only errors.
-    """
-    answers, faults = [], []
-    for each in of:
+    found, faults = [], []
+    for name in sorted(set(op_names)):
         try:
-            answers.append(ask(each))
+            op = load(name)
+            with _whole.faults_of(name):
+                _whole.check_by_trial(op, *tiers)
+            found.append(op)
         except UserError as error:
             faults.append(str(error))
-    if faults and not answers:
+    if faults and not found:
         raise UserError("; ".join(faults))
     for fault in faults:
         say_once(fault)
-    return answers
+    return found
 
 
 def load_mistakes(op: str) -> Mapping[str, Reference]:

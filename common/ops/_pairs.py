@@ -14,7 +14,7 @@ import functools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations
+from itertools import combinations
 from typing import Any, Generic
 
 from common.spec import C
@@ -65,14 +65,13 @@ class PairTable(Generic[C]):
         rng = random.Random(0)
         rows: list[Row] = []
         within = [restricted(self.factors, subset) for subset in (*self.subsets, {})]
-        # the pairs that no row contains yet, of all factors and of each subset, in both orders
+        # the pairs of each subset that no row contains yet
         missing = [
-            {each for pair in all_pairs(values) if self.possible(dict(pair))
-             for each in (pair, pair[::-1])}
+            {frozenset(pair) for pair in all_pairs(values) if self.possible(dict(pair))}
             for values in within
-        ]  # fmt: skip
+        ]
 
-        def holding(row: Row) -> list[set[ValuePair]]:
+        def holding(row: Row) -> list[set[frozenset[Any]]]:
             """Return the missing pairs of each subset that has the row's values."""
             return [pairs for values, pairs in zip(within, missing, strict=True)
                     if all(value in values[name] for name, value in row.items())]  # fmt: skip
@@ -81,28 +80,31 @@ class PairTable(Generic[C]):
             """Add each other factor with the value that gives the row most new pairs."""
             for name in rng.sample([*values], len(values)):
                 if name not in row:
-                    held, given = holding(row), row.items()
-                    gains = [
-                        (sum(((name, value), other) in pairs for pairs in held for other in given),
-                         rng.random(), value)
-                        for value in values[name]
-                        if self.possible({**row, name: value})
-                    ]  # fmt: skip
+                    held, gains = holding(row), []
+                    for value in values[name]:
+                        if self.possible({**row, name: value}):
+                            added = {frozenset(((name, value), other)) for other in row.items()}
+                            gain = sum(len(added & pairs) for pairs in held)
+                            gains.append((gain, rng.random(), value))
                     row[name] = max(gains)[-1]
             return {name: row[name] for name in values}
 
         def new_pairs(row: Row) -> int:
-            held = holding(row)
-            return sum(len(pairs.intersection(permutations(row.items(), 2))) for pairs in held)
+            return sum(len(pairs & pairs_of(row)) for pairs in holding(row))
 
         for values, pairs in zip(within, missing, strict=True):
             for pair in all_pairs(values):
-                if pair in pairs:
+                if frozenset(pair) in pairs:
                     drawn = [completed(dict(pair), values) for _ in range(CANDIDATES)]
                     rows.append(max(drawn, key=new_pairs))
                     for held in holding(rows[-1]):
-                        held.difference_update(permutations(rows[-1].items(), 2))
+                        held -= pairs_of(rows[-1])
         return rows
+
+
+def pairs_of(row: Row) -> set[frozenset[Any]]:
+    """Return every pair of two factors' values in a row."""
+    return {frozenset(pair) for pair in combinations(row.items(), 2)}
 
 
 def restricted(factors: Factors, subset: Factors) -> Factors:

@@ -134,8 +134,6 @@ FACTORS: Factors = {
 }
 """All options: `thd, sparse` has a sparse cu_seqlens, `starts` is the layout of start_positions,
 and `cp` is `(cp_size, cp_rank)`."""
-MANY = 71
-"""A number of sequences; more than 64, which some kernels search in one block."""
 
 
 def _is_possible(row: Row) -> bool:
@@ -154,14 +152,14 @@ def _of_row(
 ) -> RopeCase:  # fmt: skip
     """Return the case of a table's row, as small as its options allow.
 
-    Of `many` lengths, six in seven are 0. A batch has at most nine sequences, since no kernel
-    searches for the sequence of a token there.
+    Of `many` lengths, six in seven are 0; they are 71, since some kernels search 64 sequences in
+    one block. A batch has at most nine sequences: no kernel searches there for a token's sequence.
     """
     even = length == "even"
     s, b = {"one": (5, 1), "few": (3, 2), "many": (1, 9)}[sequences]
     fields |= {"s": s + even, "b": b, "tensor_format": tensor_format}
     if tensor_format.startswith("thd"):
-        many = [int(index % 7 == 0) for index in range(MANY)]
+        many = [int(index % 7 == 0) for index in range(71)]
         counts = {"one": [7], "few": [3, 0, 1, 5], "many": many}[sequences]
         lengths = tuple(count * (2 * cp[0] if even else 1) for count in counts)
         fields |= {"s": 0, "b": 0, "tensor_format": "thd", "lengths": lengths}
@@ -283,20 +281,17 @@ def _smoke() -> Iterator[RopeCase]:
 
 LARGE = _case(4104, 32, 128, 128, dtype="bfloat16")
 
-GRID = range(128, 1985, 64)
-BATCHES = (1, 2, 4, 8, 16, 32, 64)
-HEADS = (1, 2, 10)
-
 
 def _matrix() -> Iterator[RopeCase]:
     """Yield the 12,600 cases of Compiler_Study's grid.
 
     They alternate 1, 2 and 10 heads, or fewer, which keeps t within 2^26 elements.
     """
-    options = (("sbhd", "bshd"), BATCHES, GRID, GRID)
+    grid = range(128, 1985, 64)
+    options = (("sbhd", "bshd"), (1, 2, 4, 8, 16, 32, 64), grid, grid)
     for numbered in product(*map(enumerate, options)):
         indices, (tensor_format, b, s, d) = zip(*numbered, strict=True)
-        heads = [h for h in HEADS[: sum(indices) % 3 + 1] if h * s * b * d <= 2**26]
+        heads = [h for h in (1, 2, 10)[: sum(indices) % 3 + 1] if h * s * b * d <= 2**26]
         h = max(heads, default=1)
         yield _case(s, b, h, d, d // 2, tensor_format=tensor_format, scale=100.0, angles="random")
 

@@ -47,7 +47,7 @@ def check(name: str, op: Any) -> None:
     _require(parameters == known, f"OP.reference takes {parameters}, the interface {known}")
     unknown = sorted({*op.differentiable}.difference(known))
     _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
-    board = with_distinct_names(op.cases("board"), "board")
+    board = _distinct(op.cases("board"), "board")
     _require(board, "OP.cases: the board has no case")
     for case in board:
         tracks = {op.track_of(case, direction) for direction in case.directions}
@@ -55,8 +55,8 @@ def check(name: str, op: Any) -> None:
         _require(not unknown, f"OP.tracks lacks {unknown}, a track of {case.name}")
 
 
-def check_by_trial(op: Op[Any]) -> None:
-    """Draw the first twin, and run the reference on the first smoke case, on the CPU.
+def check_by_trial(op: Op[Any], *tiers: Tier) -> None:
+    """Draw the first twin, run the reference on the first smoke case, and yield the tiers' cases.
 
     Raises:
         UserError: Results or functions of the op contradict its fields.
@@ -78,9 +78,11 @@ def check_by_trial(op: Op[Any]) -> None:
     op.timed_work(case, "backward")
     op.workspace(case)
     facts_of(op, case)
+    for tier in tiers:
+        _distinct(op.tier(tier, "cpu"), tier)
 
 
-def with_distinct_names(cases: Iterable[Case], tier: Tier) -> list[Case]:
+def _distinct(cases: Iterable[Case], tier: Tier) -> list[Case]:
     """Return the cases as a list.
 
     Raises:

@@ -18,7 +18,7 @@ from common.solutions import Solution
 from tests.support.workers import CHOOSE, chosen, written
 
 # a single row has no slices along its first dimension: it is its features
-SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in ops.cases(op, "smoke", "cpu")
+SEVERAL = [(op, case) for op in map(ops.load, ops.names()) for case in op.cases("smoke")
            if not case.far_bytes and len(op.output(case)) > 1]  # fmt: skip
 
 

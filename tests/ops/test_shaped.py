@@ -7,7 +7,6 @@ from typing import Protocol
 import pytest
 import torch
 
-from common import ops
 from common.ops import _whole
 from common.ops._shaped import BOARD, shaped
 from common.spec import TIERS
@@ -54,9 +53,7 @@ def formed(form):
 def test_an_op_of_any_arguments_keeps_every_promise(form):
     op = formed(form)
     _whole.check("formed", op)
-    _whole.check_by_trial(op)
-    for tier in TIERS:
-        ops.cases(op, tier, "cpu")
+    _whole.check_by_trial(op, *TIERS)
     test_ops.test_the_parameters_say_all_that_a_case_is_drawn_from(op)
     test_pairs.test_each_possible_pair_has_a_row_in_each_subset(op)
     test_smoke.test_smoke_has_every_dtype_layout_and_special_value(op)

@@ -122,6 +122,7 @@ def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
     with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: RuntimeError"):
         ops.valid(["skeleton"])
     alike = dataclasses.replace(SKELETON, cases=two)
+    monkeypatch.setattr(ops, "load", lambda name: alike)
     said = "OP.cases: 2 board cases have the same name, 36x64-float32-twin"
     with pytest.raises(UserError, match=rf"^common/ops/skeleton\.py: {said}"):
-        ops.cases(alike, "board", "cpu")
+        ops.valid(["skeleton"], "board")

@@ -53,7 +53,7 @@ class Places(NamedTuple):
 
 
 def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
-    """Return a `rope` with other positions, broadcastable like `Places`."""
+    """Return a `rope` with other positions, broadcastable like `Places`; -1: it copies the head."""
 
     def changed(t: Tensor, freqs: Tensor, interleaved: bool, **options: Any) -> Tensor:
         def indices(count: int, *shape: int) -> Tensor:
@@ -73,7 +73,8 @@ def with_positions(positions_of: Callable[[Places], Tensor]) -> Reference:
         positions = positions_of(places).expand(t.shape[:-1])
         if positions.numel() and int(positions.max()) >= len(freqs):
             raise NotImplementedError("a position past the last one")
-        return rotate(t, freqs[positions, 0, 0], interleaved)
+        angles = freqs[positions.clamp(min=0), 0, 0].masked_fill((positions < 0)[..., None], 0)
+        return rotate(t, angles, interleaved)
 
     return changed
 
@@ -144,20 +145,6 @@ def wider(widen: Callable[[Tensor, int], Tensor]) -> Reference:
     return change.call(lambda call: {"freqs": widen(call["freqs"], call["t"].shape[-1])})
 
 
-def first_alone(letter: str) -> Reference:
-    """Return a `rope` that rotates only the first batch (`b`) or head (`h`) and copies the rest."""
-
-    def changed(**call: Any) -> Tensor:
-        output, t = reference(**call), call["t"]
-        dim = call["tensor_format"].replace("thd", "shd").find(letter)
-        if dim < 0:
-            return output
-        (first, _), (_, rest) = (each.tensor_split([1], dim) for each in (output, t))
-        return torch.cat((first, rest), dim)
-
-    return changed
-
-
 other_sign = change.arguments(torch.neg, "freqs")
 other_turn = with_rotation(forward_in_backward)
 no_starts = change.given(start_positions=None)
@@ -194,8 +181,12 @@ MISTAKES: dict[str, Reference] = {
     "t comes back as it is": lambda **call: call["t"].clone(),
     "the rest is rotated too": wider(lambda freqs, d: freqs.tile(d)[..., :d]),
     "the rest is not copied: it is zero": with_rotation(right, torch.zeros_like),
-    "the first batch alone is rotated": first_alone("b"),
-    "the first head alone is rotated": first_alone("h"),
+    "the first batch alone is rotated": with_positions(
+        lambda at: at.position.where((at.batch == 0) | ("cu_seqlens" in at.options), -1)
+    ),
+    "the first head alone is rotated": with_positions(
+        lambda at: at.position.where(at.head == 0, -1)
+    ),
     "each token takes the angles of the next position": change.arguments(
         lambda f: f.roll(-1, 0), "freqs"
     ),
