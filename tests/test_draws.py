@@ -9,7 +9,7 @@ import pytest
 from common import ops
 from common.draws import Draws
 from common.grading.call_plan import CHANGES, choose
-from common.grading.modes import modes
+from common.grading.variations import modes
 from common.paths import PEERS
 from common.solutions import Solution
 

@@ -22,9 +22,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from common.grading.changes import Change, allows, changed
-from common.grading.modes import Mode, modes
 from common.grading.problem import Problem
+from common.grading.variations import Change, Mode, allows, changed, modes
 from common.solutions import Solution
 from common.wire import FIRST_RUN, OUTPUT, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run
 
@@ -36,8 +35,8 @@ DOUBLE = range(1 << 8, 1 << 20)
 """The numbers of result elements for which there is a double backward: eager's errors on fewer are
 no measure, and the oracle runs in one piece."""
 CHANGES = (Change.WRITTEN, Change.REPLACED, Change.FLOAT32) * 2 + (Change.FLOAT32, Change.FLOAT16)
-"""The changes of inputs, each in one case of eight; see `changes.allows`. A table in bfloat16 errs
-less in float16 than in float32, which solutions for half types do not support."""
+"""The changes of inputs, each in one case of eight, if the problem allows it. A table in bfloat16
+errs less in float16 than in float32, which solutions for half types do not support."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
 GRAPH_EVERY, GRAPHS = 16, 4

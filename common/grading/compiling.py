@@ -29,12 +29,12 @@ from common.grading.call_plan import Attempt, Plan
 from common.grading.device import DeviceMemory
 from common.grading.execution import Execution, configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.modes import Mode
 from common.grading.problem import OUTPUT, make_problem
 from common.grading.remarks import CAUGHT
 from common.grading.retries import Tries
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, TooLarge, threads
+from common.grading.variations import Mode
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores

@@ -12,10 +12,10 @@ import torch
 
 from common import wire
 from common.grading.call_plan import Attempt, Plan
-from common.grading.changes import Change, changed
 from common.grading.compare import label
 from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, reserve, result_slots
 from common.grading.problem import OUTPUT, Problem
+from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op

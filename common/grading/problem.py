@@ -44,9 +44,9 @@ class Problem:
     forward_only: bool = False
     """Whether gradients are not compared, although the case may have some."""
     least: Mapping[str, Budget] | None = field(default=None, repr=False)
-    """The least budgets, if another problem has other values; see `changes.py`."""
+    """The least budgets, if another problem has other values; see `variations.py`."""
     unchanged: frozenset[str] = frozenset()
-    """The inputs of another problem that this one shares; see `changes.py`."""
+    """The inputs of another problem that this one shares; see `variations.py`."""
     changes: dict[Any, Problem] = field(default_factory=dict, init=False, repr=False)
     """The problems with changed inputs that are drawn already, by their change."""
     lock: Any = field(default_factory=threading.Lock, repr=False, compare=False)

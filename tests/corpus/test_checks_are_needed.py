@@ -13,9 +13,9 @@ import pytest
 from common import ops
 from common.grading import call_plan, worker
 from common.grading.call_plan import Action, RoundCondition
-from common.grading.changes import Change
 from common.grading.sweep import Sweep
 from common.grading.tolerance import budget_of
+from common.grading.variations import Change
 from common.measure import timing
 from common.solutions import Solution
 from tests.support import corpora as corpus

@@ -12,9 +12,8 @@ from common import ops
 from common.draws import Draws
 from common.grading import problem, remarks
 from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, plan_of
-from common.grading.changes import Change
-from common.grading.modes import modes
 from common.grading.sweep import eager_of
+from common.grading.variations import Change, modes
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
 NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)

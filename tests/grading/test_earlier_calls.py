@@ -9,12 +9,12 @@ import pytest
 from common import ops
 from common.commands.grader import Asked, Grader
 from common.draws import Draws
-from common.grading.changes import Change, changed
 from common.grading.compiling import Compiler
 from common.grading.grade import grade_case
 from common.grading.problem import make_problem
 from common.grading.remarks import MOST_RECURRED
 from common.grading.sweep import Sweep
+from common.grading.variations import Change, changed
 from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, workers, written
 
 HALF = ops.load("rotate_half")

@@ -18,12 +18,11 @@ from common import disk_cache, ops, wire
 from common.arena import end_of, lay_out
 from common.grading import compiling
 from common.grading.call_plan import PlanChoices
-from common.grading.changes import Change
 from common.grading.compiling import TARGET, Compiler
 from common.grading.fork_server import ForkServer
-from common.grading.modes import modes
 from common.grading.problem import Problem
 from common.grading.sweep import Sweep
+from common.grading.variations import Change, modes
 from common.grading.worker import Worker
 from common.solutions import Solution
 from common.spec import Direction
