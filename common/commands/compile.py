@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
-import difflib
-import importlib.util
 import itertools
 import json
 import re
@@ -22,7 +21,7 @@ from common.commands import options as shared
 from common.commands.progress import Progress
 from common.errors import ServerEnded, UserError
 from common.processes import cores
-from common.solutions import Solution, is_among
+from common.solutions import Solution
 
 if TYPE_CHECKING:
     from common.grading.fork_server import ForkServer
@@ -59,10 +58,9 @@ class Compiled:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options that select the targets, the case and the output."""
     add = parser.add_argument
-    add("--target", action="append", help="sm_80, gfx942, ...; may be repeated")
+    add("--target", action="append", choices=TARGETS, help="may be repeated; default: every target")
     add("--case", help="only this case; default: every case of the board")
     add("--show", nargs=2, metavar=("STAGE", "KERNEL"), help=f"print {', '.join(STAGES)}")
-    add("--diff", nargs=2, metavar="HANDLE[/FILE]", help="with --show: two solutions side by side")
     add("--json", type=Path, metavar="FILE", help="write the figures to this file")
     verbose = "show each form of a kernel for each target, and the solutions' own output"
     add("--verbose", action="store_true", help=verbose)
@@ -71,9 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Compile the board's kernels for several GPUs; print registers, shared memory and the like."""
     targets = options.target or TARGETS
-    if unknown := [target for target in targets if target not in TARGETS]:
-        raise UserError(f"no target {unknown[0]}: there are {', '.join(TARGETS)}")
-    _check_shown(options)
+    if options.show and options.show[0] not in STAGES:
+        raise UserError(f"no stage {options.show[0]}: the stages are {', '.join(STAGES)}")
     written = options.json and shared.writable(options.json)
     todo = _todo(shared.contributors(options), options.case)
     found: list[Compiled] = []
@@ -86,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
             steps.done(f"{kernels[0].solution} {kernels[0].target}" if kernels else "no kernel")
     if options.show:
         stage, kernel = options.show
-        _print_stage(stage, kernel, found, options.diff)
+        print(shown(stage, kernel, found))
     else:
         _print_table(table(found, options.verbose))
     if written:
@@ -95,22 +92,6 @@ def run(options: argparse.Namespace) -> int:
             del row["files"]
         written.write_text(json.dumps(rows, indent=1) + "\n")
     return 0
-
-
-def _check_shown(options: argparse.Namespace) -> None:
-    """Check `--show` and `--diff`, and set `--only` to the two solutions of `--diff`.
-
-    Raises:
-        UserError: `--show` names no stage, or `--diff` is given without `--show` or with `--only`.
-    """
-    stages = f"the stages are {', '.join(STAGES)}"
-    if options.diff and not options.show:
-        raise UserError(f"--diff needs --show STAGE KERNEL; {stages}")
-    if options.show and options.show[0] not in STAGES:
-        raise UserError(f"no stage {options.show[0]}: {stages}")
-    if options.diff and options.only:
-        raise UserError("--diff names its two solutions itself: leave --only out")
-    options.only = ",".join(options.diff) if options.diff else options.only
 
 
 def _todo(chosen: Sequence[Solution], only: str | None) -> Mapping[Solution, Sequence[Case]]:
@@ -144,21 +125,17 @@ def compiled(
     from common.disk_cache import trim_caches
     from common.grading.fork_server import ForkServer
 
-    pool = ThreadPoolExecutor(cores())
-    servers = {target: ForkServer("cpu", quiet, target=target, full=True) for target in targets}
-
-    def of_target(solution: Solution, target: str) -> list[Compiled]:
-        return list(_of_target(solution, todo[solution], target, servers[target]))
-
-    try:
-        yield from pool.map(of_target, *zip(*itertools.product(todo, targets), strict=True))
-    finally:
-        for server in servers.values():
-            server.interrupt()
-        pool.shutdown(cancel_futures=True)
-        for server in servers.values():
-            server.close()
-        trim_caches()
+    with contextlib.ExitStack() as stack:
+        stack.callback(trim_caches)
+        server_of = {
+            target: stack.enter_context(closing(ForkServer("cpu", quiet, target=target, full=True)))
+            for target in targets
+        }
+        pool = stack.enter_context(ThreadPoolExecutor(cores()))
+        for server in server_of.values():
+            stack.callback(server.interrupt)  # what has not begun ends at once
+        calls = itertools.product(todo.items(), server_of.items())
+        yield from pool.map(lambda call: list(_of_target(*call[0], *call[1])), calls)
 
 
 def _of_target(
@@ -235,10 +212,10 @@ def assembly(files: Mapping[str, str]) -> str:
 
 
 def _run(tool: str, *arguments: str) -> str:
-    """Return the output of a CUDA tool of Triton's wheel."""
-    spec = importlib.util.find_spec("triton")
-    assert spec and spec.origin
-    path = Path(spec.origin).parent / "backends" / "nvidia" / "bin" / tool
+    """Return the output of one of the CUDA tools that Triton uses."""
+    from triton import knobs
+
+    path = getattr(knobs.nvidia, tool).path
     return subprocess.run([path, *arguments], capture_output=True, text=True, check=True).stdout
 
 
@@ -284,15 +261,20 @@ def _range(lines: Iterable[Compiled], figure: str) -> str:
 def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
     """Print the rows; calls that ended are red, and kernels with local memory yellow."""
     from rich import box
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
     from common.board import terminal
 
-    drawing = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in rows[0] if rows else ():
-        text = name in ("kernel", "first in", "target")
-        drawing.add_column(name, justify="left" if text else "right", overflow="fold")
+    words = {"kernel", "first in", "target"}
+    drawing = Table(
+        *(
+            Column(name, justify="left" if name in words else "right", overflow="fold")
+            for name in (rows[0] if rows else ())
+        ),
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+    )
     for row in rows:
         style = {"": "red", "0": ""}.get(row["local"], "yellow")
         drawing.add_row(*map(Text, row.values()), style=style)
@@ -300,18 +282,6 @@ def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
 
 
 # --- stages ---------------------------------------------------------------------------------------
-
-
-def _print_stage(
-    stage: str, kernel: str, found: Sequence[Compiled], handles: Sequence[str] | None
-) -> None:
-    """Print a stage of a kernel, or the diff of two solutions' kernels."""
-    if not handles:
-        print(shown(stage, kernel, found))
-        return
-    both = ([line for line in found if is_among(line.solution, handle)] for handle in handles)
-    first, second = (shown(stage, kernel, lines).splitlines() for lines in both)
-    print("\n".join(difflib.unified_diff(first, second, handles[0], handles[1], lineterm="")))
 
 
 def shown(stage: str, kernel: str, found: Iterable[Compiled]) -> str:

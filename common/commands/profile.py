@@ -1,8 +1,7 @@
 """`study profile`: report the bottleneck of each board case: memory, arithmetic or launching.
 
 A call that takes the host longer than the GPU is bound by launching. Any other call is bound by the
-slower of its two limits, which the same run measures. Nsight Compute's counters follow if it is
-installed.
+slower of its two limits, which the same run measures.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common import ops
-from common.commands import nvidia
 from common.commands import options as shared
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
@@ -68,6 +66,8 @@ LEGEND = (
     " on and on lowers its clock to stay within its power, so that a kernel that draws less power"
     " than the library's gains on it"
 )
+COUNTERS = "a kernel's counters: ncu -k KERNEL python -m common.sandbox.standalone {path} {op} CASE"
+"""The command that runs Nsight Compute."""
 
 
 def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
@@ -125,14 +125,12 @@ def profile(
     for solution in chosen:
         # a new sweep for each solution: the probe is calibrated before a solution has run
         with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
-            timed = _print_times(sweep, solution)
-        _print_counters(solution, timed)
-    if not nvidia.installed():
-        print(nvidia.ABSENT)
+            _print_times(sweep, solution)
+        print(COUNTERS.format(path=solution.path, op=solution.op))
 
 
-def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction]]:
-    """Print a line for each case and direction; return the timed cases and directions."""
+def _print_times(sweep: Sweep, solution: Solution) -> None:
+    """Print a line for each case and direction."""
     from common.grading.device import tier_cases
     from common.grading.sweep import TooLarge
     from common.measure import machine, rows
@@ -144,7 +142,6 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
     print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
     measurement = rows.Measurement(sweep, machine.digests_of([solution]))
     cases = tier_cases([solution], "board", sweep.device, budget=sweep.supervisor.memory.budget)
-    timed: list[tuple[Case, Direction]] = []
     for measured in measurement.measure([solution], cases):
         if isinstance(measured, TooLarge):
             print(shared.left_out(solution.op, measured.case.name, measured.reason))
@@ -154,16 +151,6 @@ def _print_times(sweep: Sweep, solution: Solution) -> list[tuple[Case, Direction
             cells = counts(op, case, direction)
             if row.gpu:
                 cells += times(row, op.timed_work(case, direction), peak, case.dtype)
-                timed.append((case, direction))
             else:
                 cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
             print(_padded(cells), flush=True)
-    return timed
-
-
-def _print_counters(solution: Solution, timed: Iterable[tuple[Case, Direction]]) -> None:
-    if nvidia.installed():
-        # only the last direction of a case: with backward if backward was timed
-        for case, direction in dict(timed).items():
-            lines = nvidia.lines(solution, case, direction)
-            print(f"ncu, {case.name} {shared.TIMED[direction]}:", *lines, sep="\n    ", flush=True)

@@ -6,11 +6,13 @@ import argparse
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 
-from common.commands import nvidia
 from common.commands import options as shared
 from common.errors import UserError
+from common.paths import ROOT
 from common.solutions import Solution
 
 SAMPLE = 12
@@ -30,6 +32,8 @@ TOOLS = {
 }
 """The options of each tool."""
 SETTINGS = {
+    "TRITON_INTERPRET": "0",
+    "PYTHONDONTWRITEBYTECODE": "1",
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is a separate allocation
     "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
 }
@@ -74,16 +78,12 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
     A report on a kernel that names no line of Python is on a library's kernel, and is no fault.
 
     Raises:
-        UserError: The tool is not installed, or does not run here.
+        UserError: The tool does not run here.
     """
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), f"{home}/bin"])
-    if not (executable := shutil.which(EXECUTABLE, path=path)):
-        raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
-    command = [executable, "--tool", tool, *OPTIONS, *TOOLS[tool]]
-    output, code = nvidia.run(command, solution, "backward", cases, SETTINGS)
+    output, code = _called(tool, solution, cases)
     if not (counts := SUMMARY.findall(output)):
-        line = nvidia.last_line(output).strip(" =")
+        lines = [line for line in output.splitlines() if line.strip(" =")] or ["it printed nothing"]
+        line = next((line for line in lines if "error" in line.lower()), lines[-1]).strip(" =")
         raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
     reports = REPORT.findall(output)
     own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]
@@ -99,3 +99,26 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
     for text in [output] if verbose else own[:MAX_REPORTS]:
         print(text, flush=True)
     return not found and not code
+
+
+def _called(tool: str, solution: Solution, cases: Sequence[str]) -> tuple[str, int]:
+    """Call the cases under the tool; return its output and exit status.
+
+    Raises:
+        UserError: The tool is not installed.
+    """
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
+    path = os.pathsep.join([os.environ.get("PATH", os.defpath), f"{home}/bin"])
+    if not (executable := shutil.which(EXECUTABLE, path=path)):
+        raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
+    call = (sys.executable, "-m", "common.sandbox.standalone", str(solution.path), solution.op)
+    ran = subprocess.run(
+        [executable, "--tool", tool, *OPTIONS, *TOOLS[tool], *call, *cases],
+        cwd=ROOT,
+        env={**os.environ, **SETTINGS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    return ran.stdout, ran.returncode

@@ -8,8 +8,10 @@ the solution and of the harness.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -22,7 +24,7 @@ from common.grading.worker import Worker
 from common.measure.rows import record_of
 from common.records.lines import Counted, Steps
 from common.solutions import Solution
-from common.spec import Case, Direction, Op
+from common.spec import DIRECTIONS, Case, Direction, Op
 from common.verdicts import ENDED
 from common.wire import Reply
 
@@ -47,27 +49,18 @@ def counts(
         run: The run's id.
         digests: The solution's digest and the harness's, by solution.
     """
-    caches = {solution: _cache(solution) for solution in solutions}
-    with contextlib.ExitStack() as stack:
-        counting: dict[Solution, Future[None]] = {}
-        if missing := [each for each in solutions if _missing(each, caches[each].found)]:
-            server = ForkServer("cpu", target=TARGET, counted=True)
-            stack.callback(server.close)
-            threads = ThreadPoolExecutor(THREADS)
-            stack.callback(threads.shutdown, cancel_futures=True)
-            counting = {
-                each: threads.submit(_count_missing, server, each, caches[each]) for each in missing
-            }
-        for solution in solutions:
-            if solution in counting:
-                counting[solution].result()
+    server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
+    try:
+        found = threads.map(functools.partial(_replies, server), solutions)
+        for solution, replies in zip(solutions, found, strict=True):
             op = ops.load(solution.op)
-            for case in op.cases("board"):
-                reply = caches[solution].found.get(case.name, {})
-                for direction in case.directions:
-                    with contextlib.suppress(msgspec.ValidationError, KeyError):
-                        steps = msgspec.convert(reply[direction], Steps)
-                        yield _line(op, case, direction, solution, steps, run, digests[solution])
+            for case, direction in itertools.product(op.cases("board"), DIRECTIONS):
+                with contextlib.suppress(msgspec.ValidationError, KeyError):
+                    steps = msgspec.convert(replies[case.name][direction], Steps)
+                    yield _line(op, case, direction, solution, steps, run, digests[solution])
+    finally:
+        server.close()
+        threads.shutdown(cancel_futures=True)
 
 
 def _line(
@@ -89,24 +82,15 @@ def _line(
     return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
-def _cache(solution: Solution) -> DiskCache:
-    return DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
-
-
-def _missing(solution: Solution, found: Mapping[str, Reply]) -> list[Case]:
-    """Return the board cases that are not counted yet."""
-    return [case for case in ops.load(solution.op).cases("board") if case.name not in found]
-
-
-def _count_missing(server: ForkServer, solution: Solution, cache: DiskCache) -> None:
-    """Count the missing cases in a process of the server, and save the counts."""
-    worker = Worker(server, solution, DEADLINE)
-    try:
-        for case in _missing(solution, cache.found):
-            with contextlib.suppress(ServerEnded):
-                reply = worker.ask(wire.AtFullShape(case=case.name))
-                if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
-                    cache.found[case.name] = reply
-    finally:
-        worker.close()
+def _replies(server: ForkServer, solution: Solution) -> Mapping[str, Reply]:
+    """Return the counts of a solution by case; count those that no earlier run has saved."""
+    cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
+    with contextlib.closing(Worker(server, solution, DEADLINE)) as worker:
+        for case in ops.load(solution.op).cases("board"):
+            if case.name not in cache.found:
+                with contextlib.suppress(ServerEnded):
+                    reply = worker.ask(wire.AtFullShape(case=case.name))
+                    if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
+                        cache.found[case.name] = reply
     cache.save()
+    return cache.found

@@ -1,13 +1,11 @@
-"""One solution in a process by itself, which NVIDIA's tools examine.
+"""One solution in a process by itself, which a tool of NVIDIA's examines.
 
-`python -m common.sandbox.standalone FILE OP DIRECTION WARM_UP CASE...` prints a line for each case.
-compute-sanitizer reports when the process ends. Nsight Compute counts the kernels of the call
-between the profiler's start and stop.
+`python -m common.sandbox.standalone FILE OP CASE...` calls each case forward and backward, and
+prints a line for it. compute-sanitizer reports when the process ends.
 """
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import sys
 from itertools import chain
@@ -26,22 +24,18 @@ SECONDS = 900
 """The time limit of the process in seconds."""
 
 
-def call(path: Path, op: Op[Any], case: Case, device: str, direction: str, warm_up: int) -> None:
-    """Call a solution; after warm-up calls, the profiler records this call alone."""
+def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
+    """Call a solution, and differentiate its output if it can be."""
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
-    function = load(path, op).call(*given(op, arguments))
-    for left in reversed(range(warm_up + 1)):
-        last = warm_up and not left
-        with torch.cuda.profiler.profile() if last else contextlib.nullcontext():
-            output = function()
-            if direction == "backward" and output.requires_grad:
-                torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
-            if device == "cuda":
-                torch.cuda.synchronize()
+    output = load(path, op).call(*given(op, arguments))()
+    if output.requires_grad:
+        torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
-def main(path: str, op_name: str, direction: str, warm_up: str, *names: str) -> None:
+def main(path: str, op_name: str, *names: str) -> None:
     """Call each case, and print `called` or the reason why the call failed."""
     faulthandler.dump_traceback_later(SECONDS, exit=True)
     torch.cuda.init()  # compute-sanitizer reports nothing about a process without a CUDA context
@@ -50,7 +44,7 @@ def main(path: str, op_name: str, direction: str, warm_up: str, *names: str) -> 
     cases = {case.name: case for case in chain(op.cases("smoke"), op.cases("board"))}
     for name in names:
         try:
-            call(Path(path), op, cases[name], "cuda", direction, int(warm_up))
+            call(Path(path), op, cases[name], "cuda")
             print(f"{name}: called", flush=True)
         except BaseException as error:
             print(f"{name}: {failures.judge(error)['reason']}", flush=True)

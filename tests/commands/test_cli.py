@@ -36,7 +36,6 @@ LINES = {
     "grade --device tpu": "tpu",
     "": "COMMAND",
     "compile --only house --show code _kernel": "no stage code",
-    "compile --op rope --show ptx _kernel --diff house house --only house": "leave --only out",
     "new alice ropes": "ropes",
     "new ../alice rope": "../alice",
     "new alice": "OP is missing: give masked_ffn, ",

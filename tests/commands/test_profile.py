@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from common import cli, ops
-from common.commands import nvidia, profile
+from common.commands import profile
 from common.commands.profile import least, times
 from common.grading import sweep
 from common.grading.sweep import Sweep
@@ -80,7 +80,6 @@ def on_a_gpu(monkeypatch, fork_server):
     monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
     monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sys.maxsize, sys.maxsize))
-    monkeypatch.setattr(nvidia, "installed", lambda: False)
     monkeypatch.setattr(type(ROPE), "tier", lambda *_: iter([case]))
     return timed
 
@@ -94,7 +93,7 @@ def test_each_direction_is_a_line(on_a_gpu, capsys):
     assert forward[7:10] == ["copy", "10.0", "50%"]
     assert (forward[-1], backward[-1]) == ("memory", "launch")
     assert any("NVIDIA H200, 4.8 TB/s at its peak" in line for line in lines)
-    assert lines[-1] == nvidia.ABSENT
+    assert lines[-1].endswith(f"standalone {HOUSE.path} rope CASE")
 
 
 def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):
@@ -106,41 +105,3 @@ def test_without_a_gpu_the_counts_of_the_real_cases_are_left(capsys):
     cases = [line for line in lines if line.startswith(("sbhd", "bshd", "thd"))]
     assert len(cases) == 2 * len(list(ROPE.cases("board")))
     assert not any("twin" in line for line in cases)
-
-
-# --- Nsight Compute -------------------------------------------------------------------------------
-
-HEAD = '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
-
-
-def metrics(launch, name, nanoseconds):
-    values = (f"{nanoseconds:,}", "81.2", "30", "(!) n/a")
-    return [
-        f'"{launch}","7","{name}","{metric}","","{value}"'
-        for metric, value in zip(nvidia.COUNTERS, values, strict=True)
-    ]
-
-
-OUTPUT = "\n".join(
-    ["==PROF== Connected to process 7", "printed by the solution", HEAD,
-     *metrics(0, "short, <int>", 1_500), *metrics(1, "long", 90_250), '"2","7","torn"']
-)  # fmt: skip
-
-
-def test_kernels_are_read_from_below_whatever_else_was_printed_the_longest_first():
-    first, second = nvidia.kernels(OUTPUT)
-    assert first.split()[:2] == ["90.2", "µs"] and "DRAM 81%" in first and first.endswith("long")
-    assert "occupancy nan%" in first, "a counter that was not read"
-    assert second.endswith("short, <int>")
-    assert not nvidia.kernels("==ERROR== nothing")
-
-
-def test_ncu_counts_one_call_and_leaves_the_clocks_alone(tmp_path, monkeypatch):
-    script = tmp_path / "ncu"
-    script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\necho "==ERROR== no permission"\n')
-    script.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    assert nvidia.lines(HOUSE, next(ROPE.cases("board")), "forward") == ["==ERROR== no permission"]
-    asked = (tmp_path / "asked").read_text()
-    assert "--clock-control none" in asked
-    assert asked.endswith(f"{HOUSE.path} rope forward 3 bshd-1x1x32x128-bfloat16-far\n")

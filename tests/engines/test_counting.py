@@ -293,9 +293,10 @@ def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeyp
 
 @pytest.mark.parametrize("total", [1, 2, 16, 17, 32, 1000, 524_288])
 def test_a_sample_stands_for_all(total):
-    strata, uncertain = counting_of.sampled(total, lambda index: counting_of.Program())
-    assert strata[0].at == strata[0].first == uncertain == 0
-    assert strata[-1].at == strata[-1].end - 1 == total - 1
+    ran = set()
+    strata, uncertain = counting_of.sampled(total, lambda at: ran.add(at) or counting_of.Program())
+    assert {0, total - 1} <= ran and uncertain == 0
+    assert (strata[0].first, strata[-1].end) == (0, total)
     assert all(each.end == after.first for each, after in itertools.pairwise(strata))
 
 
@@ -316,7 +317,7 @@ def test_the_sums_of_a_sample_are_as_certain_as_it_says(flops):
     strata, uncertain = counting_of.sampled(8192, lambda index: of_flops(flops(index)))
     found = sum(each.size * each.program.flops["bf16"] for each in strata)
     assert found == pytest.approx(sum(map(flops, range(8192))), rel=counting_of.SETTLED)
-    assert uncertain <= counting_of.SETTLED and len(strata) < 400
+    assert uncertain <= 2 * counting_of.SETTLED and len(strata) < 600
 
 
 def test_a_count_ends_by_its_work_and_not_by_its_time(counted, monkeypatch):
