@@ -16,24 +16,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.board.devices import Device
-from common.board.ranking import (
-    Entry,
-    Track,
-    limit,
-    ranked_times,
-    share,
-    sustained_share,
-)
-from common.board.table import (
-    UNRANKED,
-    Table,
-    footnotes,
-    marked,
-    percentage,
-    size,
-    speed,
-    where,
-)
+from common.board.ranking import Entry, Track, limit, ranked_times, share, sustained_share
+from common.board.table import UNRANKED, Table, footnotes, marked, percentage, size, speed, where
 from common.records.lines import Summary
 from common.solutions import is_among
 
@@ -103,18 +87,6 @@ def _share(track: Track, entry: Entry) -> str:
     return _of_limit(entry) + (f"{sustained} ({where(row)})" if row else "")
 
 
-SPEED = Column(
-    "× eager",
-    text=lambda _, e: speed(e),
-    data={
-        "times_eager": lambda _, e: e.score and e.score.value,
-        "low": lambda _, e: e.score and e.score.low,
-        "high": lambda _, e: e.score and e.score.high,
-    },
-    style="speed",
-    known=lambda track: track.timed,
-)
-
 COLUMNS = (
     Column(data={"op": lambda t, _: t.op, "track": lambda t, _: t.name}),
     Column(
@@ -130,7 +102,17 @@ COLUMNS = (
         data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
         style="name",
     ),
-    SPEED,
+    Column(
+        "× eager",
+        text=lambda _, e: speed(e),
+        data={
+            "times_eager": lambda _, e: e.score and e.score.value,
+            "low": lambda _, e: e.score and e.score.low,
+            "high": lambda _, e: e.score and e.score.high,
+        },
+        style="speed",
+        known=lambda track: track.timed,
+    ),
     Column(
         "in a loop",
         text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
@@ -221,7 +203,7 @@ def summary(mains: Sequence[Track]) -> Table:
             for entry in track.entries
         ]
         rows.append((track.op, track.name, *cells, *[""] * (len(PLACES) - len(cells))))
-    return Table(SPEED.name, ("op", "track", *PLACES), tuple(rows), footnotes(shown))
+    return Table("", ("op", "track", *PLACES), tuple(rows), footnotes(shown))
 
 
 # --- for scripts ----------------------------------------------------------------------------------

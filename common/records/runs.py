@@ -8,6 +8,7 @@ only these files; the raw samples are beside them, on the machine that measured.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,14 +19,7 @@ from typing import Any
 
 from common import paths
 from common.records import jsonl
-from common.records.lines import (
-    SCHEMA,
-    Counted,
-    End,
-    LeftOut,
-    Record,
-    Run,
-)
+from common.records.lines import SCHEMA, Counted, End, LeftOut, Record, Run
 from common.spec import ByClock, Tier
 
 SAMPLES = ".samples.jsonl"
@@ -160,22 +154,17 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     Raises:
         UserError: A line is not valid.
     """
-    results = Results(folder)
-    for path in files(folder) if of is None else of:
-        for line in jsonl.read(path):
-            match line:
-                case Record():
-                    results.rows.append(line)
-                case Run():
-                    results.runs.append(line)
-                    results.names[line.run] = path.name
-                case Counted():
-                    results.counted.append(line)
-                case LeftOut():
-                    results.left_out_lines.append(line)
-                case End():
-                    results.finished.add(line.run)
-    return results
+    by_file = {path: jsonl.read(path) for path in (files(folder) if of is None else of)}
+    lines = list(itertools.chain(*by_file.values()))
+    return Results(
+        folder,
+        runs=[line for line in lines if isinstance(line, Run)],
+        rows=[line for line in lines if isinstance(line, Record)],
+        finished={line.run for line in lines if isinstance(line, End)},
+        counted=[line for line in lines if isinstance(line, Counted)],
+        left_out_lines=[line for line in lines if isinstance(line, LeftOut)],
+        names={own[0].run: path.name for path, own in by_file.items() if own},
+    )
 
 
 def read_all(folder: Path | None = None) -> list[Results]:

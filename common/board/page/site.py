@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
@@ -228,34 +229,17 @@ def columns(track: Track, single: bool) -> list[Column]:
     return [column for column in shown if column.known(track)]
 
 
-# --- charts, which the browser draws --------------------------------------------------------------
+def times(track: Track, direction: str) -> dict[str, list[Any]]:
+    """Return the cases of a direction, and for each solution its medians by the ranking clock.
 
-
-@dataclass(frozen=True)
-class Series:
-    """One solution's medians with intervals, one for each case; None without a time."""
-
-    name: str
-    peer: bool
-    values: Sequence[Estimate | None]
-
-
-@dataclass(frozen=True)
-class Chart:
-    """Every solution's times in microseconds, by case."""
-
-    cases: Sequence[str]
-    series: Sequence[Series]
-
-
-def times(track: Track, direction: str) -> Chart:
-    """Return every solution's medians in the cases of a direction, by the clock that ranks."""
+    The browser draws the chart: a value has an interval, and is None without a time.
+    """
     cells = [cell for cell in track.cells if cell[1] == direction]
     series = []
     for entry in track.entries:
         rows = [track.row(entry, cell) for cell in cells]
-        times = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
-                 for row in rows]  # fmt: skip
-        if any(times):
-            series.append(Series(entry.solution, entry.peer, times))
-    return Chart([case for case, _ in cells], series)
+        values = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
+                  for row in rows]  # fmt: skip
+        if any(values):
+            series.append({"name": entry.solution, "peer": entry.peer, "values": values})
+    return {"cases": [case for case, _ in cells], "series": series}
