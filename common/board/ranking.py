@@ -149,7 +149,7 @@ class Entry:
             return "not measured yet" if self.missing else (untimed or [""])[0]
         row = rows[0]
         if row.verdict == "PASSED":
-            return "measured by an earlier version of the clock"
+            return "measured by an earlier version of the clock; run bench again"
         more = f", and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
         return f"{row.verdict}: {row.reason} ({row.case} {row.direction}{more})"
 

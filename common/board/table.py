@@ -112,11 +112,6 @@ def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
         rows = f"{sum(clock in row for row in disturbed)} of the table's {timed} timed rows"
         why = ", ".join(sorted(reasons))
         yield f"{DISTURBED} measured in part on a {MEASURED[clock]}: {why} ({rows})"
-    if old := {entry.solution for entry in entries if entry.outdated}:
-        share = f"{len(old)} of the {len({entry.solution for entry in entries})} solutions"
-        verb, them = ("are", "them") if len(old) > 1 else ("is", "it")
-        measured = f"an earlier version of the clock measured {them}; run bench again"
-        yield f"{share} {verb} not ranked: {measured}"
     noted: dict[str, list[str]] = {}
     for entry in entries:
         own = (heading for row in entry.cells.values() for heading in headings(row.notes))

@@ -73,11 +73,10 @@ def _line(
     digests: tuple[str, str],
 ) -> Counted:
     """Return the line of one count; the least work of `backward` includes forward's."""
-    row = record_of(
-        op, case, direction, solution, run=run, tier="board", digests=digests, verdict=""
-    )
+    row = record_of(op, case, direction, solution, "board", digests, verdict="")
     least = op.timed_work(case, direction)
-    own = {"row": op.twin(case).name, "bytes": least.bytes, "flops": least.flops, "steps": steps}
+    own: dict[str, Any] = {"bytes": least.bytes, "flops": least.flops, "steps": steps}
+    own |= {"run": run, "row": op.twin(case).name}
     shared = [name for name in Counted.__struct_fields__ if name not in own]
     return Counted(**{name: getattr(row, name) for name in shared}, **own)
 

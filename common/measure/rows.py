@@ -146,13 +146,17 @@ class Measurement:
             graded.case,
             direction,
             graded.solution,
-            tier=self._tier,
-            digests=self._digests[graded.solution],
+            self._tier,
+            self._digests[graded.solution],
             verdict=verdict,
             reason=reason,
             error=None if grade.error is None else round(grade.error, 5),
-            times=times,
-            notes=grade.notes,
+            gpu=_summaries(times.get("gpu", {})),
+            host=_summaries(times.get("host", {})),
+            sustained=times.get("sustained", {}),
+            device_state=times.get("device_state", {}),
+            peak_memory=times.get("peak_memory"),
+            notes=(*grade.notes, *times.get("notes", ())),
         )
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
         return Measured(row, samples, graded, places)
@@ -173,49 +177,21 @@ def record_of(
     case: Case,
     direction: Direction,
     solution: Solution,
-    *,
     tier: Tier,
     digests: tuple[str, str],
-    verdict: str,
-    reason: str = "",
-    error: float | None = None,
-    times: Mapping[str, Any] | None = None,
-    notes: Sequence[str] = (),
-    run: str = "",
+    **found: Any,
 ) -> Record:
-    """Return a row with a verdict and notes and, if it was timed, its times; see `time_case`.
+    """Return a row with the fields that were `found`, such as the verdict and the times.
 
     A row that travels to the driver has no run's id: the driver adds it.
     """
-    times, work = times or {}, op.work(case, direction)
+    work, (sources, harness) = op.work(case, direction), digests
     return Record(
-        schema=SCHEMA,
-        run=run,
-        solution=solution.name,
-        peer=solution.peer,
-        op=op.name,
-        case=case.name,
-        params=case.params,
-        track=op.track_of(case, direction),
-        ranked_by=case.ranked_by,
-        twin=case.twin,
-        direction=direction,
-        verdict=verdict,
-        reason=reason,
-        error=error,
-        bytes=work.bytes,
-        flops=work.flops,
-        sources=digests[0],
-        harness=digests[1],
-        gpu=_summaries(times.get("gpu", {})),
-        host=_summaries(times.get("host", {})),
-        sustained=times.get("sustained", {}),
-        clock=CLOCK,
-        device_state=times.get("device_state", {}),
-        peak_memory=times.get("peak_memory"),
-        notes=(*notes, *times.get("notes", ())),
-        tier=tier,
-    )
+        schema=SCHEMA, run="", solution=solution.name, peer=solution.peer, op=op.name,
+        case=case.name, params=case.params, track=op.track_of(case, direction),
+        ranked_by=case.ranked_by, twin=case.twin, direction=direction, bytes=work.bytes,
+        flops=work.flops, sources=sources, harness=harness, clock=CLOCK, tier=tier, **found,
+    )  # fmt: skip
 
 
 def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:

@@ -127,14 +127,13 @@ def test_the_leaderboard_says_where_with_what_and_who_is_absent():
 
 
 OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
-NOTE = "an earlier version of the clock measured"
 
 
 def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
     new = row("alice/rope", us=10.0, run="r2", clock=2)
     text = leaderboard(changed(runs=[RUN, replace(RUN, run="r2")], rows=[*OLD, new]), everyone(OLD))
     assert "| 1 | alice/rope | 2.00 |" in text and "| – | bob/rope | – |" in text
-    assert f"2 of the 3 solutions are not ranked: {NOTE} them; run bench again" in text
+    assert text.count("measured by an earlier version of the clock; run bench again") == 2
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():

@@ -142,7 +142,8 @@ def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
     assert places(old, replace(new, clock=1)) == [("alice/rope", 1), ("bob/rope", 2)]
     assert places(old, new) == [("bob/rope", 1), ("alice/rope", None)]
     last = ranked(old, new)[-1]
-    assert (last.lacks, last.covered) == ("measured by an earlier version of the clock", 0)
+    assert last.lacks.startswith("measured by an earlier version of the clock")
+    assert last.covered == 0
     untimed = row("bob/rope", gpu={}, host={}, clock=2, reason="not timed: out of memory")
     for other in (failed("bob/rope", clock=2), untimed):
         assert places(old, other) == [("alice/rope", 1), ("bob/rope", None)], "no time, no clock"
