@@ -18,7 +18,7 @@ Tier = Literal["smoke", "matrix", "board", "plot"]
 Layout = Literal[
     "contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded", "far"
 ]
-"""A tensor's layout in memory; `ops/_views.py` describes each layout."""
+"""A tensor's layout in memory; `ops/_draw.py` describes each layout."""
 Values = Literal["normal", "zeros", "subnormal", "huge", "infinite", "apart"]
 """Special values among an input's normal ones:
 

@@ -1,16 +1,108 @@
-"""What follows from an op and a case: the inputs of one call, and the case's properties."""
+"""The inputs of a call, in every layout in which callers pass tensors; a case's properties."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from common.ops._views import layout_name, randn
-from common.spec import C, Fact, Op
+from common.spec import C, Fact, Layout, Op, Values
+
+HUGE = {"float32": 1e6, "bfloat16": 1e6, "float16": 1e4}
+"""The value of the huge element, by dtype; in float16 its square is infinite."""
 
 
-def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], torch.Tensor]:
+def randn(
+    shape: Sequence[int],
+    dtype: str,
+    layout: Layout,
+    generator: torch.Generator,
+    scale: float = 1.0,
+    values: Values = "normal",
+) -> Tensor:
+    """Draw normally distributed values, some of them special, in a layout.
+
+    Args:
+        shape: The shape of the result.
+        dtype: The dtype's name in torch.
+        layout: The result's layout in memory; see `place`.
+        generator: The source of the values, and their device.
+        scale: The values' standard deviation.
+        values: The special values; see `spec.Values`. The op's `draw` inserts infinite values.
+    """
+    drawn = torch.randn(tuple(shape), generator=generator, device=generator.device).mul_(scale)
+    if values == "subnormal":
+        drawn *= torch.finfo(getattr(torch, dtype)).smallest_normal / 4
+    elif values == "zeros":
+        drawn[::2] = 0
+    elif values == "apart":
+        half = len(drawn) // 2
+        powers = 100.0 ** torch.arange(-half, len(drawn) - half, device=generator.device)
+        drawn *= powers.view(-1, *[1] * (drawn.dim() - 1))
+    elif values == "huge":
+        drawn[tuple(size // 2 for size in shape)] = HUGE[dtype]
+    return place(drawn.to(getattr(torch, dtype)), layout)
+
+
+def place(values: Tensor, layout: Layout) -> Tensor:
+    """Copy the values into new memory, as a view of this layout; the other memory is zero.
+
+    * contiguous: as torch allocates it
+    * strided: a slice of longer rows, as of a packed projection
+    * offset: contiguous, three elements past an aligned address
+    * transposed: with the first two dimensions swapped
+    * reversed: with all dimensions in the opposite order
+    * sparse: every other element of the last dimension
+    * expanded: the first dimension larger than 1 has stride 0 and repeats its first slice
+    * far: the last slice of the first dimension begins past 2^31 elements, though the stride is
+      below 2^31; the memory between slices is never touched
+    """
+    if layout == "contiguous" or not values.numel():
+        return values
+    if layout == "expanded":
+        repeated = next((dim for dim, size in enumerate(values.shape) if size > 1), 0)
+        return values.narrow(repeated, 0, 1).clone().expand(values.shape)
+    return _empty(values, layout).copy_(values)
+
+
+def layout_name(shape: Sequence[int], layout: Layout) -> Layout:
+    """Return the layout, or `contiguous` where a view of this shape is contiguous anyway.
+
+    For example, `[5, 1, 3]` with its first two dimensions swapped is contiguous.
+    """
+    view = place(torch.empty(tuple(shape), device="meta"), layout)
+    return layout if view.storage_offset() or not view.is_contiguous() else "contiguous"
+
+
+def _empty(like: Tensor, layout: Layout) -> Tensor:
+    """Return a view of the layout with the shape and dtype of `like`: zeros; far: uninitialized."""
+    shape = tuple(like.shape)
+    *rows, width = shape
+    if layout == "strided":
+        return like.new_zeros(*rows, width + 5)[..., 2 : 2 + width]
+    if layout == "offset":
+        return like.new_zeros(like.numel() + 3)[3:].view(shape)
+    if layout == "transposed":
+        first, second, *rest = shape
+        return like.new_zeros(second, first, *rest).transpose(0, 1)
+    if layout == "reversed":
+        return like.new_zeros(shape[::-1]).permute(*reversed(range(len(shape))))
+    if layout == "sparse":
+        return like.new_zeros(*rows, 2 * width)[..., ::2]
+    assert layout == "far", layout
+    count, (_, *inner) = shape[0], torch.empty(shape, device="meta").stride()
+    step = 2**31 // (count - 1) // 16 * 16 + 16  # below 2^31 for 3 or more slices
+    # empty, not zeros: a CPU commits no pages until they are written
+    memory = like.new_empty((count - 1) * step + like[0].numel())
+    return memory.as_strided(shape, (step, *inner))
+
+
+# --- what follows from an op and a case -----------------------------------------------------------
+
+
+def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], Tensor]:
     """Draw the arguments of one call and a random upstream gradient, without the reference.
 
     The gradient has the output's shape and dtype, and the case's layout and special values for the

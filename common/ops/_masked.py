@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from common import spec
+from common.ops._draw import place, randn
 from common.ops._pairs import Factors, PairTable
-from common.ops._views import place, randn
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
 
 Mask = Literal["span", "random", "all", "none"]
@@ -162,8 +162,7 @@ def masked(
 
     contiguous = dict.fromkeys(("layout", "mask_layout", *weights), ("contiguous",))
     factors = {**FACTORS, **dict.fromkeys(weights, WEIGHT_LAYOUTS)}
-    subsets = {"dtype": DTYPES[1:]}, contiguous
-    table = PairTable[MaskedCase](factors, OpCase, subsets, further=(*weights,))
+    table = PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
 
     def cases(tier: Tier) -> Iterator[MaskedCase]:
         def case(tokens: int, first: int, second: int, **fields: Any) -> MaskedCase:

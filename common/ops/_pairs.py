@@ -40,18 +40,17 @@ class PairTable(Generic[C]):
     """Values to which many solutions are limited; their pairs also occur among these values."""
     possible: Callable[[Row], bool] = lambda row: True
     """Whether values of some factors can be combined; each factor has a value that always can."""
-    further: Sequence[str] = ()
-    """The factors whose values `make` takes as one tuple, `others`: layouts of arguments."""
 
     def cases(self) -> Iterator[C]:
         """Yield the case of each row."""
         return map(self.case_of, self.rows)
 
     def case_of(self, row: Row) -> C:
-        """Return the case with the row's values."""
-        fields = {name: value for name, value in row.items() if name not in self.further}
-        if self.further:
-            fields["others"] = tuple(row[name] for name in self.further)
+        """Return the case with the row's values; `further` arguments' layouts are its `others`."""
+        further = getattr(self.make, "further", ())
+        fields = {name: value for name, value in row.items() if name not in further}
+        if further:
+            fields["others"] = tuple(row[name] for name in further)
         return self.make(**fields)
 
     @functools.cached_property

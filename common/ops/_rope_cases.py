@@ -228,10 +228,8 @@ def _smoke() -> Iterator[RopeCase]:
     # cannot represent 257, fails
     yield _case(512, 1, 1, 4, dtype="bfloat16")
     # more than one tile along each dimension in turn
-    yield _case(130, 1, 1, 4)
-    yield _case(2, 1, 130, 4)
-    yield _case(2, 70, 1, 4)
-    yield _case(2, 1, 1, 530, 520)
+    for sizes in ((130, 1, 1, 4), (2, 1, 130, 4), (2, 70, 1, 4), (2, 1, 1, 530, 520)):
+        yield _case(*sizes)
     yield _case(3, 2, 2, 19, 12)  # an odd number of features passes through
     for d in (24, 12):  # power-of-two blocks overrun a row
         yield _case(5, 2, 3, d)
@@ -254,9 +252,7 @@ def _smoke() -> Iterator[RopeCase]:
     yield _case(5, 2, 3, 16, 12, interleaved=True)
     for tensor_format in ("sbhd", "bshd"):
         yield _case(6, 2, 2, 16, 8, cp_size=3, cp_rank=0, tensor_format=tensor_format)
-        yield _case(
-            2, 2, 2, 16, 8, cp_size=5, cp_rank=4, tensor_format=tensor_format, angles="random"
-        )
+        yield _case(2, 2, 2, 16, 8, "random", cp_size=5, cp_rank=4, tensor_format=tensor_format)
     thd: dict[str, Any] = {"tensor_format": "thd"}
     yield _case(0, 0, 2, 16, 8, **thd, lengths=(8, 0, 16), cp_size=4, cp_rank=3, angles="random")
     # two cases with the same number of tokens and sequences, but different lengths

@@ -16,17 +16,16 @@ from typing import Any
 import torch
 
 from common import spec
+from common.ops._draw import place, randn
 from common.ops._pairs import Factors, PairTable
-from common.ops._views import place, randn
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Tier, Values, described
 
 Shape = tuple[int, ...]
 WIDEST_TWIN = 512
 BOARD: tuple[Mapping[str, Any], ...] = (
-    *(
-        {"shape": shape, "dtype": "bfloat16"}
-        for shape in ((2048, 4096), (16384, 4096), (4096, 14336))
-    ),
+    {"shape": (2048, 4096), "dtype": "bfloat16"},
+    {"shape": (16384, 4096), "dtype": "bfloat16"},
+    {"shape": (4096, 14336), "dtype": "bfloat16"},
     {"shape": (2048, 4096), "dtype": "float16"},
 )
 """The cases of the board, after one that is ranked by the host's time."""
@@ -134,7 +133,6 @@ def shaped(
             dict.fromkeys(("layout", *others), ("contiguous",)),
             *([first] if first else []),
         ],
-        further=arguments[1:],
     )
 
     def shape(case: ShapedCase, argument: str) -> Shape:

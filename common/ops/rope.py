@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from common.ops import rotate_half
+from common.ops._draw import place, randn
 from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, track_of, twin
-from common.ops._views import place, randn
 from common.spec import ITEMSIZE, Direction, Op, Work
 
 

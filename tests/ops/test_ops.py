@@ -17,8 +17,7 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading.problem import make_problem
-from common.ops._draw import draw
-from common.ops._views import place
+from common.ops._draw import draw, place
 from common.spec import DIRECTIONS, TIERS, Layout
 from tests.support.ops import FILES, drawn, every_case, every_op, lacks, sizes_of
 

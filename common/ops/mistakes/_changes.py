@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,12 +31,12 @@ def in_backward(tensor: Tensor, change: Change) -> Tensor:
     return changed
 
 
+@dataclass(frozen=True)
 class Changes:
     """Changes of one op's reference."""
 
-    def __init__(self, reference: Reference) -> None:
-        """Take the reference, which is called with keyword arguments only."""
-        self.reference = reference
+    reference: Reference
+    """It is called with keyword arguments only."""
 
     def call(self, change: Callable[[Call], Call]) -> Reference:
         """Return the reference, called with the arguments that `change` returns instead.
