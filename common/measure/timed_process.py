@@ -71,9 +71,8 @@ class StagedCalls:
         for name, unit in self.calls[0].changing.items():
             tensor = inputs[name]
             rotated = elements_of(tensor).roll(-shift * unit).view(tensor.dtype)
-            inputs[name] = rotated.as_strided(
-                tensor.shape, tensor.stride(), tensor.storage_offset()
-            )
+            strides, offset = tensor.stride(), tensor.storage_offset()
+            inputs[name] = rotated.as_strided(tensor.shape, strides, offset)
         return inputs, inputs.pop("upstream")
 
     def check(self, call: int, shift: int) -> None:
@@ -250,8 +249,6 @@ def _wrong(problem: Problem, staged: StagedCalls, kept: Results) -> str | None:
 
 Times = list[Annotated[float, Meta(gt=0, le=sys.float_info.max)]]
 """Samples in microseconds."""
-
-
 Shift = Annotated[int, Meta(ge=0, lt=1 << 40)]
 
 
@@ -268,8 +265,7 @@ class Report(msgspec.Struct):
     peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     """The bytes that a call takes beyond inputs and results; None on a CPU."""
     slow: bool = False
-    """Whether a call is so long that its launch time is negligible: then samples are few, and the
-    parts of a call are not timed."""
+    """Whether a call is so long that there are few samples and no CUDA graph."""
     ready: bool = True
     samples: dict[str, Times] = {}
     probes: list[Times] = []

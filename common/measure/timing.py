@@ -28,13 +28,7 @@ from common.grading.worker import Worker
 from common.measure import limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
 from common.measure.stopwatch import Stopwatch
-from common.measure.timed_process import (
-    Sampler,
-    Samples,
-    TimedProcess,
-    stage_calls,
-    wrong_replay,
-)
+from common.measure.timed_process import Sampler, Samples, TimedProcess, stage_calls, wrong_replay
 from common.spec import ByClock, Direction
 from common.stats import interval, median
 from common.verdicts import Failure
