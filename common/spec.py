@@ -96,10 +96,7 @@ def described(
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """The description of one call; each op adds the fields from which its inputs are drawn.
-
-    Fields without a default hold the input's sizes.
-    """
+    """The description of one call; an op adds fields: the sizes, without a default, and others."""
 
     lists: ClassVar[tuple[str, ...]] = ()
     """The fields that hold a list with the size of each sequence."""

@@ -81,5 +81,4 @@ def load_mistakes(op: str) -> Mapping[str, Reference]:
     name = f"common.ops.mistakes.{op}"
     if importlib.util.find_spec(name) is None:
         return {}
-    mistakes: Mapping[str, Reference] = importlib.import_module(name).MISTAKES
-    return mistakes
+    return dict[str, Reference](importlib.import_module(name).MISTAKES)

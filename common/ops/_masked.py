@@ -20,8 +20,6 @@ from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tie
 
 Mask = Literal["span", "random", "all", "none"]
 Widths = tuple[int, int]
-LONGEST_SPAN = 1024
-"""The number of visual tokens of one image; each sequence of the seed's batches has one image."""
 WIDEST_TWIN = 512
 """The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
 and two minutes at 1024."""
@@ -220,7 +218,8 @@ def draw_mask(case: MaskedCase, generator: torch.Generator) -> Tensor:
         mask = torch.rand(case.tokens, generator=generator, device=device) < case.percent / 100
     elif case.mask == "span":
         length = case.tokens // case.sequences
-        span = min(LONGEST_SPAN, (length + 1) // 2)
+        # the seed's sequences have one image each, of 1,024 visual tokens
+        span = min(1024, (length + 1) // 2)
         size = (case.sequences, 1)
         first = torch.randint(length - span + 1, size, generator=generator, device=device)
         position = torch.arange(length, device=device)

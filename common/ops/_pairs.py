@@ -23,8 +23,6 @@ Factors = Mapping[str, Sequence[Any]]
 """The values of each factor: `{"dtype": ("float32", "float16"), "interleaved": (False, True)}`."""
 Row = dict[str, Any]
 """A value for each factor, or for some of the factors."""
-ValuePair = tuple[tuple[str, Any], tuple[str, Any]]
-"""Two factors, each with a value, in the order of the factors."""
 CANDIDATES = 6
 """Candidate rows for each added row; more candidates hardly shorten a table."""
 
@@ -114,7 +112,7 @@ def restricted(factors: Factors, subset: Factors) -> Factors:
     }
 
 
-def all_pairs(factors: Factors) -> Iterator[ValuePair]:
+def all_pairs(factors: Factors) -> Iterator[tuple[tuple[str, Any], tuple[str, Any]]]:
     """Yield every pair of two factors' values, impossible ones too."""
     for first, second in combinations(factors, 2):
         for value in factors[first]:

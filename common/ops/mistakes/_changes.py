@@ -77,13 +77,11 @@ class Changes:
     def summing_over_all(self, *weights: str) -> Reference:
         """Return the reference where the gradients of these weights sum over all tokens."""
 
-        def changed(x: Tensor, mask: Tensor, **all_weights: Tensor) -> Tensor:
-            given = {name: weight if name in weights else weight.detach()
-                     for name, weight in all_weights.items()}  # fmt: skip
-            output = self.reference(x=x, mask=mask, **all_weights)
-            return with_gradient_of(
-                output, output + self.reference(x=x.detach(), mask=~mask, **given)
-            )
+        def changed(x: Tensor, mask: Tensor, **values: Tensor) -> Tensor:
+            output = self.reference(x=x, mask=mask, **values)
+            values |= {name: values[name].detach() for name in values.keys() - {*weights}}
+            others = self.reference(x=x.detach(), mask=~mask, **values)
+            return with_gradient_of(output, output + others)
 
         return changed
 

@@ -11,10 +11,8 @@ from common.ops.mistakes._changes import Changes, with_gradient_of
 from common.ops.rotate_half import reference
 from common.spec import Reference
 
-HalfPair = tuple[Tensor, Tensor]
 
-
-def of_pairs(change: Callable[[Tensor, Tensor], HalfPair]) -> Reference:
+def of_pairs(change: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]) -> Reference:
     """Return a `rotate_half` that replaces each pair `(x1, x2)` by `change(x1, x2)`."""
 
     def changed(x: Tensor, interleaved: bool = False) -> Tensor:
