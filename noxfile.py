@@ -98,7 +98,7 @@ def leaderboard(session: nox.Session) -> None:
 
 @nox_session
 def new(session: nox.Session) -> None:
-    """Write a contributor's first file, nox -s new -- HANDLE OP, or an op's: --new-op OP."""
+    """Write a contributor's first file of an op: nox -s new -- HANDLE OP."""
     study(session, "board")
 
 

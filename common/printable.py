@@ -1,13 +1,9 @@
 """Untrusted text, made safe to print: a terminal would execute its escape sequences."""
 
 import functools
-import re
 import shutil
 import sys
 import textwrap
-
-_BRACKETS = re.compile(r"\[[^][]{1,32}\]")
-_FIXED = "\N{NO-BREAK SPACE}"
 
 
 def printable(text: str) -> str:
@@ -43,19 +39,14 @@ def columns() -> int:
 
 
 def wrapped(line: str, margin: str = "") -> str:
-    """Return the line with a margin, broken between words where stdout is a narrower terminal.
-
-    An index such as [0, 0, 0, 0] stays whole.
-    """
+    """Return the line with a margin, broken between words where stdout is a narrower terminal."""
     if not (width := columns()):
         return margin + line
-    unbroken = _BRACKETS.sub(lambda match: match[0].replace(" ", _FIXED), line)
-    filled = textwrap.fill(
-        unbroken,
+    return textwrap.fill(
+        line,
         width,
         initial_indent=margin,
         subsequent_indent=margin,
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return filled.replace(_FIXED, " ")

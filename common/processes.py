@@ -1,19 +1,13 @@
-"""Processes: their packages, cores, GPUs, parents and processor time, and a pool of them."""
+"""Processes: their packages, cores, GPUs, parents and processor time."""
 
 from __future__ import annotations
 
 import gc
 import importlib.util
 import os
-import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The variable with the GPUs that a process may see: numbers, or UUIDs of GPUs or MIG slices."""
@@ -62,20 +56,3 @@ def processor_time(pid: int) -> float:
         return time.clock_gettime(~pid << 3 | 2)  # the id that Linux gives to a process's clock
     except OSError:
         return 0.0
-
-
-@contextmanager
-def processes(number: int) -> Iterator[Executor]:
-    """Yield a pool of at most `number` processes, forked from this one.
-
-    On Ctrl-C each process finishes its current task and ends.
-    """
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-
-    forked, ignored = multiprocessing.get_context("fork"), (signal.SIGINT, signal.SIG_IGN)
-    pool = ProcessPoolExecutor(number, forked, initializer=signal.signal, initargs=ignored)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(cancel_futures=True)

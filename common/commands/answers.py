@@ -99,10 +99,12 @@ class Answers:
     @property
     def failures(self) -> Failures:
         """The failing answers."""
-        after = {key: [failure.after for _, failure in answer.failures]
-                 for key, answer in self.by_name.items()}  # fmt: skip
-        return {key: max(several, key=lambda names: -1 if names is None else len(names))
-                for key, several in after.items() if several}  # fmt: skip
+
+        def most(afters: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+            return max(afters, key=lambda names: -1 if names is None else len(names))
+
+        return {key: most(failure.after for _, failure in answer.failures)
+                for key, answer in self.by_name.items() if answer.failures}  # fmt: skip
 
     def update(self, failed: Failures) -> Failures:
         """Return earlier failures, with these answers in place of their cases'."""

@@ -13,7 +13,7 @@ from common.board.devices import Device, about_solutions, ordered, ranked
 from common.commands import bench
 from common.errors import UserError
 from common.printable import complain
-from common.processes import cores, processes, require
+from common.processes import require
 from common.records import runs
 
 NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
@@ -72,17 +72,14 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
 
     # a record without times is not committed
     timed = [device for device in devices if device.results.timed]
-    by_device = [sweeps.due(device, paths.PLOTS / device.slug) for device in timed]
-    plots = [draw for due in by_device for draw in due.values()]
-    with processes(max(min(cores() - 1, len(plots)), 1)) as pool:
-        drawn = [pool.submit(draw) for draw in plots]
-        rewritten = _write(timed) if timed else []
-        page = _draw_page(devices)
-        console = terminal.console()
-        for device in shown:
-            terminal.show(device, console, only)
-        for plot in drawn:
-            plot.result()
+    rewritten = _write(timed) if timed else []
+    page = _draw_page(devices)
+    console = terminal.console()
+    for device in shown:
+        terminal.show(device, console, only)
+    for device in timed:
+        for draw in sweeps.due(device, paths.PLOTS / device.slug).values():
+            draw()
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")

@@ -1,13 +1,12 @@
-"""`study new`: write a contributor's first file of an op, or the file of a new op.
+"""`study new`: write a contributor's first file of an op.
 
-The contributor's file is a copy from `contributors/_template`, or made from the op's reference.
+The file is a copy from `contributors/_template`, or made from the op's reference.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
-import keyword
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,66 +19,41 @@ from common.solutions import everyone, select
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add HANDLE and OP by position, `--tuned` and `--new-op`."""
+    """Add HANDLE and OP by position."""
     parser.add_argument("handle", nargs="?", metavar="HANDLE")
     parser.add_argument("of", nargs="?", metavar="OP")
-    parser.add_argument("--new-op", metavar="OP", help="write the skeleton of a new op")
-    parser.add_argument(
-        "--tuned", action="store_true", help="with configs.py, which reads what tune found"
-    )
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write contributors/HANDLE/OP.py, a naive solution that passes, or the skeleton of an op."""
-    if options.new_op:
-        if options.handle or options.tuned:
-            raise UserError("--new-op stands alone: it writes an op, nobody's solution")
-        path = write_op(options.new_op).relative_to(paths.ROOT)
-        print(f"wrote {path}; next: docs/ops.md, then nox -s new -- HANDLE {options.new_op}")
-        return 0
+    """Write contributors/HANDLE/OP.py, a naive solution that passes."""
     handle = shared.one_of(options.handle, options.only, "HANDLE")
     op = shared.one_of(options.of, options.op, "OP")
-    written = write(handle, op, options.tuned)
-    names = " and ".join(str(path.relative_to(paths.ROOT)) for path in written)
-    print(f"wrote {names}; next: nox -s check -- {handle} --op {op}")
+    path = write(handle, op).relative_to(paths.ROOT)
+    print(f"wrote {path}; next: nox -s check -- {handle} --op {op}")
     return 0
 
 
-def write(handle: str, op: str, tuned: bool = False) -> list[Path]:
-    """Copy the template's files to `contributors/<handle>/`, without replacing existing files.
+def write(handle: str, op: str) -> Path:
+    """Copy the template to `contributors/<handle>/<op>.py`, with a README if none is there.
 
-    For an op without a template, the file is the op's reference. A missing README is written too.
-
-    Args:
-        handle: The folder's name.
-        op: The op.
-        tuned: Copy `configs.py` too, which reads tuned configurations, even if the op's file
-            exists.
-
-    Returns:
-        The written files, without the README.
+    For an op without a template, the file is the op's reference.
 
     Raises:
         UserError: The handle is not valid or is a peer's name, the op has no template and its
-            reference needs other code of `common`, or every file exists.
+            reference needs other code of `common`, or the file exists.
     """
     _check_handle(handle, op)
     template, folder = paths.CONTRIBUTORS / "_template", paths.CONTRIBUTORS / handle
-    wanted = [f"{op}.py"] + ["configs.py"] * tuned
-    if not (missing := [name for name in wanted if not (folder / name).exists()]):
-        last = (folder / wanted[-1]).relative_to(paths.ROOT)
-        raise UserError(f"{last} is there already and was left as it is")
-    texts = {
-        name: (template / name).read_text() if (template / name).exists() else from_reference(op)
-        for name in missing
-    }
+    path, copied = folder / f"{op}.py", template / f"{op}.py"
+    if path.exists():
+        raise UserError(f"{path.relative_to(paths.ROOT)} is there already and was left as it is")
+    text = copied.read_text() if copied.exists() else from_reference(op)
+    folder.mkdir(exist_ok=True)
+    path.write_text(text)
     if not (folder / "README.md").exists():
         readme = (template / "README.md").read_text()
-        texts["README.md"] = readme.replace("{handle}", handle).replace("{op}", op)
-    folder.mkdir(exist_ok=True)
-    for name, text in texts.items():
-        (folder / name).write_text(text)
-    return [folder / name for name in missing]
+        (folder / "README.md").write_text(readme.replace("{handle}", handle).replace("{op}", op))
+    return path
 
 
 def _check_handle(handle: str, op: str) -> None:
@@ -92,7 +66,7 @@ def _check_handle(handle: str, op: str) -> None:
         raise UserError(f"{handle} is the name of a peer: choose another")
 
 
-# --- an op ----------------------------------------------------------------------------------------
+# --- the naive solution of an op ------------------------------------------------------------------
 
 NAIVE = '''"""Naive on purpose: plain torch, a kernel for each operation."""
 
@@ -101,23 +75,6 @@ NAIVE = '''"""Naive on purpose: plain torch, a kernel for each operation."""
 # place of the lines of {op} below; a backward of its own follows.
 
 '''
-
-
-def write_op(op: str) -> Path:
-    """Write the skeleton of a new op's file, and return its path.
-
-    Raises:
-        UserError: The name is not a valid function name, or the op exists.
-    """
-    path = paths.OPS / f"{op}.py"
-    if not op.isidentifier() or op != op.lower() or op.startswith("_") or keyword.iskeyword(op):
-        raise UserError(f"{op!r} cannot be an op: give a function's name, such as swiglu")
-    if path.exists():
-        raise UserError(f"{path.relative_to(paths.ROOT)} is there already and was left as it is")
-    text = (paths.OPS / "_skeleton.py").read_text()
-    camel = "".join(part.capitalize() for part in op.split("_"))
-    path.write_text(text.replace("skeleton", op).replace("Skeleton", camel))
-    return path
 
 
 def from_reference(op: str) -> str:

@@ -6,7 +6,6 @@ With `--case` and a GPU, also time a case of the board after each save.
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import threading
 import time
@@ -23,7 +22,7 @@ from common.commands import options as shared
 from common.commands.answers import Failures, Names
 from common.commands.grader import Asked, Grader
 from common.errors import ServerEnded, UserError
-from common.folders import imports_of_ours, is_hidden, python_files
+from common.folders import imports_of_ours, is_hidden
 from common.printable import say
 from common.records.lines import Record
 from common.solutions import Solution
@@ -106,13 +105,13 @@ class FolderWatch:
             current.result()
 
     def round(self) -> None:
-        """Grade the folder as it is, unless a file of it is away or does not parse."""
+        """Grade the folder as it is, unless a file of it is away or imports this repository."""
         self.passes = False
         try:
             solutions = shared.contributors(self._options)
             folder = solutions[0].path.parent
-            if broken := [*_syntax_errors(folder), *imports_of_ours(folder)]:
-                print("\n".join(broken), flush=True)
+            if refused := [*imports_of_ours(folder)]:
+                print("\n".join(refused), flush=True)
             else:
                 self._grade(solutions)
         except UserError as error:
@@ -185,14 +184,3 @@ def table(rows: Iterable[Record], times: dict[tuple[str, ...], list[float]]) -> 
         of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
         name = f"{row.solution} {shared.TIMED[row.direction]}"
         yield line(name[:31], f"{now:.1f}", last, best, eager, of_limit)
-
-
-def _syntax_errors(folder: Path) -> Iterator[str]:
-    """Yield a line for each file of the folder that does not parse."""
-    for path in sorted(python_files(folder)):
-        try:
-            ast.parse(path.read_bytes(), path.name)
-        except SyntaxError as error:
-            yield f"{folder.name}/{path.name}, line {error.lineno}: SyntaxError: {error.msg}"
-        except (ValueError, OSError) as error:  # a null byte, or a deleted file
-            yield f"{folder.name}/{path.name}: {error}"

@@ -33,28 +33,20 @@ def test_new_overwrites_nothing(study, newcomer):
     for name in ("rope.py", "README.md"):
         (newcomer / name).write_text("mine")
     assert "newcomer/rope.py" in one_line(study("new", "newcomer", "rope"))
-    ran = study("new", "newcomer", "rotate_half", "--tuned", hidden=HIDDEN)
+    ran = study("new", "newcomer", "rotate_half", hidden=HIDDEN)
     assert ran.out == (
-        "wrote contributors/newcomer/rotate_half.py and contributors/newcomer/configs.py;"
+        "wrote contributors/newcomer/rotate_half.py;"
         " next: nox -s check -- newcomer --op rotate_half\n"
     )
     assert (newcomer / "rope.py").read_text() == (newcomer / "README.md").read_text() == "mine"
-    (newcomer / "configs.py").write_text("mine")
-    assert "newcomer/configs.py" in one_line(study("new", "newcomer", "rotate_half", "--tuned"))
 
 
-def test_new_tuned_adds_the_helper_alone_to_a_file_of_an_op_without_a_template(
-    study, repository, newcomer
-):
+def test_an_op_without_a_template_whose_reference_needs_other_code_is_refused(study, repository):
     template = repository / "contributors" / "_template" / "rope.py"
     text = template.read_text()
     template.unlink()
-    newcomer.mkdir()
-    (newcomer / "rope.py").write_text("mine")
-    ran, refused = (study("new", name, "rope", "--tuned") for name in ("newcomer", "bob"))
+    refused = study("new", "bob", "rope")
     template.write_text(text)
-    assert ran.out.startswith("wrote contributors/newcomer/configs.py; next: ")
-    assert (newcomer / "rope.py").read_text() == "mine"
     assert "no template" in one_line(refused)
     assert not (repository / "contributors" / "bob").exists()
 

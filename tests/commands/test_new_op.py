@@ -48,8 +48,6 @@ def op(repository):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository, op, name):
-    ran = study("new", "--new-op", name, hidden="torch triton numpy rich")
-    assert ran.code == 0, ran.err
     op(name, FILES[name])
     ran = study("new", "alice", name, hidden="torch triton numpy rich")
     assert ran.code == 0, ran.err
@@ -63,19 +61,6 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
     assert all(f"{each}/{name}" in board.out for each in ("alice", "(eager", "(torch_compile"))
     assert f"{name}: training, modelled for" in board.out
     assert not board.err
-
-
-def test_the_skeleton_is_written_once_under_a_name_that_a_function_may_have(study, op, repository):
-    ran = study("new", "--new-op", "swish", hidden="torch triton numpy rich")
-    assert ran.code == 0, ran.err
-    assert "wrote common/ops/swish.py; next: docs/ops.md" in ran.out
-    text = (repository / "common" / "ops" / "swish.py").read_text()
-    assert "skeleton" not in text.lower()
-    assert 'name="swish"' in text and "class Swish(Protocol)" in text
-    assert "is there already" in one_line(study("new", "--new-op", "swish"))
-    for name in ("Swish", "2d", "_swish", "class", "a-b"):
-        assert "cannot be an op" in one_line(study("new", "--new-op", name))
-    assert "stands alone" in one_line(study("new", "alice", "--new-op", "swish2"))
 
 
 def test_a_function_of_torch_that_is_named_like_the_op_is_called(tmp_path, monkeypatch):

@@ -122,15 +122,6 @@ def test_times_stand_beside_the_last_and_the_best():
     assert [*watch.table([failed("alice/rope")], times)] == [], "it was not timed"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [("SIGN = (\n", r", line 1: SyntaxError: '\(' was never closed"), ("'\0'\n", ".*null bytes.*")],
-)
-def test_a_file_that_does_not_parse_is_one_line(alice, text, says):
-    (line,), passes = alice.round(rotate_half=RIGHT, helper=text)
-    assert re.fullmatch(rf"alice/helper\.py{says}", line) and not passes
-
-
 @pytest.mark.slow
 def test_a_file_that_is_away_is_awaited_and_a_helper_is_loaded_anew(alice, monkeypatch):
     helped = "from helper import SIGN\n" + RIGHT.replace("-x2", "SIGN * x2")
