@@ -99,6 +99,8 @@ class Baseline:
         """Whether a slow probe stops the timing; otherwise it is only counted."""
         self.slow_probes: Counter[str] = Counter()
         """The number of rounds whose probes stayed slow, by its name in `device_state`."""
+        self.core: Collection[int] = ()
+        """The core that eager's process shared last with a process that host time ranks."""
         self._ready: tuple[Case, int] | None = None
         """The case, and `Worker.changes` when the process became ready."""
         self._staged: StagedCalls | None = None
@@ -178,7 +180,8 @@ class Baseline:
         """
         pids = self.worker.pid, worker.pid
         try:
-            keep_on({quickest(pids[0], lambda: probe(self.worker, "host"))}, *pids)
+            self.core = {quickest(pids[0], lambda: probe(self.worker, "host"))}
+            keep_on(self.core, *pids)
             yield
         finally:  # threads that were started within the context, too
             keep_on(os.sched_getaffinity(0), *pids)

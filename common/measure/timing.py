@@ -26,7 +26,13 @@ from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import limits
-from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults
+from common.measure.baseline import (
+    Baseline,
+    BaselineFailed,
+    Disturbed,
+    eagers_own_faults,
+    keep_on,
+)
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Sampler, Samples, TimedProcess, stage_calls, wrong_replay
 from common.spec import ByClock, Direction
@@ -236,11 +242,11 @@ class Timing:
         try:
             with eagers_own_faults():
                 timed = self._process(reference)
-                with self.baseline.on_one_core(reference):
-                    watch = Stopwatch(timed, "host")
-                    take = watch.followed_by_run(timed.sampler("solution", "host", burst))
-                    rounds = [take(ROUND.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]
-                    return watch.overhead(median([*itertools.chain(*rounds)]))
+                keep_on(self.baseline.core, reference.pid)
+                watch = Stopwatch(timed, "host")
+                take = watch.followed_by_run(timed.sampler("solution", "host", burst))
+                rounds = [take(ROUND.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]
+                return watch.overhead(median([*itertools.chain(*rounds)]))
         finally:
             reference.close()
 
