@@ -139,8 +139,9 @@ class Compiler:
             return outcome
         try:
             faults = self._faults(outcome.problem.op, outcome.case, outcome.solution)
-        except Unknown as unknown:
-            uncompiled = {"note": f"not compiled for {TARGET}", "reason": str(unknown)}
+        except (Failure, ServerEnded) as end:
+            reason = f"{end.verdict}: {end}" if isinstance(end, Failure) else str(end)
+            uncompiled = {"note": f"not compiled for {TARGET}", "reason": reason}
             faults = dict.fromkeys(verdicts, uncompiled)
         judged = {each: _judged(verdicts[each], faults.get(each, {})) for each in verdicts}
         return dataclasses.replace(outcome, verdicts=judged)
@@ -149,7 +150,7 @@ class Compiler:
         """Return the faults of the solution's kernels on a case.
 
         Raises:
-            Unknown: The process ended before it had compiled all kernels.
+            Failure, ServerEnded: See `_asked`.
         """
         with self._lock:
             known = self._cache(solution).found
@@ -199,13 +200,13 @@ class Compiler:
         """Return the faults of one case; ask again if the fork server ended.
 
         Raises:
-            Unknown: The process ended, now or in each of the latest cases, or the fork server ended
-                too often.
+            Failure: The process ended, now or in each of the latest cases, or see `_ask`.
+            ServerEnded: The fork server ended too often.
         """
         with self._lock:
             supervisor = self._started()
         if refusal := supervisor.ends.refusal(solution):
-            raise Unknown(str(refusal))
+            raise refusal
         tries, end = Tries(), None
         with supervisor.lent(solution) as worker:
             while True:
@@ -213,27 +214,19 @@ class Compiler:
                     return _ask(op, case, worker)
                 except ServerEnded as error:
                     worker.refresh()
-                    try:
-                        tries.remedy(error)
-                    except ServerEnded:
-                        raise Unknown(str(error)) from None
+                    tries.remedy(error)
                 except Failure as failure:
-                    end = failure
-                    raise Unknown(f"{failure.verdict}: {failure}") from None
+                    end = failure if failure.verdict in ENDED else None  # a full disk is none
+                    raise
                 finally:
                     supervisor.ends.note(solution, end)
-
-
-class Unknown(Exception):
-    """It is unknown whether the kernels compile; holds the reason in words."""
 
 
 def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """Return the faults of one case; instead of a twin, its board case is called if possible.
 
     Raises:
-        Failure: The process ended.
-        Unknown: A compiled kernel could not be written to the disk.
+        Failure: The process ended, or a compiled kernel could not be written to the disk.
         ServerEnded: The fork server ended.
     """
     if case.twin and (at_full_shape := _at_full_shape(op, case, worker)) is not None:
@@ -285,10 +278,8 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> Faults | None:
 
 def _check(failure: Failure | None) -> None:
     """Raise a failure that says nothing about the kernels: of the process, or of the disk."""
-    if failure and failure.verdict in ENDED:
+    if failure and (failure.verdict in ENDED or failure.kind is Kind.DISK):
         raise failure
-    if failure and failure.kind is Kind.DISK:
-        raise Unknown(failure.reason)
 
 
 def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyType({})) -> Fault:
