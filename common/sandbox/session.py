@@ -1,10 +1,9 @@
-"""The session of one solution: its graded calls, and the shared memory with their tensors."""
+"""The session of one solution: its requests but for times, above all its graded calls."""
 
 from __future__ import annotations
 
 import contextlib
-import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -13,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from common import ops, wire
-from common.arena import Arena, dtype_name, integers
-from common.gradients import second_derivatives
+from common.arena import dtype_name, integers
 from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
@@ -23,6 +21,7 @@ from common.sandbox.interpreter.explanation import Conflicts
 from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal
+from common.sandbox.shared_tensors import SharedTensors
 from common.verdicts import Failure
 from common.wire import (
     GUARDS,
@@ -32,7 +31,6 @@ from common.wire import (
     SECOND_RUN,
     Arguments,
     Reply,
-    TensorSlot,
 )  # fmt: skip
 
 if TYPE_CHECKING:
@@ -47,10 +45,6 @@ GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] =
 """The modes of autograd that a setting may name."""
 ZERO = 0.0
 """The fill of fresh memory, and so of a kernel's result, where kernels are compiled and not run."""
-MOST_SHELLS = 4096
-"""The most tensors that are made to find one at the address of a freed tensor's object."""
-RENEWALS = 1 << 20
-"""The versions reserved for a timed input, whose version increases with each change in place."""
 
 
 @dataclass
@@ -68,7 +62,7 @@ class Call:
         return backend.another_stream() if on_side else contextlib.nullcontext()
 
 
-class Session:
+class Session(SharedTensors):
     """One solution in its process, and its calls whose results are alive."""
 
     solution: contract.Loaded
@@ -77,16 +71,13 @@ class Session:
     def __init__(self, seal: Seal) -> None:
         """Begin without a solution; `seal` is the tamper check, made before the solution loads."""
         self.seal = seal
-        self.arena: Arena | None = None
+        super().__init__()
         self.calls: dict[str, Call] = {}
         """The calls whose results are alive, by attempt."""
         self.clocks: dict[bool, Clock] = {}
         """The clock of forward under False, and of forward with backward under True."""
         self.fds: list[int] = []
         """The file descriptors that came with the request."""
-        self._version = 0
-        self._bound: dict[str, torch.Tensor] = {}
-        """The tensors of the latest call, by name."""
 
     def load(self, request: wire.Load) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
@@ -125,16 +116,8 @@ class Session:
         Return as `given_back` whether the previous memory is unmapped; a solution that keeps an
         argument keeps it.
         """
-        self.calls, self.clocks, self._bound = {}, {}, {}
-        is_unmapped = self.arena.close() if self.arena else lambda: True
-        self.arena = None
-        if backend.ON_GPU:
-            gc.collect()
-            torch.cuda.empty_cache()
-        given_back = is_unmapped()
-        if request.ticket:
-            self.arena = Arena.mapped(request.ticket, self.fds[0] if self.fds else None)
-        return {"given_back": given_back}
+        self.calls, self.clocks = {}, {}
+        return {"given_back": self.map(request.ticket, self.fds)}
 
     # --- graded calls ----------------------------------------------------------------------------
 
@@ -159,20 +142,10 @@ class Session:
         wanted = [call.inputs[name] for name in slots]
         gradient = self.tensor(call.request.call.grad_output)
         with self._checks(call) as report:
-            output = call.results[OUTPUT]
-            gradients: Sequence[torch.Tensor | None]
-            if request.double:
-                gradients = second_derivatives(
-                    output, wanted, gradient, request.double == "constant"
-                )
-            else:
-                gradients = torch.autograd.grad(
-                    output, wanted, gradient, retain_graph=request.keep, allow_unused=True
-                )
+            output = call.results.pop(OUTPUT)
+            gradients = torch.autograd.grad(output, wanted, gradient, allow_unused=True)
             for grad in (each for each in gradients if each is not None):
                 check_class(grad)
-            if not request.keep:
-                del call.results[OUTPUT]
         call.results |= dict(zip(slots, gradients, strict=True))
         reply: Reply = {
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))
@@ -238,84 +211,10 @@ class Session:
             if log and (fault := log.fault()):
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
-    # --- tensors ---------------------------------------------------------------------------------
-
-    def tensor(self, slot: TensorSlot) -> torch.Tensor:
-        """Return the slot of shared memory as a tensor with a new version.
-
-        The harness may have changed the memory. A solution that caches values derived from an
-        argument under `(data_ptr(), _version)` must not find values of an earlier content.
-        """
-        assert self.arena is not None
-        return self._renewed(self.arena.tensor(slot).detach())
-
-    def _renewed(self, tensor: torch.Tensor) -> torch.Tensor:
-        self._version += 1
-        return _with_version(tensor, self._version)
-
-    def elements(self, slot: TensorSlot) -> torch.Tensor:
-        """Return the slot's whole storage as integers, `[elements]`."""
-        assert self.arena is not None
-        return self.arena.elements(slot)
-
-    def bind(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
-        """Return a call's tensors by name, and its options, of which some may be tensors.
-
-        A differentiable argument is a leaf that requires a gradient. The tensors are new, except
-        those that the call lists as `kept`, `written` or `freed`. In a process that has not
-        answered the previous call, all are new.
-        """
-        earlier, self._bound = self._bound, {}
-        tensors = {name: earlier[name] for name in (*call.kept, *call.written) if name in earlier}
-        for name in tensors.keys() & set(call.written):
-            self._renewed(tensors[name])
-        freed = {name: earlier[name] for name in call.freed if name in earlier}
-        earlier.clear()
-        tensors |= self._in_place_of(freed, call.tensors)
-        for name, slot in call.tensors.items():
-            self._bound[name] = tensor = tensors[name] if name in tensors else self.tensor(slot)
-            tensor.requires_grad_(name in call.differentiable)
-        inputs = dict(self._bound)
-        options = {name: inputs.pop(name) for name in call.optional}
-        return inputs, {**call.options, **options}
-
-    def _in_place_of(
-        self, freed: dict[str, torch.Tensor], slots: Mapping[str, TensorSlot]
-    ) -> dict[str, torch.Tensor]:
-        """Free tensors; return tensors that take over their addresses, ids and versions.
-
-        Thus a tensor that is freed may be followed by the next one that is allocated. The memory of
-        a tensor that the solution still holds is not allocated again: in its place comes a tensor
-        with a new id and a new version.
-        """
-        assert self.arena is not None
-        names = {id(tensor): name for name, tensor in freed.items()}
-        versions = {name: tensor._version for name, tensor in freed.items()}
-        alive = self.arena.still_used(freed)
-        wanted = {key: name for key, name in names.items() if name not in alive}
-        device = "cuda" if backend.ON_GPU else "cpu"
-        tensors, others = dict[str, torch.Tensor](), list[torch.Tensor]()
-        while len(tensors) < len(wanted) and len(others) < MOST_SHELLS:
-            shell = torch.empty(0, dtype=torch.float32, device=device)
-            if name := wanted.get(id(shell)):  # Python soon uses a freed id again
-                tensors[name] = shell
-            else:
-                others.append(shell)
-        for name, version in versions.items():
-            tensor = self.tensor(slots[name])
-            if (shell := tensors.setdefault(name, tensor)) is not tensor:
-                shell.data = tensor
-            if name not in alive:
-                _with_version(shell, version)
-        return tensors
-
     def bind_timed(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
-        """Return a timed call's tensors, which no later call reuses, and its options."""
+        """Free the graded calls; see `SharedTensors.bind_timed`."""
         self.calls = {}
-        inputs, options = self.bind(call)
-        self._bound = {}
-        self._version += RENEWALS
-        return inputs, options
+        return super().bind_timed(call)
 
     def check_output(self, output: Any) -> None:
         """Raise Failure if an output is no plain torch.Tensor, or lies in an argument's memory."""
@@ -325,11 +224,6 @@ class Session:
         check_class(output)
         if output.numel() and self.arena.holds(output):
             raise Failure("MUTATED_INPUT", "the output lies in the memory of an argument")
-
-
-def _with_version(tensor: torch.Tensor, version: int) -> torch.Tensor:
-    torch._C._autograd._unsafe_set_version_counter((tensor,), (version,))
-    return tensor
 
 
 def check_class(result: torch.Tensor) -> None:
