@@ -21,6 +21,9 @@ Run = Literal[0, 1]
 on other inputs have one of these numbers too, so that the number does not tell the inputs."""
 FIRST_RUN: Run = 0
 SECOND_RUN: Run = 1
+Double = Literal["", "quadratic", "constant"]
+"""The loss of a double backward: quadratic in the output, or linear, with a constant upstream
+gradient; see `gradients.second_derivatives`."""
 LAUNCHED = "*launched"
 """The key of `Launched` in the reply to `Forward` and to `Backward`; no argument has this name."""
 
@@ -198,11 +201,15 @@ class Forward(Request, tag="forward"):
 
 
 class Backward(Request, tag="backward"):
-    """Compute the gradients of a call, and copy them into their slots."""
+    """Compute the gradients of a call, or their gradients, and copy them into their slots."""
 
     results: dict[str, TensorSlot]
     """The slot of each gradient, by input."""
     attempt: str = ""
+    keep: bool = False
+    """Whether to keep the graph, so that the request can be repeated."""
+    double: Double = ""
+    """Compute second derivatives instead; see `Double`."""
 
 
 class Deliver(Request, tag="deliver"):

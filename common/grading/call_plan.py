@@ -5,12 +5,14 @@ In one case of four, several calls are live at the same time, like the layers of
 first call come a forward on other inputs, written into the first call's tensors; forwards on the
 same inputs in separate memory, up to four in small cases; and all backwards, in a random order. In
 most other small cases a forward on changed inputs follows, which exposes what a solution keeps
-under a wrong key; see `CHANGES`. One case of four has one more call, in a further mode.
-`grade.py` carries the plan out.
+under a wrong key; see `CHANGES`. One case of four has one more call, in a further mode. In a few
+cases the graph of the latest call is kept for a second and a double backward, which can only add
+notes. `grade.py` carries the plan out.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,11 +31,16 @@ MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
 SMALL = 1 << 14
 """The most result elements of a case that has calls like the latest at the same time."""
+DOUBLE = range(1 << 8, 1 << 20)
+"""The numbers of result elements for which there is a double backward: eager's errors on fewer are
+no measure, and the oracle runs in one piece."""
 CHANGES = (Change.WRITTEN, Change.REPLACED, Change.FLOAT32) * 2 + (Change.FLOAT32, Change.FLOAT16)
 """The changes of inputs, each in one case of eight, if the problem allows it. A table in bfloat16
 errs less in float16 than in float32, which solutions for half types do not support."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
+GRAPH_EVERY, GRAPHS = 16, 4
+"""One case in so many keeps a graph, but about so many cases of a short run, at most half."""
 LAUNCHED_EVERY = 4
 """In one case in this many, an autotuner launches a kernel before the launch that counts."""
 MOST_LAUNCHES = 2
@@ -54,6 +61,8 @@ class Attempt:
     """Selects the fill of fresh memory and of guard bands, and the order of a launch's programs."""
     change: Change | None = None
     """The difference between the call's inputs and those of the first call."""
+    keeps_graph: bool = False
+    """Whether backward keeps the graph for AGAIN and DOUBLE."""
     text: str = ""
     """The words for a further call in a verdict's reason."""
 
@@ -77,6 +86,10 @@ class Action(Enum):
     OUTPUT = "output once more"
     """Read the output again: a later call must not have changed it."""
     GRADIENTS = "gradients once more"
+    AGAIN = "backward once more"
+    """Repeat the backward of a kept graph; other gradients are a note."""
+    DOUBLE = "double backward"
+    """Differentiate the gradients of a kept graph; wrong second derivatives are a note."""
     COMPARE = "comparison"
     """Compare the results with the oracle's; for `first`, those of all calls in the usual mode."""
 
@@ -93,6 +106,7 @@ class RoundCondition(Enum):
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
+    RIGHT = "if all is right"
     FORWARD_RIGHT = "if forward is right and backward ended no process"
 
 
@@ -156,6 +170,8 @@ class PlanChoices:
     """The number of calls that are concurrent with the latest, if the results are small."""
     dice: random.Random
     """Shuffles the backwards of concurrent calls."""
+    keeps_graph: bool = False
+    """Whether the latest call keeps its graph."""
     configurations: ConfigurationDraw = UNDRAWN
     """The draw for autotuned kernels, without a GPU."""
 
@@ -165,6 +181,7 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     case, draws = problem.case.name, problem.draws
     further = modes(problem.op, problem.device)
     index = draws.dealt(MODE_EVERY * len(further), case, solution.name, "mode")
+    graph_every = max(2, min(GRAPH_EVERY, math.ceil(len(draws.deck) / GRAPHS)))
     launches = draws.dealt(LAUNCHED_EVERY * MOST_LAUNCHES, case, solution.name, "launches")
     seed = draws.number(solution.name, "configurations")
     position = draws.position(case, solution.name, "configurations")
@@ -173,6 +190,7 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
         mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
+        keeps_graph=draws.dealt(graph_every, case, solution.name, "graph") == 0,
         configurations=ConfigurationDraw(
             seed, position, 1 + launches if launches < MOST_LAUNCHES else 0
         ),
@@ -199,7 +217,8 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     call = (Action.FORWARD, Action.BACKWARD)[: 1 + backward]
     usual = Mode("", problem.op.differentiable)
     first = Attempt("first", usual, FIRST_RUN)
-    latest = Attempt("latest", usual, SECOND_RUN)
+    keeps_graph = choices.keeps_graph and backward and not (problem.scarce or problem.far)
+    latest = Attempt("latest", usual, SECOND_RUN, keeps_graph=keeps_graph)
     elements = sum(shape.numel() for shape in problem.shapes.values())
     change = choices.change if choices.change and allows(problem, choices.change) else None
     other = None
@@ -234,6 +253,9 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     rounds = [Round(_steps(call, [first]))]
     rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
+    if keeps_graph:
+        actions = (Action.AGAIN, Action.DOUBLE)[: 1 + (elements in DOUBLE)]
+        rounds.append(Round(_steps(actions, [latest]), RoundCondition.RIGHT))
     for attempt in further:
         actions = (*(call[:1] if attempt.forward_only else call), Action.COMPARE)
         rounds.append(Round(_steps(actions, [attempt]), RoundCondition.FORWARD_RIGHT))

@@ -20,7 +20,7 @@ from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure
-from common.wire import FIRST_RUN, GARBAGE, GUARDS, Reply, Result, Run, TensorSlot
+from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
 
 Described = dict[str, Result | None]
 """The shapes and dtypes of results by name; None for a gradient that autograd does not return."""
@@ -129,6 +129,7 @@ class Execution:
         direction: Direction,
         attempt: Attempt,
         alive: Sequence[Attempt] = (),
+        double: Double = "",
     ) -> Outcome:
         """Request a call of the solution, or the gradients of its output.
 
@@ -139,12 +140,13 @@ class Execution:
             direction: `forward` for the call, `backward` for the gradients.
             attempt: The call.
             alive: The calls that keep their outputs during a call; the process drops all others.
+            double: Which second derivatives to request in place of gradients; see `wire.Double`.
         """
         names = self.names(direction, attempt)
         if direction == "forward":
             request = self._forward(attempt, attempt.run, alive=[each.name for each in alive])
         else:
-            request = self._backward(attempt)
+            request = self._backward(attempt, double)
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))
         if outcome.results is not None and None not in outcome.results.values():
@@ -153,11 +155,13 @@ class Execution:
                 self._copies[name, attempt] = self._present(name, attempt)
         return outcome
 
-    def _backward(self, attempt: Attempt) -> wire.Request:
+    def _backward(self, attempt: Attempt, double: Double = "") -> wire.Request:
         slots = {
             name: self.slots[attempt].results[name] for name in self.names("backward", attempt)
         }
-        return wire.Backward(attempt=attempt.name, results=slots)
+        return wire.Backward(
+            attempt=attempt.name, results=slots, keep=attempt.keeps_graph, double=double
+        )
 
     def _forward(self, attempt: Attempt, run: Run, **fields: Any) -> wire.Request:
         """Stage the attempt's guard bytes and its inputs as they were drawn; return the request."""

@@ -117,6 +117,8 @@ class PlanRun:
                 return True
             case RoundCondition.ANSWERED:
                 return self.execution.answered["forward"].issuperset(self._requested)
+            case RoundCondition.RIGHT:
+                return not any(self.findings.values())
             case RoundCondition.FORWARD_RIGHT:
                 ended = ENDED & {finding.verdict for finding in self.findings["backward"]}
                 return not self.findings["forward"] and not ended
@@ -132,6 +134,13 @@ class PlanRun:
                 self._look_again(attempt, "forward")
             case Action.GRADIENTS:
                 self._look_again(attempt, "backward")
+            case Action.AGAIN:
+                right, note = remarks.second_backward(self.execution, attempt)
+                self.notes["backward"] += filter(None, [note])
+                return right
+            case Action.DOUBLE:
+                note = remarks.double_backward(self.execution, attempt)
+                self.notes["backward"] += filter(None, [note])
             case Action.COMPARE:
                 (self._compare_further if attempt.further else self._compare)(attempt)
         return True

@@ -12,9 +12,12 @@ import torch
 
 from common import wire
 from common.errors import Kind
+from common.gradients import second_derivatives
 from common.grading.call_plan import Attempt
 from common.grading.compare import Finding, wrong_values
 from common.grading.execution import Execution
+from common.grading.oracle import leaves
+from common.grading.problem import Problem
 from common.printable import printable
 from common.source import Reason
 from common.spec import DIRECTIONS, Direction
@@ -32,6 +35,11 @@ PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose 
 NO_KERNEL = "no Triton kernel was launched, torch answered"
 CAUGHT = "an exception of a launch was caught by the solution"
 """The start of a note whose end is the exception's reason."""
+OTHER_GRADIENTS = "a second backward of a retained graph gives other gradients"
+OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and no error"
+LOST, ROUNDED = 0.1, 8.0
+"""The rms error of second derivatives that is no fault: the share of the truth's rms, or the
+multiple of eager's error. A term that autograd loses is larger."""
 
 
 # --- a failure ------------------------------------------------------------------------------------
@@ -138,3 +146,77 @@ def _has_work(execution: Execution, directions: Sequence[Direction]) -> bool:
         and not any(torch.equal(result, value.to(result)) for value in inputs)
         for result in results
     )
+
+
+# --- a kept graph ---------------------------------------------------------------------------------
+
+
+def second_backward(execution: Execution, attempt: Attempt) -> tuple[bool, str]:
+    """Return whether a second backward of a kept graph is right, and a note if it is wrong.
+
+    It is neither if an error refuses it.
+    """
+    gradients = _gradients_of_kept(execution, attempt)
+    wrong = [
+        name for name, result in gradients.items()
+        if wrong_values(execution.problem, name, result, "")
+    ]  # fmt: skip
+    return bool(gradients) and not wrong, _note(OTHER_GRADIENTS, wrong)
+
+
+def double_backward(execution: Execution, attempt: Attempt) -> str:
+    """Return a note on wrong second derivatives of a loss; "" if they are right, or refused.
+
+    The loss is linear in the output if an error of the solution refuses the quadratic loss:
+    torch's `once_differentiable` does so only where the upstream gradient takes a gradient.
+    """
+    losses: tuple[wire.Double, ...] = ("quadratic", "constant")
+    for loss in losses:
+        if gradients := _gradients_of_kept(execution, attempt, loss):
+            wrong = _wrong_second_derivatives(execution.problem, gradients, loss == "constant")
+            return _note(OTHER_SECOND_DERIVATIVES, wrong)
+    return ""
+
+
+def _note(what: str, wrong: Sequence[str]) -> str:
+    return f"{what}: of {', '.join(wrong)}" if wrong else ""
+
+
+def _gradients_of_kept(
+    execution: Execution, attempt: Attempt, double: wire.Double = ""
+) -> dict[str, torch.Tensor]:
+    """Return the gradients of a graph that backward has kept; none if an error refuses them."""
+    results = execution.ask("backward", attempt, double=double).results
+    if results is None or None in results.values():
+        return {}
+    return {name: execution.result(name, attempt) for name in results}
+
+
+def _wrong_second_derivatives(
+    problem: Problem, results: Mapping[str, torch.Tensor], constant: bool
+) -> list[str]:
+    """Return the results of a double backward that lack a part of the truth.
+
+    No rounding explains their error. For `constant` see `gradients.second_derivatives`.
+    """
+
+    def derived(dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
+        """Return the reference's second derivatives in a dtype, by default the arguments'."""
+        names = problem.op.differentiable
+        inputs = leaves(problem.arguments, names, dtype)
+        output, wanted = problem.op.reference(**inputs), [inputs[name] for name in names]
+        weight = problem.grad_output.to(output.dtype)
+        second = second_derivatives(output, wanted, weight, constant)
+        return dict(zip(names, second, strict=True))
+
+    eager, wrong = derived(None), list[str]()
+    for name, truth in derived(torch.float64).items():
+        allowed = max(LOST * _rms(truth), ROUNDED * _rms(eager[name] - truth))
+        error = _rms(results[name] - truth)
+        if error > allowed or (error.isnan() and not allowed.isnan()):
+            wrong.append(name)
+    return wrong
+
+
+def _rms(values: torch.Tensor) -> torch.Tensor:
+    return values.double().square().mean().sqrt()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -13,6 +13,7 @@ import torch
 
 from common import ops, wire
 from common.arena import dtype_name, integers
+from common.gradients import second_derivatives
 from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
@@ -142,10 +143,19 @@ class Session(SharedTensors):
         wanted = [call.inputs[name] for name in slots]
         gradient = self.tensor(call.request.call.grad_output)
         with self._checks(call) as report:
-            output = call.results.pop(OUTPUT)
-            gradients = torch.autograd.grad(output, wanted, gradient, allow_unused=True)
+            output = call.results[OUTPUT]
+            gradients: Sequence[torch.Tensor | None]
+            if request.double:
+                constant = request.double == "constant"
+                gradients = second_derivatives(output, wanted, gradient, constant)
+            else:
+                gradients = torch.autograd.grad(
+                    output, wanted, gradient, retain_graph=request.keep, allow_unused=True
+                )
             for grad in (each for each in gradients if each is not None):
                 check_class(grad)
+            if not request.keep:
+                del call.results[OUTPUT]
         call.results |= dict(zip(slots, gradients, strict=True))
         reply: Reply = {
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))

@@ -11,7 +11,8 @@ import pytest
 from common import ops
 from common.draws import Draws
 from common.grading import problem, remarks
-from common.grading.call_plan import plan_of
+from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, plan_of
+from common.grading.sweep import eager_of
 from common.grading.variations import Change, modes
 from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
 
@@ -208,6 +209,69 @@ def test_without_gradients_backward_alone_is_unsupported(verdicts, mode, interle
     found = verdicts(answers("pass", result=".detach()"), mode=mode, interleaved=interleaved)
     require(found, "PASSED", "UNSUPPORTED")
     assert "grad_fn" in found["backward"].reason
+
+
+# --- a kept graph ---------------------------------------------------------------------------------
+
+OVERWRITES = SAVES.replace(
+    "ctx.save_for_backward(x, w_v, w_t, mask[:, None])",
+    "ctx.kept = x.clone(); ctx.save_for_backward(w_v, w_t, mask[:, None])",
+).replace(
+    "x, w_v, w_t, mask = ctx.saved_tensors", "x, (w_v, w_t, mask) = ctx.kept, ctx.saved_tensors"
+)
+ONCE = SAVES.replace("import torch\n", "import torch\nfrom torch.autograd.function import *\n", 1)
+ONCE = ONCE.replace(
+    "    @staticmethod\n    def backward",
+    "    @staticmethod\n    @once_differentiable\n    def backward",
+)
+ENDS = "return d_x, d_v, d_t * {factor}, None"
+
+
+def ending(source, line):
+    """The source with a line before backward's last."""
+    return source.replace(ENDS, f"{line}\n        {ENDS}")
+
+
+SOURCES = {
+    "right": (SAVES, set()),
+    "overwritten": (ending(OVERWRITES, "x.zero_()"), {f"{remarks.OTHER_GRADIENTS}: of w_v, w_t"}),
+    "freed": (ending(OVERWRITES, "del ctx.kept"), set()),
+    "detached": (
+        ending(SAVES, "d_x, d_v, d_t = d_x.detach(), d_v.detach(), d_t.detach()"),
+        {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x, w_v, w_t"},
+    ),
+    "detached in part": (
+        SAVES.replace("(grad * mask).T @ x", "(grad * mask).T @ x.detach()"),
+        {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x"},
+    ),
+    "once differentiable": (ONCE, {f"{remarks.OTHER_SECOND_DERIVATIVES}: of x, w_v, w_t"}),
+    "refused": (
+        SAVES.replace("{before}", "if torch.is_grad_enabled(): raise ValueError('once')"),
+        set(),
+    ),
+}
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_a_kept_graph_gets_wrong_without_an_error_is_noted(verdicts, name, interleaved):
+    source, notes = SOURCES[name]
+    found = verdicts(source.format(**AS_IT_IS), interleaved=interleaved, keeps_graph=True)
+    require(found, "PASSED", "PASSED")
+    assert set(found["backward"].notes) == {remarks.NO_KERNEL, *notes}
+    assert found["forward"].notes == (remarks.NO_KERNEL,)
+
+
+@pytest.mark.parametrize("tier", ["smoke", "board"])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_run_keeps_a_few_graphs(tier, seed):
+    cases = list(MASKED.tier(tier, "cpu"))
+    draws = Draws(seed, tuple((case.name, case.group) for case in cases))
+    every = [
+        choose(problem.make_problem(MASKED, case, draws, "cpu"), eager_of(MASKED)) for case in cases
+    ]
+    kept = sum(choices.keeps_graph for choices in every)
+    assert min(GRAPHS, len(cases) // 2) <= kept + 1 <= max(len(cases) // GRAPH_EVERY, GRAPHS) + 2
 
 
 # --- the plan in words ----------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from common.paths import ROOT
 
 SHARED = (
     "errors digest disk_cache spec paths peaks printable processes wire verdicts source stats"
-    " timed_requests folders interfaces solutions arena"
+    " timed_requests folders interfaces solutions arena gradients"
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
@@ -24,6 +24,7 @@ MAY = {
     "digest": "",
     "draws": "",
     "disk_cache": "digest paths printable",
+    "gradients": "",
     "processes": "",
     "spec": "",
     "paths": "",

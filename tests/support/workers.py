@@ -71,6 +71,7 @@ def chosen(
     mode: int | None = None,
     concurrent: int = 3,
     dice: Any = None,
+    keeps_graph: bool = False,
     change: Change | None = None,
 ) -> Callable[..., PlanChoices]:
     """Return a function in the place of `plan.choose`: a test makes the choices.
@@ -80,6 +81,7 @@ def chosen(
         mode: The index of the further mode.
         concurrent: The calls beside the latest.
         dice: Shuffles the backwards.
+        keeps_graph: Whether a second and a double backward follow.
         change: The change of one more call, where no two live at the same time.
     """
 
@@ -88,7 +90,7 @@ def chosen(
         further = None if mode is None else several[mode]
         changed = Change.WRITTEN if interleaved else change
         dealt = changed, further, concurrent, dice or random.Random(0)
-        return PlanChoices(*dealt)
+        return PlanChoices(*dealt, keeps_graph)
 
     return choose
 
