@@ -145,10 +145,19 @@ class Grader:
 
     def graded(self, asked: Asked) -> Generator[Graded]:
         """Yield the smoke cases, graded several at a time: most of their time is compilation."""
+        late_names = set[str]()
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
             thorough = asked.is_thorough(worker.solution, problem.case)
+            worker.late = functools.partial(say_where, worker, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
+
+        def say_where(worker: Worker, case: Case) -> None:
+            """Say the line of a late solution, once for each."""
+            name = worker.solution.name
+            if name not in late_names and (place := worker.place):
+                late_names.add(name)
+                steps.say(f"{name} {case.name}: no answer yet; it is at {place}")
 
         due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
         at_once: dict[str, Any] = {"at_once": 1} if asked.cases else {}

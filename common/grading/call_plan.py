@@ -31,9 +31,6 @@ MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
 SMALL = 1 << 14
 """The most result elements of a case that has calls like the latest at the same time."""
-DOUBLE = range(1 << 8, 1 << 20)
-"""The numbers of result elements for which there is a double backward: eager's errors on fewer are
-no measure, and the oracle runs in one piece."""
 CHANGES = (Change.WRITTEN, Change.REPLACED, Change.FLOAT32) * 2 + (Change.FLOAT32, Change.FLOAT16)
 """The changes of inputs, each in one case of eight, if the problem allows it. A table in bfloat16
 errs less in float16 than in float32, which solutions for half types do not support."""
@@ -62,7 +59,7 @@ class Attempt:
     change: Change | None = None
     """The difference between the call's inputs and those of the first call."""
     keeps_graph: bool = False
-    """Whether backward keeps the graph for AGAIN and DOUBLE."""
+    """Whether backward keeps the graph for GRAPH."""
     text: str = ""
     """The words for a further call in a verdict's reason."""
 
@@ -86,10 +83,8 @@ class Action(Enum):
     OUTPUT = "output once more"
     """Read the output again: a later call must not have changed it."""
     GRADIENTS = "gradients once more"
-    AGAIN = "backward once more"
-    """Repeat the backward of a kept graph; other gradients are a note."""
-    DOUBLE = "double backward"
-    """Differentiate the gradients of a kept graph; wrong second derivatives are a note."""
+    GRAPH = "second and double backward"
+    """Use a kept graph again; other gradients and wrong second derivatives are notes."""
     COMPARE = "comparison"
     """Compare the results with the oracle's; for `first`, those of all calls in the usual mode."""
 
@@ -254,8 +249,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
     if keeps_graph:
-        actions = (Action.AGAIN, Action.DOUBLE)[: 1 + (elements in DOUBLE)]
-        rounds.append(Round(_steps(actions, [latest]), RoundCondition.RIGHT))
+        rounds.append(Round((PlanStep(Action.GRAPH, latest),), RoundCondition.RIGHT))
     for attempt in further:
         actions = (*(call[:1] if attempt.forward_only else call), Action.COMPARE)
         rounds.append(Round(_steps(actions, [attempt]), RoundCondition.FORWARD_RIGHT))

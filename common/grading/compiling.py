@@ -213,7 +213,6 @@ class Compiler:
                 try:
                     return _ask(op, case, worker)
                 except ServerEnded as error:
-                    worker.refresh()
                     tries.remedy(error)
                 except Failure as failure:
                     end = failure if failure.verdict in ENDED else None  # a full disk is none

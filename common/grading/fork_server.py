@@ -203,6 +203,10 @@ class ForkServer:
         """Return whether this id is the current server's and the server still runs."""
         return server == self._process.pid and not self._process.ended
 
+    def is_only(self, pid: int) -> bool:
+        """Return whether no other process that was forked here lives and may hold GPU memory."""
+        return self._forked <= {pid}
+
     def reap(self, server: int, pid: int) -> int:
         """Kill a process that `server` forked, and every process that it started.
 
@@ -214,11 +218,8 @@ class ForkServer:
         with self._lock:
             if not self.runs(server) or pid not in self._forked:
                 raise ServerEnded
-            return self._reap(pid)
-
-    def _reap(self, pid: int) -> int:
-        self._forked.discard(pid)
-        return os.waitstatus_to_exitcode(self._process.ask(wire.Reap(pid)))
+            self._forked.discard(pid)
+            return os.waitstatus_to_exitcode(self._process.ask(wire.Reap(pid)))
 
     def interrupt(self) -> None:
         """Kill every forked process, and fork no more until `resume`.
@@ -243,6 +244,6 @@ class ForkServer:
                 return
             self._closed = True
             with contextlib.suppress(ServerEnded):
-                for pid in list(self._forked):
-                    self._reap(pid)
+                for pid in self._forked:
+                    self._process.ask(wire.Reap(pid))
             self._process.release()

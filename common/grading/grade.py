@@ -134,13 +134,8 @@ class PlanRun:
                 self._look_again(attempt, "forward")
             case Action.GRADIENTS:
                 self._look_again(attempt, "backward")
-            case Action.AGAIN:
-                right, note = remarks.second_backward(self.execution, attempt)
-                self.notes["backward"] += filter(None, [note])
-                return right
-            case Action.DOUBLE:
-                note = remarks.double_backward(self.execution, attempt)
-                self.notes["backward"] += filter(None, [note])
+            case Action.GRAPH:
+                self.notes["backward"] += remarks.graph_notes(self.execution, attempt)
             case Action.COMPARE:
                 (self._compare_further if attempt.further else self._compare)(attempt)
         return True

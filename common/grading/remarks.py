@@ -40,6 +40,8 @@ OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and
 LOST, ROUNDED = 0.1, 8.0
 """The rms error of second derivatives that is no fault: the share of the truth's rms, or the
 multiple of eager's error. A term that autograd loses is larger."""
+DOUBLE = range(1 << 8, 1 << 20)
+"""The numbers of result elements for which there is a double backward."""
 
 
 # --- a failure ------------------------------------------------------------------------------------
@@ -151,38 +153,31 @@ def _has_work(execution: Execution, directions: Sequence[Direction]) -> bool:
 # --- a kept graph ---------------------------------------------------------------------------------
 
 
-def second_backward(execution: Execution, attempt: Attempt) -> tuple[bool, str]:
-    """Return whether a second backward of a kept graph is right, and a note if it is wrong.
+def graph_notes(execution: Execution, attempt: Attempt) -> Iterator[str]:
+    """Yield a note if a second backward of a kept graph is wrong, then one on a double backward.
 
-    It is neither if an error refuses it.
+    What an error refuses is not wrong. There is no double backward unless the second backward is
+    right, nor of very few elements, for which eager's errors are no measure, or of very many, for
+    which the oracle would need much memory. Its loss is linear in the output if an error of the
+    solution refuses the quadratic loss: torch's `once_differentiable` does so only where the
+    upstream gradient takes a gradient.
     """
-    gradients = _gradients_of_kept(execution, attempt)
-    wrong = [
-        name for name, result in gradients.items()
-        if wrong_values(execution.problem, name, result, "")
-    ]  # fmt: skip
-    return bool(gradients) and not wrong, _note(OTHER_GRADIENTS, wrong)
-
-
-def double_backward(execution: Execution, attempt: Attempt) -> str:
-    """Return a note on wrong second derivatives of a loss; "" if they are right, or refused.
-
-    The loss is linear in the output if an error of the solution refuses the quadratic loss:
-    torch's `once_differentiable` does so only where the upstream gradient takes a gradient.
-    """
+    problem, again = execution.problem, _of_kept_graph(execution, attempt)
+    wrong = [name for name, result in again.items() if wrong_values(problem, name, result, "")]
+    if wrong:
+        yield f"{OTHER_GRADIENTS}: of {', '.join(wrong)}"
+    elements = sum(shape.numel() for shape in problem.shapes.values())
+    if wrong or not again or elements not in DOUBLE:
+        return
     losses: tuple[wire.Double, ...] = ("quadratic", "constant")
     for loss in losses:
-        if gradients := _gradients_of_kept(execution, attempt, loss):
-            wrong = _wrong_second_derivatives(execution.problem, gradients, loss == "constant")
-            return _note(OTHER_SECOND_DERIVATIVES, wrong)
-    return ""
+        if second := _of_kept_graph(execution, attempt, loss):
+            if wrong := _wrong_second_derivatives(problem, second, loss == "constant"):
+                yield f"{OTHER_SECOND_DERIVATIVES}: of {', '.join(wrong)}"
+            return
 
 
-def _note(what: str, wrong: Sequence[str]) -> str:
-    return f"{what}: of {', '.join(wrong)}" if wrong else ""
-
-
-def _gradients_of_kept(
+def _of_kept_graph(
     execution: Execution, attempt: Attempt, double: wire.Double = ""
 ) -> dict[str, torch.Tensor]:
     """Return the gradients of a graph that backward has kept; none if an error refuses them."""

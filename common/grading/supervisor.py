@@ -119,7 +119,7 @@ class Supervisor:
         self.server.separate()
         gc.collect()  # the frames of an exception may hold a case's tensors
         empty_cache()
-        with worker.isolated(alone=True):
+        with worker.isolated():
             yield
 
     def has_company(self, worker: Worker) -> bool:

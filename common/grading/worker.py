@@ -13,7 +13,7 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -30,8 +30,8 @@ from common.verdicts import Failure
 from common.wire import Reply, Request
 
 DEADLINE = {"cpu": 20.0, "cuda": 120.0}
-"""The seconds of work in which a process must reply (see `answer_of`): the interpreter needs a few
-seconds for a case, and the first call on a GPU compiles."""
+"""The seconds of work in which a process must reply: the interpreter needs a few seconds for a
+case, and the first call on a GPU compiles."""
 LONGEST = 120.0
 """The seconds of wall-clock time in which a process must reply, even if it has hardly worked; twice
 its deadline if that is longer."""
@@ -39,14 +39,12 @@ POLL = 0.25
 """The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
+LATE = 5.0
+"""The seconds of work without a reply after which `Worker.late` is called."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
 """The reason if a line from the process does not have the form of a reply."""
-
-
-class Died(Failure):
-    """The process did not reply and was killed; `verdict` is CRASHED, TIMEOUT or TAMPERED."""
 
 
 class Worker:
@@ -69,11 +67,15 @@ class Worker:
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
-        self.is_isolated, self.is_alone, self._memory = False, False, memory
-        self._server = server
-        self._stack: int | None = None
-        """The file to which the processes write their stacks."""
-        self._pids = (0, 0)  # the fork server's id, and the process's id
+        self.is_isolated, self._memory, self._server = False, memory, server
+        self.late: Callable[[], None] | None = None
+        """Called once, and then forgotten, when the process has worked for LATE seconds."""
+        self.pid = 0
+        """The id of the latest process; 0 before the first."""
+        self._server_pid = 0
+        """The id of the fork server's process from which it was forked."""
+        self._stack = -1
+        """The file to which it writes its stack."""
         self._connection: socket.socket | None = None
         self._refusal: Reply | None = None
         """The reply to every request, if the solution is not run again."""
@@ -106,28 +108,18 @@ class Worker:
             if self._arena:
                 self._arena.settle()
             return self._exchange(request)
-        except Died as crash:
-            return crash.reply
+        except Failure as failure:
+            return failure.reply
 
     @contextlib.contextmanager
-    def isolated(self, alone: bool = False) -> Iterator[None]:
-        """Blame the solution if the fork server ends, since no other worker runs meanwhile.
-
-        With `alone`, no other worker has a process, so that the machine is to blame if there is no
-        room for a CUDA context.
-        """
+    def isolated(self) -> Iterator[None]:
+        """Blame the solution if the fork server ends, since no other worker runs meanwhile."""
         self.refresh()
-        previous = self.is_isolated, self.is_alone
-        self.is_isolated, self.is_alone = True, alone
+        previous, self.is_isolated = self.is_isolated, True
         try:
             yield
         finally:
-            self.is_isolated, self.is_alone = previous
-
-    @property
-    def pid(self) -> int:
-        """Return the id of the latest process; 0 before the first."""
-        return self._pids[1]
+            self.is_isolated = previous
 
     @property
     def alive(self) -> bool:
@@ -146,7 +138,7 @@ class Worker:
             self._arena = Arena(self._server.device, nbytes)
             self.changes += 1
             if self.alive:
-                with contextlib.suppress(Died):  # the next request starts another process
+                with contextlib.suppress(Failure):  # the next request starts another process
                     self._share()
         return self._arena
 
@@ -155,7 +147,7 @@ class Worker:
         if not self._arena:
             return
         if self.alive:
-            with contextlib.suppress(Died, ServerEnded):
+            with contextlib.suppress(Failure, ServerEnded):
                 if self._exchange(wire.Share(ticket=None)).get("given_back"):
                     self._arena.counters.clear()
         self._counters += self._arena.counters
@@ -165,7 +157,7 @@ class Worker:
 
     def refresh(self) -> None:
         """Discard the process if its fork server has ended; the next request starts another."""
-        if self.alive and not self._server.runs(self._pids[0]):
+        if self.alive and not self._server.runs(self._server_pid):
             self.end_process()
 
     def end_process(self) -> None:
@@ -177,14 +169,10 @@ class Worker:
         """End the process and free the shared memory."""
         self.end_process()
         self.release()
-        if self._stack is not None:
-            os.close(self._stack)
-            self._stack = None
 
     @property
     def place(self) -> Place | None:
         """The line of the solution's files that the process runs now; None if it tells none."""
-        assert self._stack is not None
         start = size = os.fstat(self._stack).st_size
         end = time.monotonic() + STACK_TIME
         with contextlib.suppress(ProcessLookupError):
@@ -202,10 +190,12 @@ class Worker:
         return None
 
     def _start(self) -> None:
-        if self._stack is None:
-            self._stack = os.memfd_create("stack")
-        server, pid, self._connection = self._server.fork(self._stack)
-        self._pids = server, pid
+        self._stack = os.memfd_create("stack")
+        try:
+            self._server_pid, self.pid, self._connection = self._server.fork(self._stack)
+        except ServerEnded:
+            os.close(self._stack)
+            raise
         self.changes += 1
         if self._arena:
             self._share_first()
@@ -227,7 +217,7 @@ class Worker:
         """Share the memory with a new process, in which no solution has run that could be at fault.
 
         Raises:
-            Died: The process lacks GPU memory, got no context beside other processes, or ended.
+            Failure: The process lacks GPU memory, got no context beside other processes, or ended.
             UserError: The machine cannot share memory.
         """
         try:
@@ -237,10 +227,8 @@ class Worker:
                 raise
             raise _not_shared(str(error).partition("\n")[0]) from None
         if reply.get("verdict"):
-            failure = Died.from_reply(reply)
-            if failure.kind is Kind.OUT_OF_MEMORY or (
-                failure.kind is Kind.BUSY and not self.is_alone
-            ):
+            failure, is_only = Failure.from_reply(reply), self._server.is_only(self.pid)
+            if failure.kind is Kind.OUT_OF_MEMORY or (failure.kind is Kind.BUSY and not is_only):
                 raise failure
             raise _not_shared(f"a new process could not map the memory: {failure}")
 
@@ -248,16 +236,15 @@ class Worker:
         """Send a request to the process; return its reply.
 
         Raises:
-            Died: No reply came.
+            Failure: No reply came, and the process was killed: CRASHED, TIMEOUT or TAMPERED.
             ServerEnded: No reply came, and the fork server has ended.
         """
-        assert self._connection
         try:
-            answer = answer_of(self._connection, self.pid, request, self.deadline, fds)
+            answer = self._answer(request, fds)
         except TimeoutError as error:
-            if place := self.place:
-                raise self._died("TIMEOUT", f"{error}: it was at {place}", (place,)) from None
-            raise self._died("TIMEOUT", str(error)) from None
+            places = tuple(filter(None, [self.place]))
+            reason = ": it was at ".join(map(str, (error, *places)))
+            raise self._died("TIMEOUT", reason, places) from None
         except (OSError, EOFError):
             raise self._died("CRASHED") from None
         except ValueError as error:
@@ -272,6 +259,70 @@ class Worker:
             self._refuse(reply)
         return reply
 
+    def _answer(self, request: Request, fds: Sequence[int]) -> wire.Answer:
+        """Send a request and file descriptors to the process; return its answer, not trusted yet.
+
+        The answer must repeat the request's token, so that a line that the solution itself writes
+        to the socket is not taken for an answer.
+
+        Raises:
+            TimeoutError: See `_line`; or the process did not read the request.
+            OSError, EOFError: The process closed the socket.
+            ValueError: The process wrote something other than the answer to this request.
+        """
+        request.token = secrets.token_hex(8)
+        try:
+            answer = msgspec.json.decode(self._line(request, fds), type=wire.Answer)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ValueError(str(error)) from None
+        if answer.token != request.token:
+            raise ValueError("the answer lacks the token of the request")
+        return answer
+
+    def _line(self, request: Request, fds: Sequence[int]) -> bytearray:
+        """Send a request; return the line that the process writes.
+
+        The process times out once both the wall-clock time and its own processor time exceed the
+        deadline. Processor time excludes a compiler that the process waits for and other work on
+        the machine, but includes every thread: eight busy threads use eight seconds in one. In any
+        case the process times out after LONGEST seconds, or twice the deadline if that is longer.
+
+        Raises:
+            TimeoutError: No complete line came in time, with the time in words.
+        """
+        connection = self._connection
+        assert connection
+        start, worked_before = time.monotonic(), processor_time(self.pid)
+        longest = max(LONGEST, 2 * self.deadline)
+        received, in_time = bytearray(), TimeoutError(f"no answer within {longest:g} s")
+        connection.settimeout(longest)
+        try:
+            wire.send(connection, request, fds)
+        except TimeoutError:
+            raise in_time from None
+        connection.settimeout(POLL)
+        while not received.endswith(b"\n"):
+            waited = time.monotonic() - start
+            if waited >= longest:  # for every chunk: the process may write single bytes slowly
+                raise in_time
+            try:
+                chunk = connection.recv(1 << 20)
+            except TimeoutError:
+                worked = min(waited, processor_time(self.pid) - worked_before)
+                if worked > self.deadline:
+                    time_limit = f"{self.deadline:g} s of its own work"
+                    raise TimeoutError(f"no answer within {time_limit}") from None
+                if self.late and worked > LATE:
+                    late, self.late = self.late, None
+                    late()
+                continue
+            if not chunk:
+                raise EOFError
+            received += chunk
+            if len(received) > LARGEST_REPLY:
+                raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
+        return received
+
     def _died(self, verdict: str, reason: str = "", places: tuple[Place, ...] = ()) -> Exception:
         """End a process that gave no answer; return the exception with the cause."""
         try:
@@ -279,85 +330,28 @@ class Worker:
         except ServerEnded as ended:
             if not self.is_isolated:
                 return ended
-            crash = Died("TAMPERED", "it ended the fork server, which other solutions need too")
+            crash = Failure("TAMPERED", "it ended the fork server, which other solutions need too")
             self._refuse(crash.reply)
             return crash
         self.crashes += 1
         ending = signal.Signals(-code).name if code < 0 else f"exit({code})"
         kind = Kind.KILLED if code == -signal.SIGKILL and not reason else Kind.NONE
-        return Died(verdict, reason or f"the process ended by {ending}", kind, places)
+        return Failure(verdict, reason or f"the process ended by {ending}", kind, places)
 
     def _stop(self) -> int:
         """End the process; return its exit code, or the negated number of a signal."""
         if self._connection is None:
             return 0
         self._connection.close()
+        os.close(self._stack)
         self._connection, self.cases = None, []
         try:
-            return self._server.reap(*self._pids)
+            return self._server.reap(self._server_pid, self.pid)
         finally:
             self.changes += 1
             reclaim(self._counters)  # the mappings of the process that has ended
             if self._arena:
                 reclaim(self._arena.counters)
-
-
-def answer_of(
-    connection: socket.socket,
-    pid: int,
-    request: Request,
-    deadline: float,
-    fds: Sequence[int] = (),
-) -> wire.Answer:
-    """Send a request and file descriptors to a process; return its answer, which is not trusted.
-
-    The process times out once both the wall-clock time and its own processor time exceed `deadline`
-    seconds. Processor time excludes a compiler that the process waits for and other work on the
-    machine, but includes every thread: eight busy threads use eight seconds in one. In any case the
-    process times out after LONGEST seconds, or after twice the deadline if that is longer.
-
-    The answer must repeat the request's token, so that a line that the solution itself writes to
-    the socket is not taken for an answer.
-
-    Raises:
-        TimeoutError: No complete answer came in time, or the process did not read the request; with
-            the time in words.
-        OSError, EOFError: The process closed the socket.
-        ValueError: The process wrote something other than the answer to this request.
-    """
-    request.token = secrets.token_hex(8)
-    start, worked_before = time.monotonic(), processor_time(pid)
-    longest = max(LONGEST, 2 * deadline)
-    received, in_time = bytearray(), TimeoutError(f"no answer within {longest:g} s")
-    connection.settimeout(longest)
-    try:
-        wire.send(connection, request, fds)
-    except TimeoutError:
-        raise in_time from None
-    connection.settimeout(POLL)
-    while not received.endswith(b"\n"):
-        waited = time.monotonic() - start
-        if waited >= longest:  # checked for every chunk: the process may write single bytes slowly
-            raise in_time
-        try:
-            chunk = connection.recv(1 << 20)
-        except TimeoutError:
-            worked = min(waited, processor_time(pid) - worked_before)
-            if worked > deadline:
-                raise TimeoutError(f"no answer within {deadline:g} s of its own work") from None
-            continue
-        if not chunk:
-            raise EOFError
-        received += chunk
-        if len(received) > LARGEST_REPLY:
-            raise ValueError(f"more than {LARGEST_REPLY >> 20} MiB without a line end")
-    try:
-        answer = msgspec.json.decode(received, type=wire.Answer)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(str(error)) from None
-    if answer.token != request.token:
-        raise ValueError("the answer lacks the token of the request")
-    return answer
 
 
 def _not_shared(reason: str) -> UserError:

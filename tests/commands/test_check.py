@@ -13,6 +13,7 @@ from common.commands import grader, result
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
+from tests.support.workers import HALF, written
 
 
 def test_a_folder_that_imports_this_repository_is_named_and_not_graded(study, by_hand, repository):
@@ -84,3 +85,16 @@ def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_pa
     next(found)
     found.close()
     assert futures[0].cancelled(), "compilation ends with the cases"
+
+
+def test_a_late_solution_is_named_with_its_case_and_line_once(
+    fork_server, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr("common.grading.worker.LATE", 0.1)
+    line = "import time; end = time.process_time() + 1\n    while time.process_time() < end: pass"
+    solution = written(tmp_path, HALF.format(line))
+    cases = [case.name for case in ops.load("rotate_half").cases("smoke")][:2]
+    asked = grader.Asked([solution], {(solution.name, case) for case in cases})
+    assert len(list(grader.Grader(fork_server, None).graded(asked))) == 2
+    late = [line for line in capsys.readouterr().err.splitlines() if "no answer yet" in line]
+    assert late == [f"{solution.name} {cases[0]}: no answer yet; it is at line 6 of rotate_half.py"]

@@ -54,12 +54,12 @@ def test_a_gpu_without_a_context_left_is_asked_again_alone(tmp_path, monkeypatch
     with closing(ForkServer("cpu")) as server, workers(server, tmp_path) as start:
         one = start("", "rotate_half")
         one.arena(1)
-        failure = Failure.from_reply(one.ask(Load(path="", op="")))
+        *other, connection = server.fork()
+        with connection:
+            failure = Failure.from_reply(one.ask(Load(path="", op="")))
+            server.reap(*other)
         assert cause_of(failure) is Cause.OUT_OF_MEMORY
-        with (
-            one.isolated(alone=True),
-            pytest.raises(UserError, match=r"cannot share GPU memory.*busy"),
-        ):
+        with pytest.raises(UserError, match=r"cannot share GPU memory.*busy"):
             one.ask(Load(path="", op=""))
 
 

@@ -49,6 +49,18 @@ def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason
     assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
 
 
+@pytest.mark.slow
+def test_a_late_process_is_reported_once_with_its_line_and_may_still_answer(worker, monkeypatch):
+    places = []
+    monkeypatch.setattr("common.grading.worker.LATE", 0.2)
+    line = "import time; end = time.process_time() + 1.5\n    while time.process_time() < end: pass"
+    for each in (line, "pass"):
+        one = worker(HALF.format(each), "rotate_half")
+        one.late = lambda one=one: places.append(str(one.place))
+        assert ask(one)[1] == RIGHT
+    assert places == ["line 6 of rotate_half.py"]
+
+
 def test_what_it_prints_does_not_reach_the_reply(worker):
     line = "import os; print('x' * 100_000); os.write(1, b'{}\\n'); os.write(2, b'{}\\n')"
     assert ask(worker(HALF.format(line), "rotate_half"))[1] == RIGHT
