@@ -22,7 +22,7 @@ from tests.support import boards
 ROPE = ops.load("rope")
 LONG = "sbhd-16384x1x8x256-float32"
 HOUSE = Solution(CONTRIBUTORS / "house" / "rope.py", "rope")
-PEAK = Peak(2e12, {"float32": 1e13, "bfloat16": 1e14}, 1 << 20, "a sheet")
+PEAK = Peak(2e12, {"float32": 1e13, "bfloat16": 1e14}, "a sheet")
 WORK = Work(bytes=20_000_000, flops=1_000_000_000)
 
 
