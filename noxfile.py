@@ -87,7 +87,7 @@ def cluster(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Grade and time every solution on the board's cases, or continue an interrupted run."""
     words = {word.partition("=")[0] for word in session.posargs}
-    study(session, "ray" if several_gpus() or "--engine" in words else "run")
+    study(session, "ray" if several_gpus() or "--address" in words else "run")
 
 
 @nox_session

@@ -1,4 +1,4 @@
-"""The columns of a board, declared once for the terminal, Markdown, JSON, CSV and the page.
+"""The columns of a board, declared once for the terminal, Markdown, JSON and the page.
 
 A new column is one more entry of `COLUMNS`:
 
@@ -8,9 +8,6 @@ A new column is one more entry of `COLUMNS`:
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -37,7 +34,7 @@ class Column:
     text: Text | None = None
     short: Text | None = None
     data: Mapping[str, Value] = field(default_factory=dict)
-    """The fields of JSON and CSV; None for an unknown value."""
+    """The fields of JSON; None for an unknown value."""
     order: Value | None = None
     """The page's sort key; the first field by default."""
     style: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
@@ -208,16 +205,13 @@ def summary(mains: Sequence[Track]) -> Table:
 
 # --- for scripts ----------------------------------------------------------------------------------
 
-FIELDS = ["device", *(name for column in COLUMNS for name in column.data)]
-"""The names of a row's fields.
-
-`low` and `high` are the 95 % interval of `times_eager`. Memory is in bytes, and `error` in units of
-eager's own error. An unknown value is None.
-"""
-
 
 def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
-    """Yield a row for each device, track and solution that `only` selects; all by default."""
+    """Yield a row for each device, track and solution that `only` selects; all by default.
+
+    `low` and `high` are the 95 % interval of `times_eager`. Memory is in bytes, and `error` in
+    units of eager's own error. An unknown value is None.
+    """
     fields = [field for column in COLUMNS for field in column.data.items()]
     for device in devices:
         for track in device.tracks.values():
@@ -225,17 +219,3 @@ def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
                 if not only or is_among(entry.solution, only):
                     values = {name: value(track, entry) for name, value in fields}
                     yield {"device": device.name} | values
-
-
-def as_json(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as a JSON list of objects."""
-    return json.dumps(list(rows), indent=1, ensure_ascii=False) + "\n"
-
-
-def as_csv(rows: Iterable[Mapping[str, Any]]) -> str:
-    """Return the rows as CSV with a header."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, FIELDS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()

@@ -19,9 +19,8 @@ import math
 import textwrap
 import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -197,19 +196,18 @@ def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
 # --- the files ------------------------------------------------------------------------------------
 
 
-def due(device: Device, folder: Path) -> dict[Path, Callable[[], None]]:
-    """Return what draws each file, `folder/<name>.svg`, that is missing or out of date."""
+def draw_due(device: Device, folder: Path) -> Iterator[Path]:
+    """Draw each file, `folder/<name>.svg`, that is missing or out of date, and yield its path."""
     drawn = of_device(device)
     look = looks(drawn)
     code = digest([Path(__file__)]), metadata.version("matplotlib")
-    found: dict[Path, Callable[[], None]] = {}
     for plot in drawn:
         data = repr((plot, sorted(look.items()), device.name, code))
         mark = hashlib.sha256(data.encode()).hexdigest()[:16]
         path = folder / f"{plot.sweep.name}.svg"
         if not (path.exists() and mark in path.read_text()):
-            found[path] = partial(draw, plot, look, device.name, path, mark)
-    return found
+            draw(plot, look, device.name, path, mark)
+            yield path
 
 
 def draw(plot: Plot, look: Mapping[str, Look], device: str, path: Path, mark: str) -> None:

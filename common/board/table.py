@@ -85,11 +85,6 @@ def where(row: Record) -> str:
 # --- the footnotes of marks -----------------------------------------------------------------------
 
 
-def stale_note(entries: Iterable[Entry]) -> list[str]:
-    """Return the footnote that explains the mark of stale entries, if an entry is stale."""
-    return [f"{STALE} measured before its source last changed"] * any(e.stale for e in entries)
-
-
 def by_clock(influences: Iterable[Influences]) -> Influences:
     """Return the distinct influences on several rows, by the clock of the disturbed times."""
     rows = list(influences)
@@ -105,7 +100,8 @@ def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
 
 
 def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
-    yield from stale_note(entries)
+    if any(entry.stale for entry in entries):
+        yield f"{STALE} measured before its source last changed"
     disturbed = [influences for entry in entries for influences in entry.disturbed.values()]
     timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
     for clock, reasons in by_clock(disturbed).items():

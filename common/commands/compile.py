@@ -26,7 +26,6 @@ from common.solutions import Solution
 if TYPE_CHECKING:
     from common.grading.fork_server import ForkServer
     from common.spec import Case
-    from common.wire import Reply
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
@@ -38,11 +37,8 @@ class Compiled:
     """One kernel of a case, compiled for a target, or the reason why the call ended."""
 
     solution: str
-    op: str
     case: str
     target: str
-    sources: str
-    """Digest of the solution with its helpers."""
     kernel: str = ""
     """Empty where the call ended before its last kernel."""
     direction: str = ""
@@ -61,9 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", action="append", choices=TARGETS, help="may be repeated; default: every target")
     add("--case", help="only this case; default: every case of the board")
     add("--show", nargs=2, metavar=("STAGE", "KERNEL"), help=f"print {', '.join(STAGES)}")
-    add("--json", type=Path, metavar="FILE", help="write the figures to this file")
-    verbose = "show each form of a kernel for each target, and the solutions' own output"
-    add("--verbose", action="store_true", help=verbose)
+    add("--verbose", action="store_true", help="show the solutions' own output")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -71,7 +65,6 @@ def run(options: argparse.Namespace) -> int:
     targets = options.target or TARGETS
     if options.show and options.show[0] not in STAGES:
         raise UserError(f"no stage {options.show[0]}: the stages are {', '.join(STAGES)}")
-    written = options.json and shared.writable(options.json)
     todo = _todo(shared.contributors(options), options.case)
     found: list[Compiled] = []
     with (
@@ -85,12 +78,7 @@ def run(options: argparse.Namespace) -> int:
         stage, kernel = options.show
         print(shown(stage, kernel, found))
     else:
-        _print_table(table(found, options.verbose))
-    if written:
-        rows = [dataclasses.asdict(line) for line in found]
-        for row in rows:
-            del row["files"]
-        written.write_text(json.dumps(rows, indent=1) + "\n")
+        _print(table(found))
     return 0
 
 
@@ -146,10 +134,17 @@ def _of_target(
     The cases run one after the other, so that no two compile the same kernel; the figures of each
     kernel are read once.
     """
+    from common import wire
+    from common.grading.worker import DEADLINE, Worker
+
     figures_of: dict[str, dict[str, int]] = {}
     for case in cases:
-        call = Compiled(solution.name, solution.op, case.name, target, solution.digest)
-        reply = _ask(server, solution, case.name)
+        call = Compiled(solution.name, case.name, target)
+        with closing(Worker(server, solution, DEADLINE["cuda"])) as worker:
+            try:
+                reply = worker.ask(wire.AtFullShape(case=case.name))
+            except ServerEnded as error:
+                reply = {"verdict": "CRASHED", "reason": str(error)}
         for kernel in reply.get("kernels", []):
             key, files = kernel["hash"], kernel["files"]
             figures_of[key] = figures_of.get(key) or figures(files)
@@ -157,20 +152,6 @@ def _of_target(
             yield dataclasses.replace(call, figures=figures_of[key], **own)
         if ended := reply if reply.get("verdict") else reply.get("stopped"):
             yield dataclasses.replace(call, verdict=ended["verdict"], reason=ended["reason"])
-
-
-def _ask(server: ForkServer, solution: Solution, case: str) -> Reply:
-    """Return the kernels of one case, and the verdict with which its call ended, if any."""
-    from common import wire
-    from common.grading.worker import DEADLINE, Worker
-
-    worker = Worker(server, solution, DEADLINE["cuda"])
-    try:
-        return worker.ask(wire.AtFullShape(case=case))
-    except ServerEnded as error:
-        return {"verdict": "CRASHED", "reason": str(error)}
-    finally:
-        worker.close()
 
 
 # --- a compiled kernel ----------------------------------------------------------------------------
@@ -222,33 +203,24 @@ def _run(tool: str, *arguments: str) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def table(found: Iterable[Compiled], verbose: bool = False) -> list[dict[str, str]]:
+def table(found: Iterable[Compiled]) -> list[dict[str, str]]:
     """Return a row for each kernel and direction, and for each reason why calls ended.
 
-    A cell is the range over all cases and targets; with `verbose` each target and each form, which
-    is one set of figures, has a row. The calls that ended are the first, then the kernels with the
-    most local memory, which holds spilled registers.
+    A cell is the range over all cases and targets. The calls that ended are the first, then the
+    kernels with the most local memory, which holds spilled registers.
     """
-    groups: dict[tuple[str, ...], list[Compiled]] = defaultdict(list)
+    groups: dict[tuple[str, str], list[Compiled]] = defaultdict(list)
     for line in found:
         name = f"{line.solution}: {line.kernel or f'{line.verdict}: {line.reason}'}"
-        form = (line.target, str(line.figures)) if verbose else ("", "")
-        groups[name, line.direction, *form].append(line)
+        groups[name, line.direction].append(line)
 
     def local(lines: Iterable[Compiled]) -> float:
         return max(line.figures.get("local", float("inf")) for line in lines)
 
     return [
-        {
-            "kernel": name,
-            "first in": direction,
-            **({"target": target} if verbose else {}),
-            "cases": str(len({line.case for line in lines})),
-            **{figure: _range(lines, figure) for figure in FIGURES},
-        }
-        for (name, direction, target, _), lines in sorted(
-            groups.items(), key=lambda group: -local(group[1])
-        )
+        {"kernel": name, "first in": direction, "cases": str(len({line.case for line in lines}))}
+        | {figure: _range(lines, figure) for figure in FIGURES}
+        for (name, direction), lines in sorted(groups.items(), key=lambda group: -local(group[1]))
     ]
 
 
@@ -258,7 +230,7 @@ def _range(lines: Iterable[Compiled], figure: str) -> str:
     return "–".join(dict.fromkeys(f"{value:,}" for value in (*values[:1], *values[-1:])))
 
 
-def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
+def _print(rows: Sequence[Mapping[str, str]]) -> None:
     """Print the rows; calls that ended are red, and kernels with local memory yellow."""
     from rich import box
     from rich.table import Column, Table
@@ -266,15 +238,9 @@ def _print_table(rows: Sequence[Mapping[str, str]]) -> None:
 
     from common.board import terminal
 
-    words = {"kernel", "first in", "target"}
-    drawing = Table(
-        *(
-            Column(name, justify="left" if name in words else "right", overflow="fold")
-            for name in (rows[0] if rows else ())
-        ),
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-    )
+    columns = [Column(name, overflow="fold") for name in ("kernel", "first in")]
+    columns += [Column(name, justify="right") for name in ("cases", *FIGURES)]
+    drawing = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
     for row in rows:
         style = {"": "red", "0": ""}.get(row["local"], "yellow")
         drawing.add_row(*map(Text, row.values()), style=style)

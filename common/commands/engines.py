@@ -19,18 +19,9 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose the engine."""
-    parser.add_argument(
-        "--engine",
-        choices=("local", "ray"),
-        help="local: one device, in this process; ray: all GPUs of this machine, or of a cluster;"
-        " default: ray where several GPUs are visible",
-    )
-    parser.add_argument(
-        "--address",
-        metavar="HOST:PORT",
-        help="the head of the Ray cluster; default: start a cluster of this machine",
-    )
+    """Add the address of a Ray cluster."""
+    gpus = "use all GPUs of the Ray cluster with this head; default: all of this machine"
+    parser.add_argument("--address", metavar="HOST:PORT", help=gpus)
 
 
 def chosen(
@@ -38,27 +29,24 @@ def chosen(
     command: Literal["bench", "grade"],
     solutions: Sequence[Solution],
 ) -> Engine:
-    """Return the engine that the options choose, not yet started.
+    """Return the engine for the visible devices or the cluster, not yet started.
 
     Raises:
         UserError: The device does not exist, or the options contradict each other.
-        ModuleNotFoundError: The options need Ray, which is not installed.
+        ModuleNotFoundError: The cluster needs Ray, which is not installed.
     """
-    ray = options.engine == "ray"
-    if options.address and not ray:
-        raise UserError("--address is of a Ray cluster: add --engine ray")
-    if ray and options.device == "cpu":
-        raise UserError("--engine ray uses all GPUs: leave --device cpu out")
-    if ray:
+    if options.address:
+        if options.device == "cpu":
+            raise UserError("--address uses all GPUs of a cluster: leave --device cpu out")
         require(["ray"])
     # a cluster's GPUs may be on other nodes
-    device = "cuda" if ray else shared.found_device(options)
+    device = "cuda" if options.address else shared.found_device(options)
     gpus = visible() if device == "cuda" and not options.address else []
-    if len(gpus) > 1 and options.engine is None:
-        ray = importlib.util.find_spec("ray") is not None
-        if not ray:
-            complain(f"using only the first of {len(gpus)} GPUs; install Ray to use all (the group"
-                     " `ray` of pyproject.toml)")  # fmt: skip
+    ray = bool(options.address) or len(gpus) > 1
+    if ray and importlib.util.find_spec("ray") is None:
+        ray = False
+        complain(f"using only the first of {len(gpus)} GPUs; install Ray to use all (the group"
+                 " `ray` of pyproject.toml)")  # fmt: skip
     from common.engines.engine import Engine, Job
 
     job = Job(

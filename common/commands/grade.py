@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from common.commands import engines
 from common.commands import options as shared
@@ -62,7 +63,9 @@ def run(options: argparse.Namespace) -> int:
     silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
     print(*lines, sep="\n", end="\n" * bool(lines))
     if target:
-        text = json.dumps(_rows(results, engine), indent=1, allow_nan=False) + "\n"
+        results.sort(key=attrgetter("op", "case", "solution"))  # not in the order of grading
+        rows = [verdict.json for result in results for verdict in result.verdicts]
+        text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
         paths.replace(target, text.encode())
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
@@ -72,19 +75,6 @@ def graded(engine: Engine) -> Generator[CaseResult | str]:
     """Yield the results of all cases, and messages for the user."""
     yield from engine.notes
     yield from engine.run(engine.tasks())
-
-
-def _rows(results: Iterable[CaseResult], engine: Engine) -> list[dict[str, Any]]:
-    """Return the verdicts as JSON data in the order of the cases, not of grading."""
-    found = {(result.case, result.solution): result.verdicts for result in results}
-    return [
-        verdict.json
-        for op, cases in engine.started.cases.items()
-        for case in cases
-        for solution in engine.job.solutions
-        if solution.op == op
-        for verdict in found.get((case, solution.name), ())
-    ]
 
 
 def _line(verdicts: Sequence[Verdict]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,25 +21,20 @@ NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
 """The READMEs, with the heading of their list of ops."""
 
-OUTPUT_OPTIONS = {
-    "--compare": "the latest two runs side by side; writes nothing",
-    "--json": "print the boards as a list of objects; writes nothing",
-    "--csv": "print the boards as a table for scripts; writes nothing",
-}
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add `bench`'s options, since nox passes the same to both commands, and the output options."""
     bench.add_arguments(parser)
     beside = parser.add_mutually_exclusive_group()
-    for option, help in OUTPUT_OPTIONS.items():
-        beside.add_argument(option, action="store_const", dest="output", const=option, help=help)
+    compare = "the latest two runs side by side; writes nothing"
+    beside.add_argument("--compare", action="store_true", help=compare)
+    listed = "print the boards as a list of objects; writes nothing"
+    beside.add_argument("--json", action="store_true", help=listed)
 
 
 def run(options: argparse.Namespace) -> int:
     """Show the board from the records; write LEADERBOARD.md, the README's board, plots and page."""
-    exported = options.output in ("--json", "--csv")
-    if not exported:
+    if not options.json:
         require(["rich"])  # before the records are read
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
@@ -47,10 +43,9 @@ def run(options: argparse.Namespace) -> int:
     about, only = about_solutions(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
-    if exported:
-        as_text = columns.as_json if options.output == "--json" else columns.as_csv
-        print(as_text(columns.rows(measured, only)), end="")
-    elif options.output:
+    if options.json:
+        print(json.dumps(list(columns.rows(measured, only)), indent=1, ensure_ascii=False))
+    elif options.compare:
         _compare(measured, only)
     else:
         if options.op and not any(results.rows for results in of_op):
@@ -78,8 +73,7 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
     for device in shown:
         terminal.show(device, console, only)
     for device in timed:
-        for draw in sweeps.due(device, paths.PLOTS / device.slug).values():
-            draw()
+        list(sweeps.draw_due(device, paths.PLOTS / device.slug))
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page}", style="dim")

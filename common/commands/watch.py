@@ -17,7 +17,7 @@ from pathlib import Path
 import watchfiles
 
 from common import paths
-from common.board.ranking import limit, median
+from common.board.ranking import limit, median, share
 from common.commands import options as shared
 from common.commands.answers import Failures, Names
 from common.commands.grader import Asked, Grader
@@ -159,28 +159,20 @@ class FolderWatch:
         self.passes = self.passes and not report.failed
         if self._grader.device == "cpu":
             print("Nothing is timed without a GPU.", flush=True)
-        for line in table(rows, self._times):
-            print(line, flush=True)
+        for row in (row for row in rows if row.gpu):
+            say(described(row, self._times[row.key]))
 
 
-def table(rows: Iterable[Record], times: dict[tuple[str, ...], list[float]]) -> Iterator[str]:
-    """Yield the lines of a table of the timed rows, and add their times to `times`.
+def described(row: Record, times: list[float]) -> str:
+    """Return a row's time beside those of earlier saves, and add it to them.
 
-    The limit is the slower of a copy of the case's bytes and dense products of its shapes in the
-    same measurement, followed by the solution's share of the limit. A case that is ranked by host
-    time has no limit. For example, after the third save of a kernel, in microseconds:
-
-        8192x2x32x128-bfloat16        now      last      best     eager     limit
-        alice/rotate_half forward    53.1  54.0 -2%      53.1     141.3      51.9 98%
+    For example: `alice/rope forward: 53.1 us, -2% since 54.0, best 53.1; eager 141.3; 98% of copy`.
+    A case that is ranked by host time has no limit.
     """
-    line = "{:32}{:>8}{:>13}{:>8}{:>8}{:>11}".format
-    for number, row in enumerate(row for row in rows if row.gpu and row.host):
-        if not number:
-            yield line(f"{row.case}, us"[:31], "now", "last", "best", "eager", "limit")
-        now, earlier, bound = median(row), times[row.key], limit(row)[0]
-        last = f"{earlier[-1]:.1f} {now / earlier[-1] - 1:+.0%}" if earlier else "-"
-        earlier.append(now)
-        best, eager = f"{min(earlier):.1f}", f"{median(row, 'eager'):.1f}"
-        of_limit = f"{bound:.1f} {bound / now:.0%}" if row.ranked_by == "gpu" else "-"
-        name = f"{row.solution} {shared.TIMED[row.direction]}"
-        yield line(name[:31], f"{now:.1f}", last, best, eager, of_limit)
+    now, since = median(row), ""
+    if times:
+        since = f", {now / times[-1] - 1:+.0%} since {times[-1]:.1f}, best {min(now, *times):.1f}"
+    times.append(now)
+    of_limit = f"; {share(row):.0%} of {limit(row)[1]}" if row.ranked_by == "gpu" else ""
+    name = f"{row.solution} {shared.TIMED[row.direction]}"
+    return f"{name}: {now:.1f} us{since}; eager {median(row, 'eager'):.1f}{of_limit}"

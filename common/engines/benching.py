@@ -163,7 +163,6 @@ def recording(
         earlier, unchanged = runs.read(folder, last), _unchanged(solutions)
         if run := _unfinished(earlier, fresh, unchanged):
             path, kept = last[0], _complete(earlier.rows)
-            runs.drop_unfinished(path, {(row.solution, row.op, row.case) for row in kept})
         else:
             path, kept = runs.new_file(folder, fresh.run), []
             if device_info.device == "cpu":
@@ -177,7 +176,10 @@ def recording(
 
 
 def _complete(rows: Sequence[Record]) -> list[Record]:
-    """Return the rows of cases that have every direction: a kill may cut off the last case."""
+    """Return the rows of cases that have every direction: a kill may cut off the last case.
+
+    Such a case is measured again, and its later rows count.
+    """
     directions = Counter((row.solution, row.case) for row in rows)
     return [row for row in rows if directions[row.solution, row.case] == len(DIRECTIONS)]
 

@@ -293,7 +293,7 @@ class RayEngine(Engine):
         nodes = [node for node in ray().nodes() if node["Alive"]]
         gpus = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in nodes}
         if not any(gpus.values()):
-            raise UserError("the Ray cluster has no GPU: take --engine local")
+            raise UserError("the Ray cluster has no GPU: leave --address out")
         on_node = ray().util.scheduling_strategies.NodeAffinitySchedulingStrategy
         job, numbers = moved(self.job, ROOT, Path()), itertools.count()
         for node, executors in gpus.items():

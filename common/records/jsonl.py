@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +47,14 @@ def _invalid(path: Path, number: int, reason: str) -> UserError:
     return UserError(f"{path}: line {number} is no record of schema {SCHEMA} ({reason}): {fix}")
 
 
-def encoded(lines: Iterable[msgspec.Struct | dict[str, Any]]) -> bytes:
-    """Return the lines' bytes in a file."""
-    return b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
-
-
 class Writer:
-    """Appends complete lines to a file, which it locks against other writers."""
+    """Appends complete lines to a file, whose folder is locked against other writers."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file at its end, after removing an incomplete last line.
-
-        Raises:
-            UserError: Another process is writing to the file.
-        """
+        """Open the file at its end, after removing an incomplete last line."""
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)  # no buffer writes the rest after an interrupt
-        lock(self._file.fileno(), path.name)
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
         self._left = self._stamp()
 
@@ -79,7 +67,7 @@ class Writer:
         if self._stamp() != self._left:
             fix = "remove it, and give the same command again"
             raise UserError(f"{self.path}: another process changed the file: {fix}")
-        rest = encoded(lines)
+        rest = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         try:
             while rest:  # a write to an almost full disk is short, without an error
                 rest = rest[self._file.write(rest) :]
@@ -100,15 +88,3 @@ class Writer:
             status = os.stat(self.path)
             return status.st_size, status.st_mtime_ns, status.st_ino
         return ()
-
-
-def lock(descriptor: int, name: str) -> None:
-    """Lock an open file or folder until its descriptor is closed.
-
-    Raises:
-        UserError: Another process holds the lock.
-    """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(f"another run is writing to {name}: wait for it to end") from None

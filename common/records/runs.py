@@ -8,9 +8,10 @@ only these files; the raw samples are beside them, on the machine that measured.
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from common import paths
+from common.errors import UserError
 from common.records import jsonl
 from common.records.lines import SCHEMA, Counted, End, LeftOut, Record, Run
 from common.spec import ByClock, Tier
@@ -207,7 +209,11 @@ def locked(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        jsonl.lock(descriptor, f"{folder.parent.name}/{folder.name}")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            name = f"{folder.parent.name}/{folder.name}"
+            raise UserError(f"another run is writing to {name}: wait for it to end") from None
         yield
     finally:
         os.close(descriptor)
@@ -245,20 +251,3 @@ def _line(row: Record, samples: Samples) -> dict[str, Any]:
     }
     names = ("solution", "case", "direction")
     return {name: getattr(row, name) for name in names} | rounded
-
-
-def drop_unfinished(path: Path, finished: Collection[tuple[str, str, str]]) -> None:
-    """Drop the rows of the cases that an interrupted run did not finish.
-
-    Args:
-        path: The run's file.
-        finished: Solution, op and case of each finished case.
-    """
-    found = jsonl.read(path)
-    kept = [
-        line
-        for line in found
-        if not isinstance(line, Record) or (line.solution, line.op, line.case) in finished
-    ]
-    if len(kept) < len(found):
-        paths.replace(path, jsonl.encoded(kept))

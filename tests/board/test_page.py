@@ -57,14 +57,9 @@ def of(tmp_path, rows, name="a-gpu", **fields):
 # --- the file -------------------------------------------------------------------------------------
 
 
-def test_the_policy_allows_the_pages_own_scripts_and_styles_alone(tmp_path):
-    text, data = drawn(tmp_path, of(tmp_path, [row()]))
+def test_a_board_of_unknown_solutions_is_missing(tmp_path):
+    _, data = drawn(tmp_path, of(tmp_path, [row()]))
     assert data["views"][""] == data["views"]["missing"], "no solution is in the tree"
-    policy = re.search(r'Security-Policy" content="(.*?)"', text)[1].replace("&#39;", "'")
-    rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
-    assert {name for name, allowed in rules.items() if allowed == "'none'"} == {
-        "default-src", "base-uri", "form-action"}  # fmt: skip
-    assert rules["script-src"].startswith("'sha256-") and rules["style-src"].startswith("'sha256-")
 
 
 # --- boards ---------------------------------------------------------------------------------------

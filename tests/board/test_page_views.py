@@ -39,13 +39,13 @@ def rankings(group, slug="gpu-b"):
     return next(board.choices for board in boards if board.track.op == "rope")
 
 
-def every_view(group, opened, **options):
+def every_view(group, opened):
     """Yield the name of each view, and the page that shows it: to open one takes a second."""
     page = None
     for name, address in VIEWS.items():
         if page:
             go(page, address)
-        page = page or opened(group.path, address, **options)
+        page = page or opened(group.path, address)
         yield name, page
 
 
@@ -180,8 +180,7 @@ FEWER_LINES = """() => document.querySelectorAll(
 def test_axe_finds_nothing(group, opened):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     found = []
-    # the policy would refuse axe's own script
-    for view, page in every_view(group, opened, bypass_csp=True):
+    for view, page in every_view(group, opened):
         for scheme, only in (("light", {}), ("dark", {"runOnly": ["color-contrast"]})):
             page.emulate_media(color_scheme=scheme)
             page.evaluate(FEWER_LINES)

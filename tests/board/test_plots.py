@@ -169,10 +169,8 @@ def text_of(path):
 
 def written(rows, folder, name="A GPU"):
     """Draw what is due, and return the files that were written."""
-    due = sweeps.due(device(rows, name, [each.solution for each in rows]), folder)
-    for draw in due.values():
-        draw()
-    return list(due)
+    solutions = [each.solution for each in rows]
+    return list(sweeps.draw_due(device(rows, name, solutions), folder))
 
 
 @pytest.mark.slow

@@ -29,7 +29,7 @@ LINES = {
     "check nobody --hint": "nox -s new -- nobody rotate_half",
     "check nobody --hint --case 2-float32": "leave --case out",
     "leaderboard": "run bench first",
-    "leaderboard --csv --compare": "not allowed with",
+    "leaderboard --json --compare": "not allowed with",
     "grade --tier large": "large",
     "grade --sample 0": "0",
     "grade --fast": "see python -m common grade --help",
@@ -65,7 +65,7 @@ def test_a_missing_package_is_named(study, command, package):
 
 @pytest.mark.parametrize(
     ("command", "shows"),
-    [("list", "house/rope"), ("leaderboard --csv", "house/rope"), ("new carol rope", "carol")],
+    [("list", "house/rope"), ("leaderboard --json", "house/rope"), ("new carol rope", "carol")],
 )
 def test_a_folder_that_cannot_be_a_handle_stops_nobody_and_cannot_be_chosen(
     study, by_hand, recorded, repository, command, shows

@@ -58,7 +58,7 @@ def test_one_run_of_one_device_is_told_what_is_missing(study, recorded):
 def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, recorded):
     """Without a terminal nothing is coloured."""
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
-    ran = study("leaderboard", "--csv", hidden="torch")
+    ran = study("leaderboard", "--json", hidden="torch")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1
     assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err

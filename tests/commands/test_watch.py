@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections import defaultdict
 
 import pytest
 
@@ -21,7 +20,7 @@ from common.commands.grader import Grader
 from common.grading import worker
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
-from tests.support.boards import failed, row
+from tests.support.boards import row
 from tests.support.study import RIGHT, WRONG, environment
 from tests.support.waiting import LONGEST, interruptible, wait_until
 
@@ -107,19 +106,15 @@ def test_a_case_of_the_board_is_measured_and_no_other(alice):
 
 
 def test_times_stand_beside_the_last_and_the_best():
-    times = defaultdict(list)
-
-    def lines(us, **fields):
-        return [*watch.table([row(us=us, eager=90.0, copy=30.0, **fields)], times)]
-
-    head, first = lines(50.0)
-    assert head.split()[-5:] == ["now", "last", "best", "eager", "limit"]
-    assert first.split()[1:] == ["forward", "50.0", "-", "50.0", "90.0", "30.0", "60%"]
-    assert lines(40.0)[1].split()[2:] == ["40.0", "50.0", "-20%", "40.0", "90.0", "30.0", "75%"]
-    assert lines(44.0)[1].split()[2:6] == ["44.0", "40.0", "+10%", "40.0"]
-    assert "with backward" in lines(44.0, direction="backward")[1]
-    assert all(len(line) <= 80 for line in lines(44.0, case="8192x2x32x128-bfloat16"))
-    assert [*watch.table([failed("alice/rope")], times)] == [], "it was not timed"
+    times = []
+    first, faster, slower = (
+        watch.described(row(us=us, eager=90.0, copy=30.0), times) for us in (50.0, 40.0, 44.0)
+    )
+    assert first == "alice/rope forward: 50.0 us; eager 90.0; 60% of copy"
+    assert ": 40.0 us, -20% since 50.0, best 40.0; eager" in faster and "75% of copy" in faster
+    assert ": 44.0 us, +10% since 40.0, best 40.0; eager" in slower
+    host = row(us=44.0, direction="backward", ranked_by="host")
+    assert watch.described(host, []).startswith("alice/rope with backward: 1.0 us; eager 1.0")
 
 
 @pytest.mark.slow

@@ -54,15 +54,14 @@ def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
 
 def options(**given):
     return argparse.Namespace(
-        **{"engine": None, "address": None, "device": None, "tier": "smoke", "memory": None,
+        **{"address": None, "device": None, "tier": "smoke", "memory": None,
            "verbose": False} | given
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(("seen", "given", "ray", "several"), [
     ([], {}, True, False), (["0"], {}, True, False), (["0", "1"], {}, True, True),
-    (["0"], {"engine": "ray"}, True, True), (["0", "1"], {"engine": "local"}, True, False),
-    (["0", "1"], {}, False, False),
+    (["0"], {"address": "head:6379"}, True, True), (["0", "1"], {}, False, False),
 ])  # fmt: skip
 def test_one_device_needs_no_ray_and_several_are_all_taken(
     seen, given, ray, several, monkeypatch, capsys
@@ -77,9 +76,8 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
 
 
 @pytest.mark.parametrize(("words", "says"), [
-    ("--address head:6379", "add --engine ray"),
-    ("--engine ray --device cpu", "uses all GPUs: leave --device cpu out"),
-    ("--engine ray", "the package ray is missing"),
+    ("--address head:6379 --device cpu", "uses all GPUs of a cluster: leave --device cpu out"),
+    ("--address head:6379", "the package ray is missing"),
 ])  # fmt: skip
 def test_options_that_do_not_go_together_are_said(words, says, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)

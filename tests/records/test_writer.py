@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from common.errors import UserError
-from common.records import jsonl, runs
+from common.records import runs
 from common.records.runs import RunWriter
 from tests.support.records import NAME, ROW, RUN, SAMPLES, row, samples_of
 from tests.support.waiting import wait_until
@@ -26,17 +26,6 @@ def file(path):
     return opened
 
 
-def test_a_case_that_a_kill_cut_off_is_dropped(file, path):
-    file.rows([row(case="whole"), row(case="whole", direction="backward"), row(case="half")])
-    file.close()
-    before = path.read_bytes()
-    cases = {case: (ROW.solution, ROW.op, case) for case in ("whole", "half", ROW.case)}
-    runs.drop_unfinished(path, set(cases.values()))
-    assert path.read_bytes() == before
-    runs.drop_unfinished(path, {cases["whole"]})
-    assert [line.case for line in jsonl.read(path)[1:]] == ["whole", "whole"]
-
-
 def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
     file.close()
     again = RunWriter(path)
@@ -50,11 +39,7 @@ def test_raw_samples_stay_beside_a_run_that_is_continued(file, path):
     assert [each.case for each in runs.read(path.parent).rows] == [ROW.case, "c2"]
 
 
-def test_a_device_and_each_of_its_files_have_one_writer(file, path):
-    with pytest.raises(UserError, match=rf"another run is writing to {NAME}"):
-        RunWriter(path)
-    file.close()
-    RunWriter(path).close()
+def test_a_device_has_one_writer(path):
     gpu, cpu = path.parent, path.parent.with_name("cpu")
     refused = pytest.raises(UserError, match="another run is writing to results/gpu")
     with runs.locked(gpu), runs.locked(cpu), refused, runs.locked(gpu):

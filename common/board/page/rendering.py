@@ -6,7 +6,6 @@ import ast
 import base64
 import contextlib
 import functools
-import hashlib
 import json
 import zlib
 from collections.abc import Container, Iterator, Mapping
@@ -175,15 +174,3 @@ def packed(data: Mapping[str, object]) -> str:
     """
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     return base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-
-
-def policy(script: str, style: str) -> str:
-    """Return a Content-Security-Policy that allows these inline texts and no network request."""
-
-    def digest(text: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-    return (
-        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)};"
-        " img-src data:; base-uri 'none'; form-action 'none'"
-    )

@@ -77,7 +77,6 @@ class Site:
             "page.html",
             script=Markup(script),
             style=Markup(style),
-            policy=rendering.policy(script, style),
             packed=rendering.packed(
                 {"ko": words, "views": views, "texts": list(self.texts), "hues": self.hues}
             ),
