@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import atexit
-import errno
 import gc
 import importlib
 import sys
@@ -60,20 +59,11 @@ def _message_of(error: Exception) -> str:
         hint = f"python -m pip install {package}, or take nox's Python, .nox/study/bin/python"
         return f"the package {package} is missing: {hint}"
     if isinstance(error, OSError):
-        hint = _HINTS.get(error.errno or 0, "")
-        return f"{error.filename or 'the output'}: {error.strerror or error}{hint}"
+        return f"{error.filename or 'the output'}: {error.strerror or error}"
     if is_out_of_memory(error):
         hint = "choose others with --op or --only; recorded results are kept"
         return f"a case needs more memory than the GPU has free: {hint}"
     return ""
-
-
-_HINTS = {
-    errno.EACCES: "; give your user access to it",
-    errno.EROFS: "; clone the repository to a disk that you can write",
-    errno.ENOSPC: "; free some space, then give the same command again",
-    errno.EPIPE: "; the program that read it has ended",
-}
 
 
 class _Parser(argparse.ArgumentParser):

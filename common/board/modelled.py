@@ -10,20 +10,17 @@ import msgspec
 
 from common.board import model
 from common.board.model import DEFAULT, GPUS
-from common.board.ranking import op_order
+from common.board.ranking import Key, op_order
 from common.board.table import Table, named
 from common.peaks import Peak
 from common.records.lines import Counted, Launch, Operator, Record, Summary
 from common.records.runs import Results
 from common.solutions import is_among
 
-Key = tuple[str, str, str, str]
-"""The op, case, direction and solution."""
 
-
-def latest(boards: Iterable[Results]) -> dict[Key, Counted]:
+def latest(results: Results) -> dict[Key, Counted]:
     """Return the latest counts of each solution, case and direction."""
-    return {line.key: line for results in boards for line in results.counted}
+    return {line.key: line for line in results.counted}
 
 
 # --- in the place of measured times ---------------------------------------------------------------
@@ -66,7 +63,7 @@ def _rows(results: Results, gpu: Peak) -> list[Record]:
 
     A row that passed and has no counted work becomes UNSUPPORTED.
     """
-    counts = latest([results])
+    counts = latest(results)
     by_twin = {(count.op, count.row): count for count in counts.values()}
     rows = []
     for row in results.latest():

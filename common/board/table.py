@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Track
@@ -18,11 +18,8 @@ TEXT = (
 UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
-MEASURED: Mapping[str, str] = {
-    "gpu": "disturbed GPU",
-    "host": "disturbed host",
-}
-"""The name of a disturbed machine in a footnote, by clock."""
+MEASURED = {"gpu": "GPU", "host": "host"}
+"""What a clock measures, in a footnote."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
     for clock, reasons in by_clock(disturbed).items():
         rows = f"{sum(clock in row for row in disturbed)} of the table's {timed} timed rows"
         why = ", ".join(sorted(reasons))
-        yield f"{DISTURBED} measured in part on a {MEASURED[clock]}: {why} ({rows})"
+        yield f"{DISTURBED} measured in part on a disturbed {MEASURED[clock]}: {why} ({rows})"
     noted: dict[str, list[str]] = {}
     for entry in entries:
         own = (heading for row in entry.cells.values() for heading in headings(row.notes))

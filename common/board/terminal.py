@@ -79,7 +79,7 @@ def show(device: Device, console: Console, only: str = "") -> None:
         for line in device.left_out(op):
             console.print(Text(f"{op}: {line}", style="dim"))
     if device.modelled:
-        every = modelled.latest([device.results]).values()
+        every = modelled.latest(device.results).values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]
         show_tables(modelled.work_tables(counts, device.about), console, only)
     if any(row.modelled for row in rows):

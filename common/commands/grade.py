@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from common.commands.progress import Progress
 from common.spec import TIERS
 
 if TYPE_CHECKING:
-    from common.engines.engine import CaseResult, Engine
+    from common.engines.engine import CaseResult
     from common.verdicts import Verdict
 
 
@@ -44,7 +44,11 @@ def run(options: argparse.Namespace) -> int:
 
     results: list[CaseResult] = []
     peers = {solution.name for solution in chosen if solution.peer}
-    with Progress("cases") as steps, engine, contextlib.closing(graded(engine)) as events:
+    with (
+        Progress("cases") as steps,
+        engine,
+        contextlib.closing(engine.run(engine.tasks())) as events,
+    ):
         steps.total(sum(task.pairs for task in engine.tasks()))
         for event in events:
             match event:
@@ -69,12 +73,6 @@ def run(options: argparse.Namespace) -> int:
         paths.replace(target, text.encode())
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
-
-
-def graded(engine: Engine) -> Generator[CaseResult | str]:
-    """Yield the results of all cases, and messages for the user."""
-    yield from engine.notes
-    yield from engine.run(engine.tasks())
 
 
 def _line(verdicts: Sequence[Verdict]) -> str:

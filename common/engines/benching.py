@@ -68,7 +68,6 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
             open_run = files.enter_context(recording(device_info, solutions, selection, absent))
             tasks = engine.tasks(open_run.done | open_run.too_large)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
-            yield from engine.notes
             for result in engine.run(tasks):
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
         yield from _count(open_run, solutions)

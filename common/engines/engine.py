@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -251,13 +251,14 @@ class Engine:
         """End the executors."""
         self._executor.close()
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
-        """Run the tasks; yield each result once, as it comes, and messages for the user.
+    def run(self, tasks: Sequence[Task]) -> Generator[CaseResult | str]:
+        """Run the tasks; yield the notes, each result once, as it comes, and further messages.
 
         Raises:
             UserError: No device is left.
         """
-        return self._executor.run(tasks)
+        yield from self.notes
+        yield from self._executor.run(tasks)
 
     def tasks(self, done: Collection[tuple[str, str]] = ()) -> list[Task]:
         """Return the tasks, one per op, without the pairs of `done`.

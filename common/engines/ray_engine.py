@@ -16,7 +16,7 @@ import socket
 import tempfile
 import textwrap
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -252,8 +252,9 @@ class RayEngine(Engine):
         """Whether an executor has a task."""
         return any(executor.task for executor in self._executors)
 
-    def run(self, tasks: Sequence[Task]) -> Iterator[CaseResult | str]:
+    def run(self, tasks: Sequence[Task]) -> Generator[CaseResult | str]:
         """Run the tasks; see `Engine.run`."""
+        yield from self.notes
         self._waiting += tasks
         while self._waiting or self.busy:
             for executor in self._executors:

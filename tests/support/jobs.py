@@ -2,7 +2,6 @@
 
 import pytest
 
-from common.commands.grade import graded
 from common.engines.engine import Engine, Job
 from common.grading import sweep
 from common.solutions import discover
@@ -26,7 +25,7 @@ def verdicts(engine):
     """The verdict of each solution, case and direction, each once; and the lines for the user."""
     found, lines = {}, []
     with engine:
-        for event in graded(engine):
+        for event in engine.run(engine.tasks()):
             for verdict in getattr(event, "verdicts", ()):
                 key = verdict.solution, verdict.case, verdict.direction
                 assert key not in found
