@@ -60,7 +60,6 @@ def run(options: argparse.Namespace) -> int:
             from common.commands import watch
 
             return watch.run(grader, options)
-        grader.compiler.prepare(solutions)
         from common.commands.result import show
 
         result = checked(solutions, grader, options)

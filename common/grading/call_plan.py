@@ -101,7 +101,6 @@ class RoundCondition(Enum):
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
-    RIGHT = "if all is right"
     FORWARD_RIGHT = "if forward is right and backward ended no process"
 
 
@@ -249,7 +248,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     rounds += [Round(steps, RoundCondition.ANSWERED) for steps in middle]
     rounds.append(Round((PlanStep(Action.COMPARE, first),)))
     if keeps_graph:
-        rounds.append(Round((PlanStep(Action.GRAPH, latest),), RoundCondition.RIGHT))
+        rounds.append(Round((PlanStep(Action.GRAPH, latest),), RoundCondition.FORWARD_RIGHT))
     for attempt in further:
         actions = (*(call[:1] if attempt.forward_only else call), Action.COMPARE)
         rounds.append(Round(_steps(actions, [attempt]), RoundCondition.FORWARD_RIGHT))

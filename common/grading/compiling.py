@@ -64,17 +64,17 @@ class Compiler:
     """Compile solutions' kernels, in one process per solution and thread; a context manager."""
 
     def __init__(self, device: str, quiet: bool = True) -> None:
-        """Start nothing yet.
+        """Start no worker yet; the fork servers share the process of the graded solutions' one.
 
         Args:
             device: The device that grades the solutions. On `cuda` nothing is compiled here: the
                 launches on that GPU compile the kernels already.
             quiet: Whether the output of the processes is dropped.
         """
-        self._needed, self._quiet = device == "cpu", quiet
-        self._supervisor: Supervisor | None = None
-        self._counted: ForkServer | None = None
-        self._interrupted = False
+        self._needed = device == "cpu"
+        server = ForkServer("cpu", quiet, target=TARGET)
+        self._supervisor = Supervisor(server, DeviceMemory.of("cpu"), DEADLINE["cuda"])
+        self._counted = ForkServer("cpu", quiet, target=TARGET, counted=True)
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
@@ -87,9 +87,8 @@ class Compiler:
         """Save the faults of this run, and end the processes."""
         self._pool.shutdown(cancel_futures=True)
         self.resume()
-        for server in (self._supervisor and self._supervisor.server, self._counted):
-            if server:
-                server.close()
+        self._supervisor.server.close()
+        self._counted.close()
         trim_caches()
 
     def submit(self, outcome: Outcome) -> Future[Outcome]:
@@ -109,26 +108,17 @@ class Compiler:
         while waiting:
             yield waiting.popleft().result()
 
-    def prepare(self, solutions: Iterable[Solution]) -> None:
-        """Start the fork server now, unless every solution has cached faults of an earlier run."""
-        with self._lock:
-            if self._needed and not all(self._cache(solution).found for solution in solutions):
-                self._started()
-
     def interrupt(self) -> None:
         """End the requests under way; any thread and any signal handler may call this method."""
-        self._interrupted = True
-        if self._supervisor:
-            self._supervisor.server.interrupt()
+        self._supervisor.server.interrupt()
 
     def resume(self) -> None:
         """Save the faults, and reload the solutions from now on: their files may have changed."""
         for cache in self._caches.values():
             cache.save()
-        self._caches, self._interrupted = {}, False
-        if self._supervisor:
-            self._supervisor.close()
-            self._supervisor.server.resume()
+        self._caches = {}
+        self._supervisor.close()
+        self._supervisor.server.resume()
 
     def _with_faults(self, outcome: Outcome) -> Outcome:
         """Return the case with its faults as verdicts; a case that is too large stays as it is."""
@@ -166,9 +156,6 @@ class Compiler:
 
     def _wraps(self, large: Case, solution: Solution) -> Faults:
         """Return the directions in which an offset wraps in the large case; none if unknown."""
-        with self._lock:
-            if self._counted is None:
-                self._counted = ForkServer("cpu", self._quiet, target=TARGET, counted=True)
         worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
         with contextlib.suppress(ServerEnded), contextlib.closing(worker):
             reply = worker.ask(wire.AtFullShape(case=large.name))
@@ -187,15 +174,6 @@ class Compiler:
             )
         return self._caches[solution]
 
-    def _started(self) -> Supervisor:
-        """Return the supervisor of the compiling processes, whose server is started once."""
-        if self._supervisor is None:
-            server = ForkServer("cpu", self._quiet, target=TARGET)
-            self._supervisor = Supervisor(server, DeviceMemory.of("cpu"), DEADLINE["cuda"])
-        if self._interrupted:
-            self._supervisor.server.interrupt()
-        return self._supervisor
-
     def _asked(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
         """Return the faults of one case; ask again if the fork server ended.
 
@@ -203,8 +181,7 @@ class Compiler:
             Failure: The process ended, now or in each of the latest cases, or see `_ask`.
             ServerEnded: The fork server ended too often.
         """
-        with self._lock:
-            supervisor = self._started()
+        supervisor = self._supervisor
         if refusal := supervisor.ends.refusal(solution):
             raise refusal
         tries, end = Tries(), None

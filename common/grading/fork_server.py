@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -73,7 +73,7 @@ class Process:
         key = (module, os.getcwd(), quiet, *sorted(environment.items()))
         with cls._running_lock:
             process = cls._running.get(key)
-            if process and not process.ended:
+            if process and process._users and not process.ended:
                 process._users += 1
             else:
                 process = cls._running[key] = cls(module, quiet)
@@ -85,8 +85,6 @@ class Process:
             self._users -= 1
             if self._users:
                 return
-            for key in [key for key, process in self._running.items() if process is self]:
-                del self._running[key]
         self._control.close()  # the process exits once its socket is closed
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(LONGEST_END)
@@ -176,9 +174,7 @@ class ForkServer:
             if self._closed:
                 raise ServerEnded("closed")
             if self._process.ended:
-                self._forked.clear()
-                self._process.release()
-                self._process = Process.acquire(self.MODULE, self._quiet)
+                self._replace(Process.acquire)
             if self.interrupted:
                 raise ServerEnded("interrupted")
             fds = [worker_end.fileno(), *([] if stack is None else [stack])]
@@ -195,9 +191,12 @@ class ForkServer:
         """
         with self._lock:
             if self._process.shared and not self._closed:
-                self._forked.clear()
-                self._process.release()
-                self._process = Process(self.MODULE, self._quiet)
+                self._replace(Process)
+
+    def _replace(self, start: Callable[[str, bool], Process]) -> None:
+        self._forked.clear()
+        self._process.release()
+        self._process = start(self.MODULE, self._quiet)
 
     def runs(self, server: int) -> bool:
         """Return whether this id is the current server's and the server still runs."""

@@ -117,8 +117,6 @@ class PlanRun:
                 return True
             case RoundCondition.ANSWERED:
                 return self.execution.answered["forward"].issuperset(self._requested)
-            case RoundCondition.RIGHT:
-                return not any(self.findings.values())
             case RoundCondition.FORWARD_RIGHT:
                 ended = ENDED & {finding.verdict for finding in self.findings["backward"]}
                 return not self.findings["forward"] and not ended

@@ -147,47 +147,34 @@ def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
         return None
     mask = torch.atleast_2d(mask.squeeze())
     names = [""] * (mask.dim() - len(names)) + names
-    shares = _shares(mask)
-    pair = max(
-        combinations(range(mask.dim()), 2), key=lambda combination: _variation(shares, combination)
-    )
+    drawings = {pair: _shares(mask, pair) for pair in combinations(range(mask.dim()), 2)}
+    pair = max(drawings, key=lambda pair: _variation(drawings[pair]))
+    marks = {0.0: RIGHT, 1.0: WRONG}
+    cells = ("".join(marks.get(share, SOME) for share in row) for row in drawings[pair].tolist())
     rows, columns = (names[dim] for dim in pair)
     others = [name for dim, name in enumerate(names) if dim not in pair]
-    block = _block(mask.shape[pair[0]], ROWS), _block(mask.shape[pair[1]], COLUMNS)
-    return Picture(rows, columns, block, _cells(mask, pair, block), tuple(others))
+    return Picture(rows, columns, _block(mask, pair), tuple(cells), tuple(others))
 
 
-def _block(size: int, most: int) -> int:
-    """Return the smallest power of two for which `most` blocks of it cover `size` indices."""
-    return 1 << (-(-size // most) - 1).bit_length()
+def _block(mask: torch.Tensor, pair: tuple[int, int]) -> tuple[int, int]:
+    """Return the smallest powers of two for whose blocks the picture is large enough."""
+    height, width = (
+        1 << (-(-mask.shape[dim] // most) - 1).bit_length()
+        for dim, most in zip(pair, (ROWS, COLUMNS), strict=True)
+    )
+    return height, width
 
 
-def _shares(mask: torch.Tensor) -> torch.Tensor:
-    """Return the share of wrong elements in each block, with at most COLUMNS blocks per dimension.
-
-    The largest dimension is reduced first, which saves the most work.
-    """
-    shares = mask
-    for dim in sorted(range(mask.dim()), key=lambda dim: -mask.shape[dim]):
-        blocks = shares.split(_block(mask.shape[dim], COLUMNS), dim)
-        shares = torch.stack([block.mean(dim, dtype=torch.float32) for block in blocks], dim)
-    return shares
-
-
-def _variation(shares: torch.Tensor, pair: tuple[int, int]) -> tuple[float, int]:
-    """Return the variance of the shares over the cells of two dimensions, and the cell count."""
-    others = [dim for dim in range(shares.dim()) if dim not in pair]
-    cells = shares.mean(others) if others else shares
-    return round(float(cells.var(correction=0)), 6), cells.numel()
-
-
-def _cells(mask: torch.Tensor, pair: tuple[int, int], block: tuple[int, int]) -> tuple[str, ...]:
-    """Return the rows of the picture, one mark per cell: all, some or none is wrong."""
+def _shares(mask: torch.Tensor, pair: tuple[int, int]) -> torch.Tensor:
+    """Return the share of wrong elements in each cell of two dimensions, `[rows, columns]`."""
     others = [dim for dim in range(mask.dim()) if dim not in pair]
     shares = mask.mean(others, dtype=torch.float64) if others else mask.double()
-    cells = avg_pool2d(shares[None], block, ceil_mode=True)[0].tolist()
-    marks = {0.0: RIGHT, 1.0: WRONG}
-    return tuple("".join(marks.get(cell, SOME) for cell in row) for row in cells)
+    return avg_pool2d(shares[None], _block(mask, pair), ceil_mode=True)[0]
+
+
+def _variation(shares: torch.Tensor) -> tuple[float, int]:
+    """Return the variance of the shares over the cells, and the number of cells."""
+    return round(float(shares.var(correction=0)), 6), shares.numel()
 
 
 def drawn(picture: Picture, left: str) -> Text:

@@ -1,30 +1,13 @@
-"""What is tried again: the one table of causes, and the failed tries of a case and a solution.
-
-A failure that another process may have caused is tried again as RETRIES states.
-"""
+"""What is tried again: the one table of causes, and the failed tries of a case and a solution."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from enum import Enum, auto
-from typing import NamedTuple
 
 from common.errors import Kind, ServerEnded, kind_of
 from common.solutions import Solution
 from common.verdicts import ISOLATED_TOO, Failure, Verdict
-
-
-class Cause(Enum):
-    """A cause of a failed try that may be outside the solution."""
-
-    OUT_OF_MEMORY = "the GPU's memory ran out"
-    KILLED = "a SIGKILL of unknown origin ended the solution's process"
-    SERVER_ENDED = "the fork server ended, and all processes with it"
-    LATE = "the solution gave no answer in time while others ran"
-    EAGER = "eager's process failed or sent an invalid reply"
-    FORGED = "the reported times are shorter than the stopwatch allows"
-    LEFTOVER_WORK = "the probe is slow while the solution's process exists, and quick without it"
-    OTHER_LOAD = "the probe is slow even without the solution's process"
 
 
 class Remedy(Enum):
@@ -38,27 +21,32 @@ class Remedy(Enum):
     """Take times in spite of slow probes; the row states the number of rounds with them."""
 
 
-class Retry(NamedTuple):
-    """The consequence of a failure with a cause."""
+class Cause(Enum):
+    """A cause of a failed try that may be outside the solution.
 
-    times: int
-    """The number of further tries."""
-    remedy: Remedy
-    end: str
-    """The result if the cause recurs in the last try."""
+    The value has what happened and, if it recurs, the result; the number of further tries; and what
+    comes before each. A graded case is tried again after all others, a timed case at once.
+    """
 
+    OUT_OF_MEMORY = "the GPU lacks memory: RUNTIME_ERROR, or a case left out", 1, Remedy.ALONE
+    KILLED = "a SIGKILL of unknown origin ended the process: CRASHED", 1, Remedy.ALONE
+    SERVER_ENDED = "the fork server ended, and all processes with it: TAMPERED", 1, Remedy.ALONE
+    LATE = "no answer came in time while others ran: TIMEOUT", 1, Remedy.ALONE
+    EAGER = "eager's process failed or sent an invalid reply: no time", 2, Remedy.RESTART_EAGER
+    FORGED = "the reported times are shorter than the stopwatch allows: TAMPERED", 2, Remedy.NONE
+    LEFTOVER_WORK = "only beside the process the probe is slow: TAMPERED", 2, Remedy.NONE
+    OTHER_LOAD = "the probe is slow without it too: no time", 1, Remedy.COUNT_SLOW_PROBES
 
-RETRIES = {
-    Cause.OUT_OF_MEMORY: Retry(1, Remedy.ALONE, "RUNTIME_ERROR, or a case that is left out"),
-    Cause.KILLED: Retry(1, Remedy.ALONE, "CRASHED"),
-    Cause.SERVER_ENDED: Retry(1, Remedy.ALONE, "TAMPERED"),
-    Cause.LATE: Retry(1, Remedy.ALONE, "TIMEOUT"),
-    Cause.EAGER: Retry(2, Remedy.RESTART_EAGER, "no time"),
-    Cause.FORGED: Retry(2, Remedy.NONE, "TAMPERED"),
-    Cause.LEFTOVER_WORK: Retry(2, Remedy.NONE, "TAMPERED"),
-    Cause.OTHER_LOAD: Retry(1, Remedy.COUNT_SLOW_PROBES, "no time"),
-}
-"""What is tried again. A graded case is tried again after all others, a timed case at once."""
+    @property
+    def times(self) -> int:
+        """The number of further tries."""
+        return self.value[1]
+
+    @property
+    def remedy(self) -> Remedy:
+        """What comes before each."""
+        return self.value[2]
+
 
 KINDS = {
     Kind.OUT_OF_MEMORY: Cause.OUT_OF_MEMORY,
@@ -70,18 +58,7 @@ KINDS = {
 
 
 class Tries:
-    """The failed tries of one case, by cause.
-
-    For example:
-
-        tries = Tries()
-        while True:
-            try:
-                return run()
-            except Exception as error:
-                remedy = tries.remedy(error)
-            ...  # apply the remedy
-    """
+    """The failed tries of one case, by cause: each failure is given to `remedy`."""
 
     def __init__(self) -> None:
         """Start without a failure."""
@@ -92,16 +69,16 @@ class Tries:
 
         Raises:
             Failure: CRASHED, if a process was killed although no other process ran.
-            Exception: The error itself, if it has no cause in RETRIES or has recurred too often.
+            Exception: The error itself, if it has no cause here or has recurred too often.
         """
         if not (cause := cause_of(error)):
             raise error
         error.__traceback__ = error.__context__ = None  # their frames hold a case's results
         self._failed[cause] += 1
-        if self._failed[cause] <= RETRIES[cause].times:
-            return RETRIES[cause].remedy
+        if self._failed[cause] <= cause.times:
+            return cause.remedy
         if cause is Cause.KILLED:
-            raise Failure(RETRIES[cause].end, f"{error}, {ISOLATED_TOO}")
+            raise Failure("CRASHED", f"{error}, {ISOLATED_TOO}")
         raise error
 
 

@@ -56,9 +56,7 @@ class Supervisor:
 
     def worker(self, solution: Solution, role: Role) -> Worker:
         """Return the worker of a role; it is never lent."""
-        if (solution, role) not in self._named:
-            self._named[solution, role] = self._made(solution)
-        return self._named[solution, role]
+        return self._named.setdefault((solution, role), self._made(solution))
 
     @contextlib.contextmanager
     def lent(

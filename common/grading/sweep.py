@@ -2,7 +2,7 @@
 
 The first phase grades several solutions and cases at once. The second phase regrades failures that
 other processes may have caused, with the same draws and with no other process alive; its verdicts
-count. `retries.RETRIES` lists the causes.
+count. `retries.Cause` lists the causes.
 """
 
 from __future__ import annotations
@@ -199,16 +199,25 @@ class Sweep:
         solutions: Sequence[Solution],
         skip: Callable[[Solution, Case], bool],
     ) -> Iterator[Graded | _Recheck]:
-        """Yield the results in order, while a few later cases are graded."""
-        most = run.at_once * (1 + self._overlap)  # with overlap as many wait
+        """Yield the results in order, while a few later cases are graded.
+
+        With `overlap` as many cases wait for an earlier one. Without it all of them end before a
+        result is yielded, so that the device is idle.
+        """
+        most = run.at_once * (1 + self._overlap)
+        until = FIRST_COMPLETED if self._overlap else ALL_COMPLETED
         pending = deque[list[Future[Graded | _Recheck]]]()
-        for case in cases:
-            while sum(not (self._overlap and _is_done(jobs)) for jobs in pending) >= most:
-                yield from self._results(pending)
-            if due := [solution for solution in solutions if not skip(solution, case)]:
+
+        def is_full() -> bool:
+            return sum(not (self._overlap and _is_done(jobs)) for jobs in pending) >= most
+
+        for case in (*cases, None):
+            if case and (due := [each for each in solutions if not skip(each, case)]):
                 pending.append(self._jobs(run, case, due))
-        while pending:
-            yield from self._results(pending)
+            while pending and (case is None or is_full()):
+                wait([job for jobs in pending for job in jobs if not job.done()], None, until)
+                while pending and _is_done(pending[0]):
+                    yield from [job.result() for job in pending.popleft()]
 
     def _jobs(
         self, run: _Run, case: Case, solutions: Sequence[Solution]
@@ -217,18 +226,6 @@ class Sweep:
         problem = self._pool.submit(self._problem, run, case)
         tries = (partial(self._first_try, run, case, problem, each) for each in solutions)
         return [self._pool.submit(each) for each in tries]
-
-    def _results(
-        self, pending: deque[list[Future[Graded | _Recheck]]]
-    ) -> Iterator[Graded | _Recheck]:
-        """Wait for a job, and yield the results of the oldest cases that are done.
-
-        Without `overlap`, wait for all jobs, so that the device is idle.
-        """
-        unfinished = [job for jobs in pending for job in jobs if not job.done()]
-        wait(unfinished, return_when=FIRST_COMPLETED if self._overlap else ALL_COMPLETED)
-        while pending and _is_done(pending[0]):
-            yield from [job.result() for job in pending.popleft()]
 
     def _first_try(
         self, run: _Run, case: Case, problem: Future[Problem], solution: Solution

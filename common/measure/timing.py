@@ -91,7 +91,7 @@ def time_case(
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
-    A case is timed again after the causes of `retries.RETRIES`.
+    A case is timed again after each `retries.Cause`.
 
     Args:
         graded: The case and the solution's worker.

@@ -310,6 +310,7 @@ def timed_call(
     session: Session, call: Arguments, originals: Mapping[str, torch.Tensor]
 ) -> TimedCall:
     """Return one call of the rotation, whose inputs change if they have an original."""
+    session.calls = {}  # frees the graded calls
     inputs, options = session.bind_timed(call)
     grad_output = session.tensor(call.grad_output)
     tensors = {**inputs, **options, "upstream": grad_output}

@@ -30,7 +30,6 @@ from common.wire import (
     OUTPUT,
     POISONS,
     SECOND_RUN,
-    Arguments,
     Reply,
 )  # fmt: skip
 
@@ -220,11 +219,6 @@ class Session(SharedTensors):
             self.seal.check()
             if log and (fault := log.fault()):
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
-
-    def bind_timed(self, call: Arguments) -> tuple[dict[str, torch.Tensor], Reply]:
-        """Free the graded calls; see `SharedTensors.bind_timed`."""
-        self.calls = {}
-        return super().bind_timed(call)
 
     def check_output(self, output: Any) -> None:
         """Raise Failure if an output is no plain torch.Tensor, or lies in an argument's memory."""

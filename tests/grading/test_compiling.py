@@ -8,8 +8,6 @@ from types import SimpleNamespace
 import pytest
 
 from common import ops, solutions
-from common.grading import compiling
-from common.grading.compiling import TARGET, Compiler
 from common.grading.remarks import CAUGHT
 from common.grading.sweep import Graded, TooLarge
 from common.grading.worker import Worker
@@ -365,17 +363,6 @@ def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
         fault(COPIES, rest=f", {size}", before=needs, case=OP.twin(FULL)) for size in (63, 64)
     )
     assert right is None and "power of 2" in wrong
-
-
-@pytest.mark.parametrize("found", [{}, {"a-case": {}}])
-def test_the_server_starts_early_unless_the_solution_is_known(monkeypatch, found):
-    (solution, *_) = solutions.discover()
-    started = []
-    monkeypatch.setattr(compiling, "ForkServer", lambda *what, **how: started.append(how))
-    monkeypatch.setattr(compiling, "DiskCache", lambda *_: SimpleNamespace(found=found))
-    Compiler("cpu").prepare([solution])
-    Compiler("cuda").prepare([solution])
-    assert started == ([] if found else [{"target": TARGET}])
 
 
 def test_the_order_stays_while_kernels_compile(compiler):

@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.errors import Kind
 from common.grading.device import DeviceMemory
-from common.grading.retries import RETRIES, Cause
+from common.grading.retries import Cause
 from common.grading.supervisor import Supervisor
 from common.measure import timing
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
@@ -100,7 +100,7 @@ FAULTS = [
 @pytest.mark.parametrize(("cause", "fault", "end"), FAULTS)
 def test_a_fault_counts_once_it_shows_too_often(timed, cause, fault, end):
     """Where memory runs out, the last attempt is eager's, in the solution's place."""
-    quick, several = [10.0] * 9, [fault] * RETRIES[cause].times
+    quick, several = [10.0] * 9, [fault] * cause.times
     assert timed(*several, FITS, probes=quick)[0] == FITS, "as often it may be chance"
     in_its_place = [FITS] * (cause == Cause.OUT_OF_MEMORY)
     assert timed(*several, fault, *in_its_place, probes=quick)[0] == end
