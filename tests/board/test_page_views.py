@@ -39,13 +39,13 @@ def rankings(group, slug="gpu-b"):
     return next(board.choices for board in boards if board.track.op == "rope")
 
 
-def every_view(group, opened):
+def every_view(group, opened, **options):
     """Yield the name of each view, and the page that shows it: to open one takes a second."""
     page = None
     for name, address in VIEWS.items():
         if page:
             go(page, address)
-        page = page or opened(group.path, address)
+        page = page or opened(group.path, address, **options)
         yield name, page
 
 
