@@ -247,6 +247,12 @@ def integers(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().view(_INTEGERS[tensor.itemsize])
 
 
+def words(raw: torch.Tensor) -> torch.Tensor:
+    """Return bytes as int64, which compare faster, if their number is a multiple of 8."""
+    evenly = raw.dtype is torch.uint8 and raw.dim() == 1 and raw.numel() % 8 == 0
+    return raw.view(torch.int64) if evenly and raw.is_contiguous() else raw
+
+
 def elements_of(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor's whole storage as integers with the same bits, `[elements]`."""
     return storage_bytes(tensor).view(_INTEGERS[tensor.itemsize])

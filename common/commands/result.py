@@ -19,7 +19,7 @@ from common.records.lines import Record
 
 @dataclass
 class Result:
-    """What one check has found."""
+    """The findings of one check."""
 
     handle: str
     device: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from common.arena import Arena, content, end_of, is_far, lay_out
+from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.problem import Problem
 from common.grading.worker import Worker
 from common.wire import GARBAGE, TensorSlot
@@ -102,7 +102,7 @@ class GuardedMemory:
         """Return the first argument whose memory differs from its staged bytes, if any."""
         for slot, (name, staged) in self._staged.items():
             present = self.arena.content(slot)
-            if not torch.equal(present, staged):
+            if not torch.equal(words(present), words(staged)):
                 return "the upstream gradient" if name == "upstream" else name
         return None
 

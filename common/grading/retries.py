@@ -44,7 +44,7 @@ class Cause(Enum):
 
     @property
     def remedy(self) -> Remedy:
-        """What comes before each."""
+        """The action before each further try."""
         return self.value[2]
 
 
