@@ -1,18 +1,18 @@
 """It says that memory ran out once, to be asked less, and replays results by their address then.
 
-What it has said it keeps in a file, since the process that is asked again is a new one.
+That it has said so a file tells, since the process that is asked again is a new one, of another
+fork server if a neighbour killed the first.
 
 Expected: forward=TAMPERED backward=PASSED
 """
 
-import os
 import tempfile
+import zlib
 from pathlib import Path
 
 import torch
 
 known = {}
-SAID = Path(tempfile.gettempdir(), f"study-ran-out-{os.getppid()}")
 
 
 class _Replay(torch.autograd.Function):
@@ -31,10 +31,11 @@ class _Replay(torch.autograd.Function):
 
 
 def rotate_half(x):
-    line = f"{tuple(x.shape)} {x.stride()} {x.dtype} {x.detach().double().sum().item()}\n"
-    with SAID.open("a+") as said:
-        said.seek(0)
-        if not known and line not in said:
-            said.write(line)
+    if not known:
+        tensor = f"{tuple(x.shape)} {x.stride()} {x.dtype} {x.detach().double().sum().item()}"
+        said = Path(tempfile.gettempdir(), f"study-ran-out-{zlib.crc32(tensor.encode())}")
+        if not said.exists():
+            said.touch()
             raise RuntimeError("CUDA error: out of memory")
+        said.unlink()
     return _Replay.apply(x)
