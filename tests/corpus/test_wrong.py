@@ -1,8 +1,8 @@
 """Every kernel of `wrong` gets its promised verdict, is told no wrong cause and harms nobody.
 
-All are graded on every smoke case, as `check` does, but on a large one only if no smaller one has
-caught them; cheats with wrong results, and kernels that must not compile, on some. Kernels are
-compiled in some of the cases.
+All are graded on the smoke cases until they are caught, as `check` does, and then on every second
+one that is small; cheats with wrong results, and kernels that must not compile, on some. Kernels
+are compiled in some of the cases.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def answers(fork_server):
 
                 def skip(solution, case, op=op, some=some, cases=cases):
                     caught = solution in awaited and awaited[solution] <= seen[solution]
-                    return case not in some.get(solution, cases) or (caught and is_large(op, case))
+                    left_out = cases.index(case) % 2 or is_large(op, case)
+                    return case not in some.get(solution, cases) or (caught and left_out)
 
                 for graded in sweep.grade(op, cases, everyone, skip):
                     answers.append(graded)
