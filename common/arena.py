@@ -53,6 +53,13 @@ def slot_like(tensor: torch.Tensor, start: int) -> TensorSlot:
     )
 
 
+def extent(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return the addresses of a view's first element and of the end of its last element."""
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first, elements = tensor.data_ptr(), last + 1 if tensor.numel() else 0
+    return first, first + elements * tensor.itemsize
+
+
 def lay_out(tensors: Iterable[tuple[Key, torch.Tensor]]) -> dict[Key, TensorSlot]:
     """Return a slot for each tensor, one after the other, with guard bands around them."""
     slots: dict[Key, TensorSlot] = {}

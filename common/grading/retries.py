@@ -24,8 +24,7 @@ class Remedy(Enum):
 class Cause(Enum):
     """A cause of a failed try that may be outside the solution.
 
-    The value has what happened and, if it recurs, the result; the number of further tries; and what
-    comes before each. A graded case is tried again after all others, a timed case at once.
+    A graded case is tried again after all others, a timed case at once.
     """
 
     OUT_OF_MEMORY = "the GPU lacks memory: RUNTIME_ERROR, or a case left out", 1, Remedy.ALONE
@@ -37,15 +36,9 @@ class Cause(Enum):
     LEFTOVER_WORK = "only beside the process the probe is slow: TAMPERED", 2, Remedy.NONE
     OTHER_LOAD = "the probe is slow without it too: no time", 1, Remedy.COUNT_SLOW_PROBES
 
-    @property
-    def times(self) -> int:
-        """The number of further tries."""
-        return self.value[1]
-
-    @property
-    def remedy(self) -> Remedy:
-        """The action before each further try."""
-        return self.value[2]
+    def __init__(self, what: str, times: int, remedy: Remedy) -> None:
+        """Name the parts: what happened and, if it recurs, the result; further tries; remedy."""
+        self.what, self.times, self.remedy = what, times, remedy
 
 
 KINDS = {

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.autograd.graph import increment_version
 
+from common.arena import extent
 from common.verdicts import Failure
 
 Runnable = Callable[[], object]
@@ -97,7 +98,7 @@ class Rotation:
         inputs = [changing for call in calls for changing in call.changing]
         self._tensors = [changing.tensor for changing in inputs]
         self._memories = [changing.memory for changing in inputs]
-        self._spans = [*map(_span, self._memories)]
+        self._spans = [*map(extent, self._memories)]
         self._turns = itertools.cycle(enumerate(calls))
         self._alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
@@ -242,20 +243,13 @@ class Rotation:
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
     """Return whether results of different calls overlap; results of the same call may overlap."""
     furthest, owner = 0, -1
-    results = [(*_span(result), index) for index, call in enumerate(calls) for result in call]
+    results = [(*extent(result), index) for index, call in enumerate(calls) for result in call]
     for start, end, index in sorted(span for span in results if span[0] < span[1]):
         if start < furthest and index != owner:
             return True
         if end > furthest:
             furthest, owner = end, index
     return False
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return a tensor's first address and the address after its last element."""
-    sizes = zip(tensor.shape, tensor.stride(), strict=True)
-    extent = sum((size - 1) * stride for size, stride in sizes) + 1 if tensor.numel() else 0
-    return tensor.data_ptr(), tensor.data_ptr() + extent * tensor.element_size()
 
 
 # --- GPU memory, as torch's allocator counts it ---------------------------------------------------

@@ -23,6 +23,7 @@ import torch
 from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
+from common.arena import extent
 from common.sandbox import target
 from common.sandbox.interpreter import explanation, spans, together
 from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Rerun, Wrap
@@ -154,7 +155,7 @@ class Watch:
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log of its accesses."""
         self.backwards = backwards
-        self.inputs = tuple(spans.extent(name, tensor) for name, tensor in tensors.items())
+        self.inputs = tuple(Span(name, *extent(tensor)) for name, tensor in tensors.items())
         self.log, self.observer = AccessLog(), None
         return self.log
 

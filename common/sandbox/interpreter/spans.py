@@ -43,14 +43,6 @@ def element(address: int, width: int, spans: Sequence[Span]) -> tuple[str, str]:
     return f"{nearest.name} {'-' if offset < 0 else '+'} {abs(offset)}{unit}", f"{size}{unit}"
 
 
-def extent(name: str, tensor: torch.Tensor) -> Span:
-    """Return the span from a view's first element to the end of its last element."""
-    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    elements = last + 1 if tensor.numel() else 0
-    first = tensor.data_ptr()
-    return Span(name, first, first + elements * tensor.element_size())
-
-
 def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]:
     """Yield the memory that a kernel may touch through one argument of its launch.
 
