@@ -113,6 +113,26 @@ def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     assert len(changed) == CASES
 
 
+@pytest.mark.slow
+def test_a_case_whose_second_row_a_kill_lost_is_measured_again(run):
+    """Each row stands once in the results, the new one of the half case; none is lost."""
+    run(PLAIN)
+    (path,) = runs.files(paths.RESULTS / "cpu")
+    whole = runs.read(path.parent)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[: 1 + 3]))  # the run, one case and half of the next
+    half = whole.rows[2]
+    found, others, results = run(PLAIN)
+    assert others[-1].resumed and others[-1].kept == 1
+    again = {result.case for result in found}
+    assert len(found) == CASES - 1 and half.case in again
+    latest = results.latest()
+    assert sorted(row.key for row in latest) == sorted(row.key for row in whole.latest())
+    new = {row.key: row for result in found for row in result.rows}
+    assert all(row == new[row.key] for row in latest if row.case in again)
+    assert {row.run for row in latest} == results.finished == {whole.runs[0].run}
+
+
 # --- what counts as the harness -------------------------------------------------------------------
 
 
