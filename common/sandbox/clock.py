@@ -141,8 +141,14 @@ class Clock:
         self.rotation, self._limits = rotation, limits
         self.callables = {name: TimedCallable(rotation, rotation.run)}
         self._flush = twice_the_l2()
+
+        def cold_call() -> None:
+            rotation.run()
+            synchronize()
+            rotation.forget()
+
         for _ in range(COLD_CALLS):
-            microseconds = host_time(self._cold_call, 1)
+            microseconds = host_time(cold_call, 1)
         calls = max(int(1e6 * LONGEST_WARM_UP / microseconds), 1)
         self.slow = calls == 1
         """Whether a call takes more than half of LONGEST_WARM_UP."""
@@ -155,12 +161,6 @@ class Clock:
             self.callables[name].warm_up(min(WARM_UP_CALLS, calls))
         gc.collect()
         synchronize()
-
-    def _cold_call(self) -> None:
-        """Make a call and wait until the GPU has finished."""
-        self.rotation.run()
-        synchronize()
-        self.rotation.forget()
 
     def ready(self, name: str) -> bool:
         """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.

@@ -28,7 +28,7 @@ CALLED = (builtins, time, torch.autograd, torch.cuda, sys.modules[DeviceContext.
 CLASSES = (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream, DeviceContext)
 ALLOCATES = ("empty", "empty_like", "empty_strided", "full", "zeros", "set_grad_enabled", "no_grad")
 """What calls a solution, times it, and fills and copies memory: modules, classes, torch's names."""
-OURS = ("common.sandbox", "common.arena")
+OURS = ("common.sandbox", "common.arena", interpreter.__name__)
 POOLS = ("concurrent.futures.", "multiprocessing.pool", "torch.", "triton.", "tqdm.")
 """The modules whose threads may remain: Python's pools, and those of torch.compile."""
 
@@ -38,8 +38,7 @@ class Seal:
 
     def __init__(self, parts: Iterable[Part]) -> None:
         """Record the parts that must not be replaced, and the threads."""
-        self.parts = tuple(parts)
-        self.threads = {*sys._current_frames()}
+        self.parts, self.threads = tuple(parts), {*sys._current_frames()}
 
     def check(self) -> None:
         """Raise Failure, TAMPERED, if a part was replaced, or a thread or mode was left behind."""
@@ -66,10 +65,9 @@ def sealed_parts() -> Iterator[Part]:
     for module in CALLED if backend.ON_GPU else set(CALLED) - {torch.cuda}:
         yield part_of(module, (name for name, value in vars(module).items() if callable(value)))
     # skipped where unused, since each part makes the check slower
-    unused = () if backend.INTERPRETED else ("common.sandbox.interpreter",)
+    unused = () if backend.INTERPRETED else ("common.sandbox.interpreter", interpreter.__name__)
     names = [name for name in sys.modules if name.startswith(OURS) and not name.startswith(unused)]
     if backend.INTERPRETED:
-        names.append(interpreter.__name__)
         builder = interpreter.interpreter_builder
         yield part_of(builder, set(dir(type(builder))) - set(vars(builder)))
     for module in (sys.modules[name] for name in names):
