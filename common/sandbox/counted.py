@@ -623,7 +623,8 @@ class Counting:
 def _ordered(*keys: np.ndarray) -> np.ndarray:
     """Return the distinct keys of all arrays in order; long ordered parts take little time."""
     found = np.sort(np.concatenate(keys), kind="stable")
-    return found[np.diff(found, prepend=found[:1] + 1) != 0]
+    distinct: np.ndarray = found[np.diff(found, prepend=found[:1] + 1) != 0]
+    return distinct
 
 
 def _without(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
@@ -631,4 +632,5 @@ def _without(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
     if not len(known):
         return keys
     places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return keys[known[places] != keys]
+    others: np.ndarray = keys[known[places] != keys]
+    return others
