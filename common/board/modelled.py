@@ -91,10 +91,21 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
 
 
 def _interval(counted: Counted, gpu: Peak) -> Summary:
-    """Return the GPU time, with an interval if the work of a launch is uncertain."""
+    """Return the GPU time of the most bytes, with an interval if the work is uncertain."""
     time = model.gpu_time(counted.steps, gpu)
+    least, most = moved(counted)
+    share = (most - least) / max(sum(map(_slack, launches(counted))), 1)
+    fewer = sum(
+        model.gpu_time([each], gpu) - model.gpu_time([_with_fewer_bytes(each, share)], gpu)
+        for each in launches(counted)
+    )
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
-    return Summary(time, time - off, time + off)
+    return Summary(time, time - fewer - off, time + off)
+
+
+def _with_fewer_bytes(launch: Launch, share: float) -> Launch:
+    """Return the launch less a share of the bytes by which its most exceed its least."""
+    return msgspec.structs.replace(launch, read=launch.read - share * _slack(launch))
 
 
 def _exact(time: float) -> Summary:
@@ -104,11 +115,16 @@ def _exact(time: float) -> Summary:
 
 # --- counted work over the minimum of any solution ------------------------------------------------
 
+Interval = tuple[float, float]
+CERTAIN = 0.05
+"""The share by which the ends of an interval differ that is shown as one number."""
+
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
     "bytes are those that reach memory; read again is what programs fetch over what the launch"
     " reads; FLOPs are of products alone; kernels and operators are of the case with the most;"
-    " ~ where the programs of a launch differ too much for the amounts of a sample to be certain"
+    " ~ where the programs of a launch differ too much for the amounts of a sample to be certain;"
+    " from–to where a sample does not show how many bytes other programs share"
 )
 
 
@@ -133,22 +149,30 @@ def work_tables(counts: Iterable[Counted], known: Container[str]) -> list[Table]
 def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     kernels = [len(launches(case)) for case in cases]
     operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
-    moved = [(sum(step.read + step.written for step in case.steps), case.bytes) for case in cases]
     about = "~" * any(map(is_rough, cases))
     return (
         named(cases[0]),
-        about + _times(moved),
-        about + _times((fetched(case), read(case)) for case in cases),
-        about + _times((multiplied(case), case.flops) for case in cases),
+        about + _times((moved(case), (case.bytes, case.bytes)) for case in cases),
+        about + _times(((fetched(case), fetched(case)), read(case)[::-1]) for case in cases),
+        about
+        + _times(
+            ((multiplied(case), multiplied(case)), (case.flops, case.flops)) for case in cases
+        ),
         str(max(kernels)),
         str(max(operators)),
     )
 
 
-def _times(amounts: Iterable[tuple[float, float]]) -> str:
-    """Return the geometric mean of amounts over their least, or a dash if all amounts are 0."""
-    ratios = [amount / least for amount, least in amounts if amount and least]
-    return f"{statistics.geometric_mean(ratios):.2f}" if ratios else "–"
+def _times(amounts: Iterable[tuple[Interval, Interval]]) -> str:
+    """Return the geometric mean of amounts over others, or a dash if all amounts are 0.
+
+    It is an interval, if the first and the second of both amounts are apart.
+    """
+    ratios = [(a / over_a, b / over_b) for (a, b), (over_a, over_b) in amounts if a and over_a]
+    if not ratios:
+        return "–"
+    low, high = map(statistics.geometric_mean, zip(*ratios, strict=True))
+    return f"{low:.2f}–{high:.2f}" if high > (1 + CERTAIN) * low else f"{high:.2f}"
 
 
 def launches(case: Counted) -> list[Launch]:
@@ -157,13 +181,26 @@ def launches(case: Counted) -> list[Launch]:
 
 
 def is_rough(case: Counted) -> bool:
-    """Return whether a sample leaves the work of a launch uncertain."""
-    return any(launch.uncertain for launch in launches(case))
+    """Return whether a sample leaves the work uncertain, or it is less than a right call's."""
+    return any(launch.uncertain for launch in launches(case)) or moved(case)[1] < case.bytes
 
 
-def read(case: Counted) -> float:
-    """Return the bytes that kernels read, counted once per launch."""
-    return sum(launch.read for launch in launches(case))
+def _slack(launch: Launch) -> int:
+    """Return the bytes by which the most exceed the least."""
+    return launch.read - launch.read_least + launch.written - launch.written_least
+
+
+def moved(case: Counted) -> Interval:
+    """Return the least and the most bytes of all steps; a right call moves its case's least."""
+    most = sum(step.read + step.written for step in case.steps)
+    return min(max(most - sum(map(_slack, launches(case))), case.bytes), most), most
+
+
+def read(case: Counted) -> Interval:
+    """Return the least and the most bytes that kernels read, counted once per launch."""
+    most, (least_moved, most_moved) = sum(each.read for each in launches(case)), moved(case)
+    least = sum(launch.read_least for launch in launches(case))
+    return max(least, most - (most_moved - least_moved)), most
 
 
 def fetched(case: Counted) -> float:

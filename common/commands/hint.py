@@ -226,7 +226,7 @@ MEASURES: dict[str, Callable[[Counted, int], float]] = {
         max((each.programs for each in modelled.launches(work)), default=0)
         / max(elements / 1024, 1)
     ),
-    "fetched": lambda work, elements: modelled.fetched(work) / max(modelled.read(work), 1),
+    "fetched": lambda work, elements: modelled.fetched(work) / max(modelled.read(work)[1], 1),
     "flops": lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
 }
 """By name, the function from a case's counted work and number of output elements to a measure."""

@@ -34,8 +34,9 @@ from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
 from common.sandbox.interpreter.explanation import READS, WRITES
 from common.sandbox.interpreter.language import Loop
-from common.sandbox.interpreter.operations import wrap
+from common.sandbox.interpreter.operations import Operation, wrap
 from common.sandbox.interpreter.spans import Span, selected
+from common.sandbox.interpreter.together import Dependent, Differs, ProgramGroup, shape_of
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
 from common.sandbox.target import Grid
@@ -143,7 +144,7 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
 
 SECTOR = 32
 """The smallest transfer between a GPU's caches and its memory, in bytes."""
-PROGRAMS, MOST_PROGRAMS = 16, 256
+PROGRAMS, MOST_PROGRAMS = 32, 256
 """The number of equal strata of a launch, and the strata from which none is halved."""
 SETTLED = 0.05
 """The share of a launch's bytes or FLOPs, two standard errors, up to which a sample is settled."""
@@ -153,20 +154,17 @@ ANYWHERE = (0, 1 << 59)
 """The sectors of a pointer that belongs to no argument of the launch."""
 
 
-@dataclass
-class Program:
+class Program(NamedTuple):
     """The work of one program; amounts are scaled to all iterations of its sampled loops."""
 
-    sectors: dict[Region, set[int]] = field(default_factory=lambda: defaultdict(set))
-    """The sectors that the iterations that ran touch."""
-    nbytes: dict[Region, float] = field(default_factory=lambda: defaultdict(float))
+    nbytes: Mapping[Region, float]
     """Bytes of the sectors; a sector that the program touches again counts once."""
-    flops: Counter[str] = field(default_factory=Counter)
+    flops: Mapping[str, float]
     """FLOPs of `tl.dot`, by the operands' dtype."""
-    rounds: float = 0
+    rounds: float
     """The number of sequential waits for memory. All loads before a store share one wait; a scalar
     load is a wait of its own, since an address or a branch depends on it."""
-    variance: np.ndarray = field(default_factory=lambda: np.zeros(3))
+    variance: np.ndarray
     """The variance of `amounts` that sampled loops leave."""
 
     @property
@@ -189,7 +187,11 @@ class Stratum(NamedTuple):
         return self.end - self.first
 
 
-def loaded_and_stored(nbytes: Mapping[Region, float]) -> list[float]:
+Run = Callable[[Sequence[int]], list[Program]]
+"""A function that runs the programs of some indices."""
+
+
+def loaded_and_stored(nbytes: Mapping[Region, Any]) -> list[Any]:
     """Return the sum of the regions that are loaded, and of those that are stored."""
     return [sum(n for (_, stored), n in nbytes.items() if stored == each) for each in (False, True)]
 
@@ -199,14 +201,12 @@ def drawn(edges: Sequence[int], dice: random.Random) -> list[tuple[int, int, int
     return [(first, end, dice.randrange(first, end)) for first, end in itertools.pairwise(edges)]
 
 
-def sampled(
-    programs: int, run: Callable[[int], Program], most: int = MOST_PROGRAMS
-) -> tuple[list[Stratum], float]:
+def sampled(programs: int, run: Run, most: int = MOST_PROGRAMS) -> tuple[list[Stratum], float]:
     """Run a sample of a launch's programs, drawn alike each time.
 
     Args:
         programs: The number of programs of the launch.
-        run: Runs the program of an index.
+        run: Runs the programs of some indices.
         most: The number of strata that are not halved.
 
     Returns:
@@ -214,23 +214,23 @@ def sampled(
         two standard errors.
     """
     dice = random.Random(programs)
-    strata = [Stratum(*each, run(each[-1])) for each in drawn(_edges(programs), dice)]
-    while (uncertain := _uncertain(strata)) > SETTLED and len(strata) < min(most, programs):
-        strata = [half for each in strata for half in _halves(each, run, dice)]
-    return strata, uncertain
+    ranges, known = drawn(_edges(programs), dice), dict[int, Program]()
+    while True:
+        missing = [at for _, _, at in ranges if at not in known]
+        known |= zip(missing, run(missing), strict=True)
+        strata = [Stratum(*each, known[each[-1]]) for each in ranges]
+        between, uncertain = _uncertain(strata)
+        if between <= SETTLED or len(strata) >= min(most, programs):
+            return strata, uncertain
+        ranges = [half for each in ranges for half in _halves(*each, dice)]
 
 
-def _halves(
-    stratum: Stratum, run: Callable[[int], Program], dice: random.Random
-) -> Iterator[Stratum]:
-    """Yield both halves, of which one has this program and the other one that is drawn."""
-    middle = (stratum.first + stratum.end) // 2
-    for first, end in ((stratum.first, middle), (middle, stratum.end)):
-        if first <= stratum.at < end:
-            yield stratum._replace(first=first, end=end)
-        elif first < end:
-            at = dice.randrange(first, end)
-            yield Stratum(first, end, at, run(at))
+def _halves(first: int, end: int, at: int, dice: random.Random) -> Iterator[tuple[int, int, int]]:
+    """Yield both halves of a range, of which one keeps its index and the other one draws one."""
+    middle = (first + end) // 2
+    for start, stop in ((first, middle), (middle, end)):
+        if start < stop:
+            yield start, stop, at if start <= at < stop else dice.randrange(start, stop)
 
 
 def _edges(programs: int) -> list[int]:
@@ -244,72 +244,83 @@ def _edges(programs: int) -> list[int]:
     return sorted({0, programs} | equal | growing)
 
 
-def _uncertain(strata: Sequence[Stratum]) -> float:
-    """Return two standard errors of the least certain sum, as a share of the sum.
+def _uncertain(strata: Sequence[Stratum]) -> tuple[float, float]:
+    """Return two standard errors of the least certain sum, as a share: of programs, and of all.
 
-    The deviation within a stratum is estimated from the programs of its neighbours.
+    The deviation within a stratum is estimated from the programs of its neighbours. Programs draw
+    the same iterations of a loop, so their errors add up.
     """
     amounts = np.array([each.program.amounts for each in strata])
     sizes = np.array([each.size for each in strata])[:, None]
-    variances = np.array([each.program.variance for each in strata])
+    between = np.zeros(3)
     if sizes.max() > 1:
-        between = np.pad(np.diff(amounts, axis=0) ** 2 / 2, ((1, 1), (0, 0)), mode="edge")
-        within = (between[:-1] + between[1:]) / 2
-        variances = np.where(sizes > 1, sizes**2 * within, variances)
-    errors = 2 * np.sqrt(variances.sum(0)) / np.maximum((sizes * amounts).sum(0), 1)
-    return float(errors.max())
+        apart = np.pad(np.diff(amounts, axis=0) ** 2 / 2, ((1, 1), (0, 0)), mode="edge")
+        between = (np.where(sizes > 1, sizes**2, 0) * (apart[:-1] + apart[1:]) / 2).sum(0)
+    loops = (sizes * np.sqrt([each.program.variance for each in strata])).sum(0) ** 2
+    whole = np.maximum((sizes * amounts).sum(0), 1)
+    of_programs, of_all = (2 * np.sqrt(each) / whole for each in (between, between + loops))
+    return float(of_programs.max()), float(of_all.max())
 
 
-def total(strata: Sequence[Stratum], uncertain: float) -> Reply:
-    """Return the work of all programs of a launch.
+@dataclass
+class Touched:
+    """What the programs of a launch that ran touch of a region."""
 
-    A sector that several programs touch counts once: a launch touches at most as much memory as
-    `_extent` finds, or more if a single program does, since pointers may move with the iterations
-    of a loop that do not run.
+    sectors: np.ndarray = field(default_factory=lambda: np.array([], np.uint64))
+    """The sectors of each program, all in order: one that several touch is repeated."""
+    new: float = 0.0
+    """Bytes of the sectors that no program before has touched, scaled to all iterations."""
 
-    Args:
-        strata: The programs that ran.
-        uncertain: See `sampled`.
-    """
-    flops, distinct = Counter[str](), dict[Region, float]()
-    nbytes: dict[Region, float] = defaultdict(float)
+    def distinct(self, region: Region, nbytes: float, all_ran: bool) -> tuple[float, float]:
+        """Return the least and the most bytes of the sectors that a launch touches.
+
+        The least is what the sample touches. The most is the tensor, or the sum over all programs;
+        or what the sample touches and the share of the sum that is of other sectors, which is about
+        that of the sectors that one program of the sample alone has touched (Good-Turing).
+
+        Args:
+            region: The region.
+            nbytes: The sum over all programs.
+            all_ran: Whether all programs have run.
+        """
+        (first, end), _ = region
+        counts = np.unique(self.sectors, return_counts=True)[1]
+        others = 0 if all_ran else nbytes * (counts == 1).sum() / len(self.sectors)
+        most = min(self.new + others, nbytes, SECTOR * float(end - first))
+        return min(SECTOR * float(len(counts)), most), most
+
+
+def total(strata: Sequence[Stratum], uncertain: float, touched: Mapping[Region, Touched]) -> Reply:
+    """Return the work of all programs of a launch; see `sampled` and `Touched`."""
+    programs, nbytes, flops = strata[-1].end, Counter[Region](), Counter[str]()
     for size, program in ((each.size, each.program) for each in strata):
         for dtype, amount in program.flops.items():
-            flops[dtype] += size * amount
+            flops[dtype] += size * amount  # type: ignore[assignment]
         for region, number in program.nbytes.items():
-            nbytes[region] += size * number
-    programs = strata[-1].end
-    for region, number in nbytes.items():
-        ran = [each.program for each in strata if region in each.program.nbytes]
-        extent = SECTOR * _extent(region, ran, len(strata) < programs)
-        distinct[region] = min(number, max(extent, *(each.nbytes[region] for each in ran)))
-    read, written = map(round, loaded_and_stored(distinct))
+            nbytes[region] += size * number  # type: ignore[assignment]
+    distinct = {
+        region: np.array(each.distinct(region, nbytes[region], len(strata) == programs))
+        for region, each in touched.items()
+    }
+    read, written = (np.rint(each + np.zeros(2)).astype(int).tolist()
+                     for each in loaded_and_stored(distinct))  # fmt: skip
     return {
         "sampled": len(strata),
         "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
         "fetched": round(loaded_and_stored(nbytes)[0]),
-        "read": read,
-        "written": written,
-        "flops": dict(sorted(flops.items())),
+        "read": read[1],
+        "read_least": read[0],
+        "written": written[1],
+        "written_least": written[0],
+        "flops": {dtype: round(amount) for dtype, amount in sorted(flops.items())},
         "rounds": round(sum(each.size * each.program.rounds for each in strata) / programs, 2),
-    }
-
-
-def _extent(region: Region, programs: Sequence[Program], sampled: bool) -> int:
-    """Return the sectors between the first and the last that a launch's programs touch.
-
-    Of a sample, the outermost program that did not run lies as far beyond the outermost that ran as
-    the second lies before it; but within the tensor.
-    """
-    (first, end), _ = region
-    low = sorted({min(each.sectors[region]) for each in programs})[:2]
-    high = sorted({max(each.sectors[region]) for each in programs})[-2:]
-    if not sampled:
-        return high[-1] + 1 - low[0]
-    return min(2 * high[-1] - high[0] + 1, end) - max(2 * low[0] - low[-1], first)
+    }  # fmt: skip
 
 
 # --- launches and their accesses ------------------------------------------------------------------
+
+SECTOR_BITS, SECTORS = np.uint64(48), np.uint64((1 << 48) - 1)
+"""The low bits of a key, which number a sector, and their mask."""
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
@@ -330,6 +341,32 @@ class WritesIntegers(BaseException):
     """
 
 
+class Together(ProgramGroup):
+    """Programs that are counted at once, as a mode of the launch; nothing is stored."""
+
+    def __init__(self, counting: Counting, places: np.ndarray) -> None:
+        """Take their places in the grid, [programs, 3]."""
+        super().__init__(places, np.arange(len(places)), {})
+        self._counting = counting
+
+    def _call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
+        self._accessing = self._numbers  # all make an access whose operands do not vary
+        return super()._call(name, operation, args)
+
+    def access(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
+    ) -> Any:
+        """Count an access; make it if it only loads.
+
+        Raises:
+            Dependent: It is out of bounds, which a program that runs by itself reports.
+        """
+        if WATCH.launch is None or WATCH.launch.first_outside(pointers, mask) is not None:
+            raise Dependent
+        self._counting.count(verb, pointers, mask, self._accessing)
+        return act() if verb == READS else None
+
+
 class Counting:
     """Counts the launches of one call, as the observer of their accesses, and samples their loops.
 
@@ -345,9 +382,6 @@ class Counting:
         """
         self.steps: list[Reply] = []
         self._is_large = is_large
-        self._weight = 1.0
-        self._others = 0
-        """The number of accesses and products so far, less the loads of integers."""
         self._lanes = 0
 
     @contextlib.contextmanager
@@ -367,20 +401,21 @@ class Counting:
     def _launch(self, _: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         with bounds.launched(executor, args, kwargs) as (launch, sizes):
             if math.prod(sizes) > 0:
-                run = functools.partial(self._program, launch, sizes)
-                work = total(*self._sample(math.prod(sizes), run))
+                run = functools.partial(self._programs, launch, sizes)
+                strata, uncertain = self._sample(math.prod(sizes), run)
                 named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
-                self.steps.append(named | work)
+                self.steps.append(named | total(strata, uncertain, self._touched))
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Start counting the programs of a launch with these spans."""
         tensors = {(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans}
         self._tensors = [ANYWHERE, *sorted(tensors)]
         self._ends = np.array(self._tensors[1:], np.uint64).ravel()
+        self._touched: dict[Region, Touched] = defaultdict(Touched)
         self._whole = False
         """Every program and every iteration runs, and kernels may store integers."""
 
-    def _sample(self, programs: int, run: Callable[[int], Program]) -> tuple[list[Stratum], float]:
+    def _sample(self, programs: int, run: Run) -> tuple[list[Stratum], float]:
         """Run a sample of the programs, or all of them if they store integers; see `sampled`."""
         try:
             return sampled(programs, run, PROGRAMS if self._is_large else MOST_PROGRAMS)
@@ -388,76 +423,153 @@ class Counting:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
         self._whole = True
-        return [Stratum(at, at + 1, at, run(at)) for at in range(programs)], 0.0
+        self._touched.clear()
+        return [Stratum(at, at + 1, at, *run([at])) for at in range(programs)], 0.0
 
-    def _program(self, launch: WatchedLaunch, sizes: Grid, index: int) -> Program:
-        """Run the program at an index of the launch order, in which x changes fastest.
+    def _programs(
+        self, launch: WatchedLaunch, sizes: Grid, indices: Sequence[int]
+    ) -> list[Program]:
+        """Run programs by their index in the launch order, in which x changes fastest."""
+        found: dict[int, Program] = {}
+        waiting = [np.array(indices)]
+        while waiting:
+            part = waiting.pop()
+            x, rest = part % sizes[0], part // sizes[0]
+            places = np.stack([x, rest % sizes[1], rest // sizes[1]], 1)
+            self._begin(len(part))
+            try:
+                if len(part) == 1:
+                    interpreter.interpreter_builder.set_grid_idx(*places[0].tolist())
+                    bounds.run(launch)
+                else:
+                    group = Together(self, places)
+                    bounds.run(launch, group)
+                    if group.failed:
+                        raise Dependent
+            except Differs as differs:
+                waiting += [part[each] for each in differs.args[0]]
+            except (Dependent, Exception):
+                if len(part) == 1:
+                    raise
+                waiting.extend(part[:, None])
+            else:
+                found |= zip(part.tolist(), self._ended(), strict=True)
+        return [found[index] for index in indices]
 
-        The iterations of its loops are drawn alike each time, and unlike those of other programs.
-        """
-        x, rest = index % sizes[0], index // sizes[0]
-        interpreter.interpreter_builder.set_grid_idx(x, rest % sizes[1], rest // sizes[1])
-        self._work, self._waits, self._dice = Program(), False, random.Random(index)
-        bounds.run(launch)
+    def _begin(self, programs: int) -> None:
+        """Start counting programs that run at once."""
+        self._number = programs
+        self._weight = 1.0
+        self._others = 0
+        """The number of accesses and products so far, less the loads of integers."""
+        self._known: dict[Region, np.ndarray] = {}
+        """Keys in order: the number of a program, and in the low bits a sector that it touches."""
+        self._fresh: dict[Region, list[tuple[np.ndarray, float]]] = defaultdict(list)
+        self._nbytes: dict[Region, np.ndarray] = {}
+        self._flops = Counter[str]()
+        self._rounds, self._variance = np.zeros(programs), np.zeros((programs, 3))
+        self._waits = np.zeros(programs, bool)
+        self._pending: tuple[list[np.ndarray], ...] = ([], [])
+        """The keys of the loads, and of the stores, that are not yet known."""
+
+    def _ended(self) -> Iterator[Program]:
+        """Yield the work of each program, and add what they touch to the launch's."""
         self._end_wait()
-        return self._work
+        self._touch()
+        for region, keys in self._known.items():
+            touched = self._touched[region]
+            seen = _ordered(touched.sectors)
+            for sectors, weight in self._fresh[region]:
+                new = _without(sectors, seen)
+                touched.new += SECTOR * len(new) * weight
+                seen = _ordered(seen, new)
+            touched.sectors = np.sort(np.concatenate([touched.sectors, keys & SECTORS]))
+        for at in range(self._number):
+            nbytes = {name: float(each[at]) for name, each in self._nbytes.items() if each[at]}
+            yield Program(nbytes, self._flops, float(self._rounds[at]), self._variance[at])
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
     ) -> Any:
-        """Count an access and make it; an atomic update counts as a load and a store.
+        """Count an access of a program that runs by itself, and make it."""
+        self.count(verb, pointers, mask, np.array(0))
+        return act()
+
+    def count(
+        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, programs: np.ndarray
+    ) -> None:
+        """Count an access; an atomic update counts as a load and a store.
+
+        Args:
+            verb: How the memory is accessed.
+            pointers: The addresses.
+            mask: The lanes that make the access; None for all.
+            programs: The number of the program that makes it, or of each program, [programs, ...].
 
         Raises:
             WritesIntegers: All programs of the launch have to run, but only a sample does.
             NotImplementedError: The call accesses more than MOST_LANES.
         """
-        self._spend(pointers.data.size)
+        addresses = pointers.data
+        is_scalar = addresses.size == (len(programs) if programs.ndim > 1 else 1)
+        if programs.ndim == 1:
+            programs = programs.reshape(-1, *[1] * addresses.ndim)
+            addresses = np.broadcast_to(addresses, (self._number, *addresses.shape))
+        self._spend(addresses.size)
         floating = pointers.get_element_ty().is_floating()
+        if verb != READS and not (self._whole or self._is_large or floating):
+            raise WritesIntegers
+        programs = np.broadcast_to(programs, addresses.shape)
+        keys = selected(programs, mask).ravel().astype(np.uint64) << SECTOR_BITS
+        keys = _ordered(keys | selected(addresses, mask).ravel() // np.uint64(SECTOR))
         if verb != WRITES:
-            self._waits |= self._touch(pointers, mask, stores=False)
+            self._pending[False].append(keys)
+            self._waits[keys >> SECTOR_BITS] = True
             self._others += floating
-            if pointers.data.size == 1:
+            if is_scalar:
                 self._end_wait()
         if verb != READS:
-            if not (self._whole or self._is_large or floating):
-                raise WritesIntegers
-            self._touch(pointers, mask, stores=True)
+            self._pending[True].append(keys)
             self._others += 1
             self._end_wait()
-        return act()
 
     def _end_wait(self) -> None:
-        """Count a wait for the loads since the last one, if there are any."""
-        self._work.rounds += self._waits * self._weight
-        self._waits = False
+        """Count a wait for the loads since the last one, in the programs that made any."""
+        self._rounds += self._waits * self._weight
+        self._waits[:] = False
 
-    def _touch(self, pointers: TensorHandle, mask: np.ndarray | None, stores: bool) -> bool:
-        """Add the distinct sectors of an access; return whether a lane makes it."""
-        sectors = selected(pointers.data, mask).ravel() // np.uint64(SECTOR)
-        # the rows of a tile are in order already
-        sectors = np.unique(sectors[np.diff(sectors, prepend=sectors[:1] + 1) != 0])
-        ends = np.searchsorted(self._ends, sectors, side="right")
-        # odd between a tensor's first sector and its end
-        tensors = np.where(ends % 2, (ends + 1) // 2, 0)
-        for tensor in np.unique(tensors):  # a tile may have rows of two tensors
-            region = self._tensors[tensor], stores
-            known = self._work.sectors[region]
-            before = len(known)
-            known.update(sectors[tensors == tensor].tolist())
-            self._work.nbytes[region] += SECTOR * (len(known) - before) * self._weight
-        return bool(sectors.size)
+    def _touch(self) -> None:
+        """Add the sectors of the accesses since the last time, which have one weight."""
+        for stores, accesses in enumerate(self._pending):
+            keys = _ordered(*accesses, np.array([], np.uint64))
+            accesses.clear()
+            ends = np.searchsorted(self._ends, keys & SECTORS, side="right")
+            # odd between a tensor's first sector and its end
+            tensors = np.where(ends % 2, (ends + 1) // 2, 0)
+            for tensor in set(tensors.tolist()):
+                self._add((self._tensors[tensor], bool(stores)), keys[tensors == tensor])
+
+    def _add(self, region: Region, keys: np.ndarray) -> None:
+        """Add the keys of a region."""
+        known = self._known.get(region, keys[:0])
+        new = _without(keys, known)
+        counts = np.bincount(new >> SECTOR_BITS, minlength=self._number)
+        self._nbytes[region] = self._nbytes.get(region, 0) + SECTOR * counts * self._weight
+        if len(new):
+            self._known[region] = _ordered(known, new)
+            self._fresh[region].append((_ordered(new & SECTORS), self._weight))
 
     def _product(
         self, dot: Any, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
     ) -> Any:
         """Count a product of blocks; compute it only if its result is an integer."""
-        (*batch, m, k), n = a.data.shape, b.data.shape[-1]
+        (*batch, m, k), (*_, n) = shape_of(a), shape_of(b)
         dtype = a.dtype.scalar.name
         if dtype == "fp32":
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
-        self._work.flops[dtype] += round(2 * math.prod(batch) * m * n * k * self._weight)
+        self._flops[dtype] += round(2 * math.prod(batch) * m * n * k * self._weight)
         self._others += 1
-        self._spend(a.data.size + b.data.size)
+        self._spend(math.prod(batch) * (m + n) * k * self._number)
         return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
 
     def _spend(self, lanes: int) -> None:
@@ -470,25 +582,55 @@ class Counting:
         if self._lanes > MOST_LANES:
             raise NotImplementedError("counting the call's work takes too many accesses")
 
+    def _amounts(self) -> np.ndarray:
+        """Return the amounts of each program so far, as those of `Program`: [programs, 3]."""
+        self._touch()
+        none, flops = np.zeros(self._number), sum(self._flops.values())
+        return np.stack([*(none + n for n in loaded_and_stored(self._nbytes)), none + flops], 1)
+
     def _iterations(self, values: Sequence[Any]) -> Iterator[Any]:
-        """Yield the values of the iterations that run; each has the weight of its range."""
+        """Yield the values of the iterations that run; each has the weight of its range.
+
+        Loops of the same length draw the same iterations.
+        """
         outer, others, total = self._weight, self._others, len(values)
         edges: Sequence[int] = range(total + 1)
         if total > ITERATIONS and not self._whole:
             edges = [0, 1, total // 2, total - 1, total]
-        waiting = drawn(edges, self._dice)
-        halves: list[np.ndarray] = []
+        waiting = drawn(edges, random.Random(total))
+        halves, numbers = list[np.ndarray](), list[int]()
         try:
             while waiting:
                 (first, end, index), *waiting = waiting
+                self._touch()
                 self._weight = outer * (end - first)
-                before = self._work.amounts
+                alone = end - first > 1 and outer == 1
+                before = self._amounts() if alone else None
                 yield values[index]
-                if end - first > 1 and outer == 1:
-                    halves.append(self._work.amounts - before)
+                if before is not None:
+                    halves.append((self._amounts() - before) / (end - first))
+                    numbers.append(end - first)
                 if index == 0 and self._others == others and total <= WHOLE_LOOP:
                     waiting = [(later, later + 1, later) for later in range(1, total)]
         finally:
+            self._touch()
             self._weight = outer
             if len(halves) == 2:
-                self._work.variance += (halves[0] - halves[1]) ** 2
+                both = sum(number**2 for number in numbers)
+                self._variance += both * (halves[0] - halves[1]) ** 2 / 2
+
+
+def _ordered(*keys: np.ndarray) -> np.ndarray:
+    """Return the distinct keys of all arrays in order; long ordered parts take little time."""
+    found = np.sort(np.concatenate(keys), kind="stable")
+    distinct: np.ndarray = found[np.diff(found, prepend=found[:1] + 1) != 0]
+    return distinct
+
+
+def _without(keys: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return the keys that are not known; both are in order."""
+    if not len(known):
+        return keys
+    places = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    others: np.ndarray = keys[known[places] != keys]
+    return others

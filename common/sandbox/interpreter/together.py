@@ -162,15 +162,15 @@ class ProgramGroup:
             return TensorHandle(MOVES[name](varying[0].array, args), varying[0].dtype.scalar)
         if name in EXACT:
             return operation(*_aligned(args))
-        if name not in ACCESSES or len(set(map(_shape, operands))) > 1:
+        if name not in ACCESSES or len(set(map(shape_of, operands))) > 1:
             return self._by_row(operation, args)
-        self._accessing = self._numbers.reshape(-1, *[1] * len(_shape(operands[0])))
+        self._accessing = self._numbers.reshape(-1, *[1] * len(shape_of(operands[0])))
         return operation(*mapped(self._widened, args))
 
     def _widened(self, handle: TensorHandle) -> TensorHandle:
         """Return all programs' values, of a value that all have too."""
         array = handle.array if isinstance(handle, Rows) else handle.data
-        array = np.broadcast_to(array, (len(self._programs), *_shape(handle)))
+        array = np.broadcast_to(array, (len(self._programs), *shape_of(handle)))
         return TensorHandle(np.require(array, requirements=["C", "W"]), handle.dtype)
 
     def _by_row(self, operation: Operation, args: tuple[Any, ...]) -> Any:
@@ -209,7 +209,7 @@ class ProgramGroup:
         return None
 
 
-def _shape(handle: TensorHandle) -> tuple[int, ...]:
+def shape_of(handle: TensorHandle) -> tuple[int, ...]:
     """Return the shape of one program's value."""
     return handle.array.shape[1:] if isinstance(handle, Rows) else handle.data.shape
 
@@ -227,7 +227,7 @@ def _ranked(array: np.ndarray, rank: int) -> np.ndarray:
 
 def _aligned(args: tuple[Any, ...]) -> list[Any]:
     """Return the operands, all with the same number of dimensions after that of the programs."""
-    rank = max(len(_shape(arg)) for arg in args if isinstance(arg, TensorHandle))
+    rank = max(len(shape_of(arg)) for arg in args if isinstance(arg, TensorHandle))
     return [
         TensorHandle(_ranked(arg.array, rank), arg.dtype) if isinstance(arg, Rows) else arg
         for arg in args
