@@ -28,17 +28,15 @@ MANY = {"packed": 300}
 
 def layers() -> tuple[Any, Any]:
     """Return the two layers; the house's folder is on `sys.path`."""
-    import masked_ffn
-    import masked_linear
+    import fast
 
-    return masked_linear.masked_linear, masked_ffn.masked_ffn
+    return fast.masked_linear, fast.masked_ffn
 
 
 @contextlib.contextmanager
 def form(name: str) -> Iterator[None]:
     """Have launches take a form: "packed" has descriptors and sums by kind, as of many tokens."""
-    import forms
-    import gradients
+    from fast import forms, gradients
 
     from common.sandbox.interpreter.bounds import Watch
 

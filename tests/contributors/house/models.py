@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rotary import rope_, rope_qk
+from fast import rope_, rope_qk
 
 from common.ops.rope import reference
 

@@ -17,9 +17,10 @@ from typing import NamedTuple
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, is_small, kernel_of, on_hopper
-from launch import Plan
-from sequence import Direction, Operand
+
+from .forms import ceil_div, is_small, kernel_of, on_hopper
+from .launch import Plan
+from .sequence import Direction, Operand
 
 LONGEST = 32768
 """Tokens that a program counts at once."""

@@ -6,10 +6,11 @@ All formats and options are one kernel, and backward is the same kernel with oth
 import torch
 import triton
 import triton.language as tl
-from launching import Launches, call_of, check, described, transposed, version
-from operators import linear, traced
-from pairs import partner_of, partners
-from trigonometry import cos_sin
+
+from .launching import Launches, call_of, check, described, transposed, version
+from .operators import linear, traced
+from .pairs import partner_of, partners
+from .trigonometry import cos_sin
 
 
 @triton.jit

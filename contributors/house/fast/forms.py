@@ -9,7 +9,8 @@ takes a form that is compiled once for a dtype and serves all sizes and strides.
 import functools
 
 import triton
-from descriptors import TilePlan, Tiles
+
+from .descriptors import TilePlan, Tiles
 
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
 # both factors and a quarter of a tile to store fill the shared memory.

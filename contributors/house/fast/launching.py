@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 import torch
 import triton
-from launch import Plan
 from torch import empty_like
+
+from .launch import Plan
 
 
 class Launches:

@@ -21,9 +21,9 @@ import functools
 from dataclasses import dataclass, replace
 from math import prod
 
-import forms
-import launch
 import torch
+
+from . import forms, launch
 
 LINE = 256
 """A temporary tensor begins at a multiple of so many bytes of the buffer."""

@@ -1,14 +1,15 @@
 """Tokens sorted by kind on the device; gathered tiles, one product a token."""
 
 import torch
-from forms import height_of
-from gradients import weight_gradients
-from operators import refuse_second_derivative, traced, unused
-from partition import Partition, Sorted, check, empty_sorted, kept_plan, sort
-from products import product
-from rows import kept, rows_for
-from sequence import Direction
 from torch.compiler import is_compiling
+
+from .forms import height_of
+from .gradients import weight_gradients
+from .operators import refuse_second_derivative, traced, unused
+from .partition import Partition, Sorted, check, empty_sorted, kept_plan, sort
+from .products import product
+from .rows import kept, rows_for
+from .sequence import Direction
 
 
 @Direction

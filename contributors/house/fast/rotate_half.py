@@ -6,9 +6,10 @@ import math
 import torch
 import triton
 import triton.language as tl
-from launch import Plan
-from operators import linear, traced
-from pairs import partner_of, partners
+
+from .launch import Plan
+from .operators import linear, traced
+from .pairs import partner_of, partners
 
 
 @triton.jit

@@ -4,10 +4,11 @@ from typing import NamedTuple
 
 import triton
 import triton.language as tl
-from forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
-from launch import Plan
-from sequence import Operand, Uneven, contiguous
-from tiles import load_rows, rows_of, store_rows
+
+from .forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
+from .launch import Plan
+from .sequence import Operand, Uneven, contiguous
+from .tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
 PACKED = 32, 256

@@ -5,7 +5,8 @@ import functools
 import torch
 import triton
 import triton.language as tl
-from forms import (
+
+from .forms import (
     NARROW,
     ceil_div,
     form_of,
@@ -16,9 +17,9 @@ from forms import (
     processors,
     programs_for,
 )
-from launch import Plan
-from rows import SORTED, matrices, pack, start_of, tiles_of_rows
-from tiles import choose, halves, load_rows, load_tile, rows_of, tile_of, turns
+from .launch import Plan
+from .rows import SORTED, matrices, pack, start_of, tiles_of_rows
+from .tiles import choose, halves, load_rows, load_tile, rows_of, tile_of, turns
 
 
 @triton.jit

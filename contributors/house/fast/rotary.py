@@ -1,8 +1,8 @@
 """RoPE as models want it: in place, and the queries with the keys in one launch.
 
-With this folder on `sys.path`:
+For example:
 
-    from rotary import rope_, rope_qk
+    from fast import rope_, rope_qk
 
     rope_(t, freqs)               # t.copy_(rope(t, freqs)), without a second tensor
     q, k = rope_qk(q, k, freqs)   # rope(q, freqs), rope(k, freqs)
@@ -17,10 +17,11 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from launch import Plan
-from launching import Like, arguments, call_of, check, dense, described, transposed, version
-from operators import traced
-from rope import _launch, _rope_kernel, _turned, rope
+
+from .launch import Plan
+from .launching import Like, arguments, call_of, check, dense, described, transposed, version
+from .operators import traced
+from .rope import _launch, _rope_kernel, _turned, rope
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -3,15 +3,16 @@
 import functools
 
 import torch
-from forms import height_of
-from gated import down_gradient, up
-from gradients import weight_gradients
-from operators import refuse_second_derivative, traced, unused
-from partition import Partition, Sorted, check, empty_sorted, kept_plan, rows_of_plan, sort
-from products import product
-from rows import SORTED, Rows, kept, pack, rows_for
-from sequence import Direction
 from torch.compiler import is_compiling
+
+from .forms import height_of
+from .gated import down_gradient, up
+from .gradients import weight_gradients
+from .operators import refuse_second_derivative, traced, unused
+from .partition import Partition, Sorted, check, empty_sorted, kept_plan, rows_of_plan, sort
+from .products import product
+from .rows import SORTED, Rows, kept, pack, rows_for
+from .sequence import Direction
 
 
 @functools.partial(Direction, pairs=((1, 3), (4, 6)))

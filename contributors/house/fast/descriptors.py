@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 import torch
 import triton
-from launch import Plan, allocates, direct
 from triton.tools.tensor_descriptor import TensorDescriptor
+
+from .launch import Plan, allocates, direct
 
 
 class Tiles(NamedTuple):

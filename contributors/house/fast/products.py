@@ -2,7 +2,8 @@
 
 import triton
 import triton.language as tl
-from forms import (
+
+from .forms import (
     ceil_div,
     form_of,
     is_turned,
@@ -12,9 +13,9 @@ from forms import (
     programs_for,
     tiles_of,
 )
-from rows import blocks_of, matrices, tiles_of_rows
-from sequence import alike
-from tiles import (
+from .rows import blocks_of, matrices, tiles_of_rows
+from .sequence import alike
+from .tiles import (
     choose,
     load_factor,
     load_rows,

@@ -2,8 +2,9 @@
 
 import triton
 import triton.language as tl
-from descriptors import Tiles
-from forms import (
+
+from .descriptors import Tiles
+from .forms import (
     HOPPER,
     LIGHT,
     ceil_div,
@@ -17,9 +18,9 @@ from forms import (
     tiles_of,
     tiles_of_pair,
 )
-from rows import blocks_of, matrices, start_of, tiles_of_rows
-from sequence import alike
-from tiles import (
+from .rows import blocks_of, matrices, start_of, tiles_of_rows
+from .sequence import alike
+from .tiles import (
     choose,
     halves,
     load_both,
