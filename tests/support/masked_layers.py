@@ -36,7 +36,7 @@ def layers() -> tuple[Any, Any]:
 @contextlib.contextmanager
 def form(name: str) -> Iterator[None]:
     """Have launches take a form: "packed" has descriptors and sums by kind, as of many tokens."""
-    from fast import forms, gradients
+    from fast import forms, gradients, launch
 
     from common.sandbox.interpreter.bounds import Watch
 
@@ -48,6 +48,7 @@ def form(name: str) -> Iterator[None]:
             stack.enter_context(mock.patch.object(Watch, "check"))
         forced = "descriptors" if name == "packed" else name
         stack.enter_context(mock.patch.object(forms, "forced", forced))
+        stack.enter_context(mock.patch.object(launch, "replays", lambda: False))
         yield
 
 

@@ -2,44 +2,118 @@
 
 The tensor memory accelerator (TMA) copies a tile by a descriptor: one thread asks for it, and
 elements outside of the matrix read as zero. Other devices, the interpreter, float32 and matrices
-that no descriptor can describe take pointers and masks. A kernel is told by `TMA`. A small product
-takes a form that is compiled once for a dtype and serves all sizes and strides.
+that no descriptor can describe take pointers and masks. A small product takes a form that is
+compiled once for a dtype and serves all sizes and strides.
 """
 
 import functools
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple
 
+import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .descriptors import TilePlan, Tiles
+
+@dataclass(frozen=True)
+class Form:
+    """The constants of a product's launch; a kernel takes them as one."""
+
+    M: int
+    """Rows of a tile of the product."""
+    N: int
+    """Columns of it."""
+    K: int
+    """The depth of one step."""
+    TMA: bool
+    """Whether tiles are loaded by descriptors."""
+    warps: int
+    stages: int
+    programs: int = 1
+    """Programs that share a multiprocessor."""
+    GROUP: int = 8
+    """Rows of tiles whose factors L2 keeps."""
+
 
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
 # both factors and a quarter of a tile to store fill the shared memory.
-HOPPER = {
-    "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP": 8, "TMA": True,
-    "num_warps": 8, "num_stages": 4,
-}  # fmt: skip
-SHORT = {**HOPPER, "BLOCK_M": 64, "num_warps": 4}
+HOPPER = Form(128, 256, 64, True, warps=8, stages=4)
+SHORT = replace(HOPPER, M=64, warps=4)
 """For few tokens."""
-NARROW = {**HOPPER, "BLOCK_N": 128, "num_stages": 3}
+NARROW = replace(HOPPER, N=128, stages=3, programs=2)
 """For few columns; two programs share a multiprocessor."""
-LIGHT = {**NARROW, "num_warps": 4}
+LIGHT = replace(NARROW, warps=4)
 """For a long epilogue: of two programs on a multiprocessor, one stores while one multiplies."""
 # Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
-PLAIN = {
-    "BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
-    "num_warps": 8, "num_stages": 3,
-}  # fmt: skip
+PLAIN = Form(128, 128, 32, False, warps=8, stages=3)
 # A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
-# Sums over tokens go by BLOCK_K rows, which must divide a partition's tiles of BLOCK_M.
-SMALL = {
-    "BLOCK_M": 32, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP": 8, "TMA": False,
-    "num_warps": 4, "num_stages": 1,
-}  # fmt: skip
+# Sums over tokens go by K rows, which must divide a partition's tiles of M.
+SMALL = Form(32, 64, 32, False, warps=4, stages=1)
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
 forced = None
 """The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
 and the device."""
+
+
+class Matrix(NamedTuple):
+    """A tensor as a kernel takes it: in two dimensions."""
+
+    tensor: torch.Tensor
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+
+    @classmethod
+    def of(cls, tensor):
+        """Return a matrix, or the rows of a contiguous tensor of more dimensions."""
+        if len(tensor.shape) == 2:
+            return cls(tensor, tensor.shape, tensor.stride())
+        *rows, columns = tensor.shape
+        return cls(tensor, (prod(rows), columns), (columns, 1))
+
+    @property
+    def T(self):
+        """The transpose."""
+        return Matrix(self.tensor, self.shape[::-1], self.strides[::-1])
+
+    @property
+    def turned(self):
+        """Whether it lies in memory as the rows of its transpose."""
+        return self.strides[0] == 1
+
+    def is_describable(self):
+        """Return whether its rows or columns are contiguous, and multiples of 16 bytes."""
+        short, long = sorted(self.strides)
+        multiple = long * self.tensor.dtype.itemsize % 16 == 0
+        return short == 1 and multiple and self.tensor.data_ptr() % 16 == 0 and 0 not in self.shape
+
+    def tiles(self, rows, columns):
+        """Return a descriptor of tiles [rows, columns], or of the transposes of a turned one."""
+        shape, strides, block = self.shape, self.strides, (rows, columns)
+        if self.turned:
+            shape, strides, block = shape[::-1], strides[::-1], block[::-1]
+        return TensorDescriptor(self.tensor, [*shape], [*strides], [*block])
+
+    def factor(self, form, rows, columns):
+        """Return what a kernel of a form loads tiles [rows, columns] from."""
+        return self.tiles(rows, columns) if form.TMA else self.tensor
+
+
+def is_pair(matrix, distance):
+    """Return whether one descriptor describes two such turned matrices, so many bytes apart.
+
+    The stride of a dimension is below 2^40 bytes.
+    """
+    return matrix.turned and 0 < abs(distance) < 1 << 40
+
+
+def tiles_of_pair(matrix, distance, rows, columns):
+    """Return a descriptor of two turned matrices as one, given the lower one of both."""
+    one = matrix.tiles(rows, columns)
+    apart = abs(distance) // matrix.tensor.dtype.itemsize
+    shape, strides, block = (2, *one.shape), (apart, *one.strides), (2, *one.block_shape)
+    return TensorDescriptor(matrix.tensor, [*shape], [*strides], [*block])
 
 
 def ceil_div(length, block):
@@ -58,29 +132,23 @@ def height_of(x, w, weights=1):
         raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices") from None
     columns *= weights
     if forced == "small" or (forced is None and tokens * depths * columns < FEW):
-        return SMALL["BLOCK_M"]
+        return SMALL.M
     return 64 if _tiles(tokens, columns) < processors() else 128
 
 
 def is_small(tile):
     """Return whether it is the height of a small op's tiles, which no other op has."""
-    return tile == SMALL["BLOCK_M"]
-
-
-def height_of_sums(tile):
-    """Return the height of a form for sums over the rows of a partition with tiles of so many."""
-    return tile if is_small(tile) else 128
+    return tile == SMALL.M
 
 
 def _tiles(rows, columns):
     return ceil_div(rows, 128) * ceil_div(columns, 256)
 
 
-def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
-    """Return the constants of a launch.
+def form_of(*matrices, pairs=(), height=128, shape=None):
+    """Return the form of a launch.
 
     Args:
-        dtype: The factors' type.
         matrices: Those that descriptors would describe.
         pairs: Pairs of which one descriptor would describe each: a matrix and their distance.
         height: The rows of a tile of the partition.
@@ -88,11 +156,12 @@ def form_of(dtype, *matrices, pairs=(), height=128, shape=None):
     """
     if is_small(height):
         return SMALL
-    fits = all(map(is_describable, matrices)) and all(is_pair(*pair) for pair in pairs)
+    fits = all(each.is_describable() for each in matrices) and all(is_pair(*each) for each in pairs)
     wanted = on_hopper() if forced is None else forced == "descriptors"
-    if dtype.itemsize != 2 or not fits or not wanted:
-        amd = {"BLOCK_N": 64, "num_stages": 2}  # an MI300X has 64 KB of shared memory
-        return {**PLAIN, "BLOCK_M": height, **(amd if _gpu()[0] == "hip" else {})}
+    if matrices[0].tensor.dtype.itemsize != 2 or not fits or not wanted:
+        # an MI300X has 64 KB of shared memory
+        plain = replace(PLAIN, N=64, stages=2) if _gpu()[0] == "hip" else PLAIN
+        return plain if height == plain.M else replace(plain, M=height)
     if height == 64:
         return SHORT
     return NARROW if shape and _tiles(*shape) < processors() else HOPPER
@@ -110,19 +179,14 @@ def kernel_of(kernel, tile):
     return _of_all_sizes(kernel) if is_small(tile) else kernel
 
 
-def plan_for(kernel, tile, form, grid, rest, tiles, **options):
-    """Return a plan of a launch in a form, for a partition with tiles of so many rows.
-
-    The first tensors have these tiles, if the form has descriptors; None stands for a tensor that
-    has none.
-    """
-    tiles = {place: each for place, each in enumerate(tiles) if each} if form["TMA"] else {}
-    return TilePlan(kernel_of(kernel, tile), grid, rest, tiles, **form, **options)
-
-
 def is_whole(form, *lengths):
     """Return whether blocks divide lengths, given as (length, block), and a kernel is to know."""
     return form is not SMALL and all(length % block == 0 for length, block in lengths)
+
+
+def options_of(form):
+    """Return the options of a launch in a form."""
+    return {"FORM": form, "num_warps": form.warps, "num_stages": form.stages}
 
 
 def overlapping(form, triggers=False):
@@ -130,7 +194,7 @@ def overlapping(form, triggers=False):
 
     If it triggers, the next one begins while it runs, in the registers that it leaves.
     """
-    if not (form["TMA"] and on_hopper()):
+    if not (form.TMA and on_hopper()):
         return {}
     begins = {"PDL": True, "launch_pdl": True}
     return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
@@ -170,41 +234,4 @@ def processors():
 
 def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
-    if form is SMALL:
-        return tiles
-    return min(tiles, processors() * (2 if form in (NARROW, LIGHT) else 1))
-
-
-def is_describable(matrix):
-    """Return whether descriptors describe it: contiguous rows or columns, multiples of 16 bytes."""
-    short, long = sorted(matrix.strides)
-    multiple = long * matrix.dtype.itemsize % 16 == 0
-    return short == 1 and multiple and matrix.aligned and 0 not in matrix.shape
-
-
-def is_turned(factor):
-    """Return whether a right factor [depths, columns] lies in memory as its transpose."""
-    return factor.strides[0] == 1
-
-
-def tiles_of(matrix, rows, columns):
-    """Return the tiles, rows x columns, of a matrix."""
-    shape, strides, block = matrix.shape, matrix.strides, (rows, columns)
-    if is_turned(matrix):
-        shape, strides, block = shape[::-1], strides[::-1], block[::-1]
-    return Tiles(tuple(shape), strides, block)
-
-
-def is_pair(matrix, distance):
-    """Return whether one descriptor describes two such turned matrices, so many bytes apart.
-
-    The stride of a dimension is below 2^40 bytes.
-    """
-    return is_turned(matrix) and 0 < abs(distance) < 1 << 40
-
-
-def tiles_of_pair(matrix, distance, rows, columns):
-    """Return the tiles of two turned matrices as one, which begins where the lower one does."""
-    shape, strides, block = tiles_of(matrix, rows, columns)
-    apart = abs(distance) // matrix.dtype.itemsize
-    return Tiles((2, *shape), (apart, *strides), (2, *block))
+    return tiles if form is SMALL else min(tiles, processors() * form.programs)

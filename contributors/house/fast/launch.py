@@ -1,119 +1,302 @@
-"""Launch a kernel on shapes that were seen before for the price of its launcher.
+"""Launches that are recorded once for tensors of the same layouts, and then made by addresses.
 
-`kernel[grid](...)` finds out at each launch how its arguments specialise it. On one H200 a launch
-of this folder's rope kernel took 13.0 us of host time; its launcher, called directly, 5.2 us. A
-`Plan` is for tensors of the same dtypes at each launch and fixes all other arguments, so that only
-the tensors' addresses are left to look at:
+`kernel[grid](...)` finds out at each launch how its arguments specialise the kernel. On one H200 a
+launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2 us.
+A `Recorded` function launches through its first argument:
 
-    plan = Plan(kernel, grid=(4096,), rest=(n, stride, BLOCK), num_warps=4)
-    plan(x, out)  # kernel[(4096,)](x, out, n, stride, BLOCK, num_warps=4)
+    @Recorded
+    def twice(s, block, a):
+        b, c = s.empty(*a.shape), s.empty(*a.shape)
+        s.launch(kernel, (1,), a, b, BLOCK=block)  # kernel[(1,)](a, b, BLOCK=block)
+        s.launch(kernel, (1,), b, c, BLOCK=block)
+        return (c,)  # b is temporary
 
-Copy this file where you want the same: it needs torch and Triton alone. Where Triton's version, its
-driver or its settings are not those that it knows, it launches in the ordinary way.
+    (c,) = twice((64,), a)
+
+On a GPU of NVIDIA it runs once for all calls with tensors of the same shapes, strides and dtypes,
+on operands, which are tensors without memory. What follows is kept: such a call looks up one key,
+makes the results and one buffer for all temporary tensors, and launches with the arguments that
+Triton's launcher once had for these addresses, which torch's allocator gives again and again.
+Elsewhere, and where somebody watches launches, the function runs at each call.
 """
+
+import dataclasses
+import functools
+import inspect
+import threading
+from dataclasses import dataclass
+from math import prod
 
 import torch
 import triton
-from triton.runtime.jit import JITFunction
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 KNOWN = {(3, 6), (3, 7)}
-"""The versions of Triton whose launchers are called as below."""
-VERSION = tuple(int(part) for part in triton.__version__.split(".")[:2])
+"""The versions of Triton whose launcher is called as below."""
+LINE = 256
+"""A temporary tensor begins at a multiple of so many bytes of the buffer."""
 
 
-class Plan:
-    """A kernel with its grid and all arguments but the tensors, which come first."""
+@dataclass(slots=True, eq=False)
+class Operand:
+    """A tensor as a recorded function and Triton's specialisation know it: all but the memory."""
 
-    def __init__(self, kernel, grid, rest, **options):
-        """Launch nothing yet; see the module's example."""
-        self.kernel, self._rest, self._options = kernel, rest, options
-        self._grid = (*grid, 1, 1)[:3]
-        self.direct = can_launch_directly(kernel)
-        self._ready = {}
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    address: int = 0
+    """Any multiple of 16 stands for all of them."""
 
-    def __call__(self, *tensors):
-        """Launch the kernel on the current device and stream; None stands for no tensor.
+    def stride(self):
+        """Return the strides, as a tensor does."""
+        return self.strides
 
-        Each launch gets tensors of the same dtypes, and None in the same places.
+    def is_contiguous(self):
+        """Return whether its strides are those of a contiguous tensor, as a tensor does."""
+        return self.strides == contiguous(self.shape)
+
+    def data_ptr(self):
+        """Return the address, as a tensor does."""
+        return self.address
+
+    def size(self):
+        """Return the bytes of a contiguous operand."""
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def contiguous(shape):
+    """Return the strides of a contiguous tensor."""
+    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
+
+
+class Uneven(Exception):
+    """Its arguments are tensors of a call that must be contiguous."""
+
+    def places(self, tensors):
+        """Return where they are among the tensors of the call."""
+        return [at for at, each in enumerate(tensors) if any(each is one for one in self.args)]
+
+
+class Recorded:
+    """A function that launches, called with a tuple of other values and with tensors."""
+
+    def __init__(self, function, pairs=()):
+        """Record nothing yet.
+
+        Args:
+            function: Launch: `function(s, *how, *tensors)`, where `s` has `empty` and `launch`. It
+                returns a sequence of results, which `s` made, or None.
+            pairs: Pairs of tensors, by their places, whose distances in bytes come after `how`.
         """
-        joined, addresses = 0, []
+        self.function, self._pairs = function, pairs
+        self._recording = functools.lru_cache(maxsize=1024)(self._record)
+
+    def __call__(self, how, *tensors):
+        """Return the results for tensors, which may be None but for the first one."""
+        layouts, addresses, joined = [], [], 0
         for each in tensors:
-            if each is not None:
-                each = each.data_ptr() if each.is_cuda else 1
-                joined |= each
-            addresses.append(each)
+            if each is None:
+                layouts.append(None)
+                addresses.append(None)
+            else:
+                address = each.data_ptr()
+                joined |= address
+                addresses.append(address)
+                strides = None if each.is_contiguous() else each.stride()
+                layouts += each.shape, strides, each.dtype, each.is_cuda
+        given = how
+        if self._pairs:
+            how = *how, *[addresses[second] - addresses[first] for first, second in self._pairs]
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if joined & 15 or not self.direct or watched(self.kernel):
-            self.launch(tensors)
-            return
-        device = torch._C._cuda_getDevice()
-        ready = self._ready.get(device)
-        if ready is None:
-            self._ready[device] = self.prepare(tensors)
-        else:
-            launch, arguments_of = ready
-            launch(*arguments_of(torch._C._cuda_getCurrentRawStream(device), addresses))
+        if not joined & 15 and replays() and not watched():
+            device = torch._C._cuda_getDevice()
+            recording, uneven = self._recording(device, how, tuple(layouts))
+            if recording is not None:
+                return recording(device, tensors, addresses)
+            if uneven:
+                return self(given, *_dense(tensors, uneven))
+        if tensors[0].is_cuda:
+            make_context_current(tensors[0].device)
+        return self.at_once(how, tensors)
 
-    def prepare(self, tensors):
-        """Launch in the ordinary way; return how to launch from now on, as `direct` does, or None.
+    def at_once(self, how, tensors, kernel_of=lambda kernel: kernel):
+        """Return the results after ordinary launches of what `kernel_of` returns for each kernel."""
+        try:
+            return self.function(AtOnce(tensors[0], kernel_of), *how, *tensors)
+        except Uneven as uneven:
+            return self.at_once(how, _dense(tensors, uneven.places(tensors)), kernel_of)
 
-        None: in the ordinary way.
+    def _record(self, device, how, layouts):
+        """Return a recording, None if it cannot be replayed, and the places of uneven tensors."""
+        recording = Recording(layouts)
+        try:
+            recording.close(self.function(recording, *how, *recording.inputs))
+        except Uneven as uneven:
+            return None, uneven.places(recording.inputs)
+        return recording if recording.complete else None, ()
+
+
+def _dense(tensors, places):
+    """Return tensors, contiguous at these places."""
+    how = {"memory_format": torch.contiguous_format}
+    return [each.clone(**how) if at in places else each for at, each in enumerate(tensors)]
+
+
+class AtOnce:
+    """Makes tensors and launches, as a function is called."""
+
+    def __init__(self, first, kernel_of):
+        """Take the first tensor and a function of a kernel that returns what to launch."""
+        self._first, self._kernel_of = first, kernel_of
+
+    def empty(self, *shape, dtype=None):
+        """Return a new tensor, of the first one's dtype if no other is named."""
+        return self._first.new_empty(shape, dtype=dtype or self._first.dtype)
+
+    def launch(self, kernel, grid, *arguments, **options):
+        """Launch `kernel[grid](*arguments, **options)`."""
+        self._kernel_of(kernel)[grid](*arguments, **options)
+
+
+class Recording:
+    """The launches of a function, one after the other."""
+
+    def __init__(self, layouts):
+        """Take each tensor's shape, strides (None: contiguous), dtype and whether it is on a GPU."""
+        self.inputs, self.complete = [], True
+        self._new, self._launches = [], []
+        layouts = iter(layouts)
+        for shape in layouts:
+            if shape is None:
+                self.inputs.append(None)
+            else:
+                strides, dtype, on_gpu = next(layouts), next(layouts), next(layouts)
+                self.inputs.append(Operand(shape, strides or contiguous(shape), dtype))
+                self.complete &= on_gpu
+
+    def empty(self, *shape, dtype=None):
+        """Return a new operand, of the first one's dtype if no other is named."""
+        self._new.append(Operand(shape, contiguous(shape), dtype or self.inputs[0].dtype))
+        return self._new[-1]
+
+    def launch(self, kernel, grid, *arguments, **options):
+        """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
+        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+        run = compiled.run
+        self.complete &= not (run.global_scratch_size or run.profile_scratch_size)
+        rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
+        self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
+
+    def close(self, results):
+        """Take the results, new operands or None; the other new ones are temporary."""
+        first = self.inputs[0]
+        self._results = [
+            each and (
+                each.dtype == first.dtype and each.shape == first.shape and first.is_contiguous(),
+                each.shape,
+                {} if each.dtype == first.dtype else {"dtype": each.dtype},
+            )
+            for each in results
+        ]  # fmt: skip
+        # where an operand begins: so many bytes behind an input, a result or the buffer
+        self._begins = {each: (place, 0) for place, each in enumerate((*self.inputs, *results))}
+        buffer, size = len(self.inputs) + len(results), 0
+        for each in self._new:
+            if each not in self._begins:
+                self._begins[each] = buffer, size
+                size += -(-each.size() // LINE) * LINE
+        self._elements = size // first.dtype.itemsize
+        self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
+
+    def __call__(self, device, tensors, addresses):
+        """Launch all on the current stream of the device; return the results.
+
+        tensors: Those of the inputs, at these addresses.
         """
-        named = self.kernel.arg_names[len(tensors) + len(self._rest) :]
-        rest = (*self._rest, *map(self._options.get, named))  # a launcher skips constants
-        return self._directly(self.launch(tensors), rest)
+        first, results = tensors[0], []
+        for made in self._results:
+            new = address = None
+            if made:
+                like_first, shape, options = made  # the shorter call is the faster one
+                new = torch.empty_like(first) if like_first else first.new_empty(shape, **options)
+                address = new.data_ptr()
+            results.append(new)
+            addresses.append(address)
+        if self._elements:
+            buffer = first.new_empty(self._elements)
+            addresses.append(buffer.data_ptr())
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        for launch, arguments in self._launches_at(stream, *addresses):
+            launch(*arguments)
+        return results
 
-    def launch(self, tensors):
-        """Launch in the ordinary way; return the compiled kernel."""
-        return self.kernel[self._grid](*tensors, *self._rest, **self._options)
+    def _bound(self, stream, *addresses):
+        """Return the launches for a stream and addresses."""
+        make_context_current(torch.device("cuda", torch.cuda.current_device()))
 
-    def _directly(self, compiled, rest):
-        return direct(compiled, self._grid, rest)
+        def argument(each):
+            if isinstance(each, TensorDescriptor):
+                base = dataclasses.replace(each.base, address=argument(each.base))
+                return dataclasses.replace(each, base=base)
+            if not isinstance(each, Operand):
+                return each
+            place, behind = self._begins[each]
+            return addresses[place] + behind
+
+        return [
+            _launch(compiled, grid, stream, map(argument, arguments))
+            for compiled, grid, arguments in self._launches
+        ]
 
 
-def can_launch_directly(kernel):
-    """Return whether this is a kernel, a driver and a version whose launcher is known."""
-    if not isinstance(kernel, JITFunction) or VERSION not in KNOWN:  # or it is interpreted
+def _launch(compiled, grid, stream, arguments):
+    """Return the function that Triton's launcher calls in the end, and its arguments.
+
+    The launcher has another function in its place, which notes the arguments. Its descriptors are
+    encoded by then. It takes an address in the place of a tensor, and asks the driver about neither.
+    """
+    noted, run = [], compiled.run
+    twin, launch = object.__new__(type(run)), run.launch
+    vars(twin).update(vars(run), launch=lambda *arguments: noted.append(arguments))
+    if getattr(launch, "__closure__", None):  # it encodes descriptors
+        launch = inspect.getclosurevars(launch).nonlocals["launcher"]
+        twin.launch = triton.backends.nvidia.driver.wrap_handle_tensordesc(
+            twin.launch,
+            compiled.src.signature,
+            getattr(compiled.metadata, "tensordesc_meta", None),
+        )
+    hooks = None, None, None
+    twin(*grid, stream, compiled.function, compiled.packed_metadata, *hooks, *arguments)
+    return launch, noted[0]
+
+
+@functools.cache
+def replays():
+    """Return whether Triton's version and driver are known, and kernels are not interpreted."""
+    version = tuple(int(part) for part in triton.__version__.split(".")[:2])
+    if triton.knobs.runtime.interpret or version not in KNOWN:
         return False
     return type(triton.runtime.driver.active).__module__ == "triton.backends.nvidia.driver"
 
 
-def direct(compiled, grid, rest, launcher=None):
-    """Return a compiled kernel's launcher, and its arguments by a stream and tensors' addresses.
-
-    A launcher takes an address in the place of a tensor, and asks the driver about neither. One may
-    be given in the place of the kernel's own.
-    """
-    run, function, metadata = compiled.run, compiled.function, compiled.packed_metadata
-    (x, y, z), hooks = grid, (None, None)
-    if allocates(run):
-        before = (function, metadata, None, *hooks)  # None: the metadata that hooks are given
-        return run, lambda stream, addresses: (x, y, z, stream, *before, *addresses, *rest)
-    # what `run` would call, less its allocation of scratch memory
-    c, before = launcher or run.launch, (function, run.launch_cooperative_grid, run.launch_pdl)
-    scratch = (None, None)
-    if VERSION < (3, 7):
-        before = (*before, *scratch, metadata, None, *hooks)
-        return c, lambda stream, addresses: (x, y, z, stream, *before, *addresses, *rest)
-    # the last two say how to read the arguments
-    before = (*before, metadata, None, *hooks, *scratch, run.arg_annotations, run.kernel_signature)
-    return c, lambda stream, addresses: (x, y, z, stream, *before, (*addresses, *rest))
-
-
-def allocates(run):
-    """Return whether a launcher allocates memory for each launch."""
-    return run.global_scratch_size or run.profile_scratch_size
-
-
-def watched(*kernels):
-    """Return whether somebody has asked to see launches, or for another compilation."""
+def watched():
+    """Return whether somebody has asked to see launches."""
     runtime = triton.knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
-    return (
-        runtime.debug
-        or runtime.add_stages_inspection_hook is not None
-        # a chain of no hooks does nothing; in their place may stand a function
-        or (enter is not None and getattr(enter, "calls", True))
-        or (leave is not None and getattr(leave, "calls", True))
-        or any(kernel.debug or kernel.pre_run_hooks for kernel in kernels)
+    # a chain of no hooks does nothing; in its place may stand a function
+    return (enter is not None and getattr(enter, "calls", True)) or (
+        leave is not None and getattr(leave, "calls", True)
     )
+
+
+_threads = threading.local()
+
+
+def make_context_current(device):
+    """Launch something once in each thread, such as autograd's, before a map is encoded there.
+
+    CUDA makes a context a thread's own at the thread's first launch; encoding a map needs it.
+    """
+    if getattr(_threads, "device", None) != device:
+        torch.zeros(1, device=device)
+        _threads.device = device

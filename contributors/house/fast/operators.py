@@ -1,6 +1,6 @@
 """Make a launch one operator for torch.compile, torch.export, torch.func and forward-mode AD.
 
-A plan (`launch.py`) reads the tensors' addresses, and while torch traces a call there are none. An
+A launch by addresses (`launch.py`) reads them, and while torch traces a call there are none. An
 operator is traced whole. Where the kernel is Triton's own, AOTAutograd takes the launch out of it
 again, so that compiled code launches the kernel itself and pays for no dispatcher.
 """
@@ -21,30 +21,36 @@ def traced():
     return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
-def linear(name, schema, tensors, launch, check, kernel, instead):
+def linear(name, schema, tensors, map, check, kernel, instead):
     """Return a map that is linear in its first tensor as a function for such calls.
 
     Args:
         name: The operator's name; a second copy of its file gets another, `house::name_1`.
         schema: The types of its arguments. The last one, a bool, asks for the transposed map.
         tensors: The number of tensors, which come first.
-        launch: Launch a kernel: `launch(kernel, *arguments)`, or by a plan where it is None.
-        check: Raise ValueError for arguments that a launch would refuse.
-        kernel: That kernel.
+        map: The map, Recorded; all arguments but the tensors are how.
+        check: Raise ValueError for arguments that the map refuses.
+        kernel: Its kernel.
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
     keep, transpose = _gradient(tensors)
-    operator = _operator(name, schema, launch, check, kernel)
+
+    def run(*arguments):
+        return map(arguments[tensors:], *arguments[:tensors])[0]
+
+    def trace(kernel_of, *arguments):
+        return map.at_once(arguments[tensors:], arguments[:tensors], kernel_of)[0]
+
+    operator = _operator(name, schema, run, trace, check, kernel)
     operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
     refusal = f"{name} has no rule for torch.func.vmap: {instead}"
-    transformed = _transformed(functools.partial(launch, None), keep, transpose, refusal)
+    transformed = _transformed(run, keep, transpose, refusal)
     return lambda *arguments: (operator if is_compiling() else transformed.apply)(*arguments)
 
 
-def _operator(name, schema, launch, check, kernel):
+def _operator(name, schema, run, trace, check, kernel):
     """Return the operator, which has no gradient yet."""
-    by_plan = functools.partial(launch, None)
-    operator = torch.library.custom_op(unused(name), by_plan, mutates_args=(), schema=schema)
+    operator = torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
 
     @operator.register_fake
     def result(*arguments):
@@ -56,7 +62,7 @@ def _operator(name, schema, launch, check, kernel):
         @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
         def decompose(mode, operator, types, arguments, options):
             with mode:
-                return launch(torch.library.wrap_triton(kernel), *arguments)
+                return trace(torch.library.wrap_triton, *arguments)
 
     return operator
 

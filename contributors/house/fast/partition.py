@@ -1,4 +1,4 @@
-"""The plan of a mask, made on the device: the tokens of either kind together, in whole tiles.
+"""The partition of a mask, made on the device: the tokens of either kind together, in whole tiles.
 
     mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
     order  4 5 6 7 | 0 2 3 10 | 1 8 9 11      where each row of the sorted tokens comes from
@@ -19,8 +19,7 @@ import triton
 import triton.language as tl
 
 from .forms import ceil_div, is_small, kernel_of, on_hopper
-from .launch import Plan
-from .sequence import Direction, Operand
+from .launch import Recorded
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
@@ -40,11 +39,11 @@ class Partition:
         """
         self.tokens, self.tile, self.sorted = tokens, tile, sorted
 
-    def forward(self, direction: Direction, how: tuple, *inputs: torch.Tensor) -> list:
+    def forward(self, direction: Recorded, how: tuple, *inputs: torch.Tensor) -> list:
         """Run a forward direction and return its results without the order.
 
-        The last input is the mask. If the plan is not sorted yet, the direction sorts the mask, and
-        the plan keeps the order. Otherwise the direction gets the order.
+        The last input is the mask. If the partition is not sorted yet, the direction sorts the
+        mask, and the partition keeps the order. Otherwise the direction gets the order.
         """
         how = self.tokens, self.tile, *how
         if self.sorted is not None:
@@ -53,22 +52,18 @@ class Partition:
         return results
 
 
-class Sorted(NamedTuple):
-    """A partition as the plan of a direction knows it."""
+class Order(NamedTuple):
+    """A partition as a direction knows it."""
 
     tokens: int
     tile: int
-    rows: int
-    """The most rows that a mask of this length may take."""
-    order: Operand
-    ends: Operand
+    sorted: torch.Tensor
+    """`Partition.sorted`."""
 
-    @classmethod
-    def of(cls, tokens, tile, operand):
-        """Return the partition of so many tokens, given the operand of `Partition.sorted`."""
-        rows = rows_of_plan(tokens, tile)
-        order, ends = (operand.seen_as(*each) for each in (((rows,), (1,)), ((4,), (1,), rows)))
-        return cls(tokens, tile, rows, order, ends)
+    @property
+    def rows(self):
+        """The most rows that a mask of this length may take."""
+        return rows_of_partition(self.tokens, self.tile)
 
 
 @triton.jit
@@ -102,7 +97,7 @@ def _partition_kernel(
     takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
-    if TRIGGERS:  # the next kernel may begin, and waits where it needs the plan
+    if TRIGGERS:  # the next kernel may begin, and waits where it needs the order
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     TILES: tl.constexpr = AT_ONCE // TILE
@@ -157,14 +152,14 @@ def _partition_kernel(
         tl.store(ends + 3, end + other * TILE)
 
 
-def rows_of_plan(tokens: int, tile: int) -> int:
+def rows_of_partition(tokens: int, tile: int) -> int:
     """Return the rows that any mask of this length has room in: a kind may fill part of a tile."""
     return ((tokens + tile - 1) // tile + 1) * tile
 
 
 def empty_sorted(mask: torch.Tensor, tile: int) -> torch.Tensor:
     """Return an empty tensor for `Partition.sorted`, where torch traces a call."""
-    return mask.new_empty(rows_of_plan(mask.shape[0], tile) + 4, dtype=torch.int32)
+    return mask.new_empty(rows_of_partition(mask.shape[0], tile) + 4, dtype=torch.int32)
 
 
 def check(op, tokens, mask, x, **weights):
@@ -188,42 +183,42 @@ def check(op, tokens, mask, x, **weights):
 
 
 def sort(s, tile, mask):
-    """Return the operand of `Partition.sorted` for a mask, bool `[tokens]`, made by one launch."""
-    (tokens,), (stride,) = mask.shape, mask.strides
+    """Return `Partition.sorted` of a mask, bool `[tokens]`, made by one launch."""
+    (tokens,), (stride,) = mask.shape, mask.stride()
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    rows = rows_of_plan(tokens, tile)
-    launch = Plan(
-        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
-        (tokens, stride, rows, block, at_once, tile),
-        TRIGGERS=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
-    )  # fmt: skip
+    rows = rows_of_partition(tokens, tile)
     result = s.empty(rows + 4, dtype=torch.int32)
-    s.launch(launch, mask, result)
+    s.launch(
+        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
+        mask, result, tokens, stride, rows,
+        BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=on_hopper(),
+        num_warps=16 if at_once >= 16384 else warps,
+    )  # fmt: skip
     return result
 
 
 _last = None, ()
-"""The last plan, and its key; the layers of a model take the same mask one after the other."""
+"""The last partition, and its key; the layers of a model take the same mask one after the other."""
 
 
-def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
+def kept_partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the last partition if it is of this very mask, unchanged, or a new one.
 
     A new one is not sorted yet, so that the launch which sorts may be part of a direction.
 
     A tensor's version counts the changes that torch makes, so that a mask which another kernel
-    writes in place must be a new tensor. A CUDA graph contains its plan, and so does whatever has
+    writes in place must be a new tensor. A CUDA graph contains its partition, and so does whatever has
     no version (inference mode).
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):
         return Partition(mask.numel(), tile)
     stream = torch._C._cuda_getCurrentRawStream(mask.get_device()) if mask.is_cuda else None
-    plan, key = _last
+    partition, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
-    if plan is None or key[0]() is not mask or key[1:] != wanted:
-        plan = Partition(mask.numel(), tile)
-        _last = plan, (weakref.ref(mask), *wanted)
-    return plan
+    if partition is None or key[0]() is not mask or key[1:] != wanted:
+        partition = Partition(mask.numel(), tile)
+        _last = partition, (weakref.ref(mask), *wanted)
+    return partition

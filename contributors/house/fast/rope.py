@@ -1,212 +1,103 @@
-"""Blocks of one token's heads, in memory's order; wide loads.
+"""RoPE: of one tensor, in place, and of the queries with the keys in one launch.
 
-All formats and options are one kernel, and backward is the same kernel with other signs.
+    o = rope(t, freqs)
+    rope_(t, freqs)               # t.copy_(rope(t, freqs)), without a second tensor
+    q, k = rope_qk(q, k, freqs)   # rope(q, freqs), rope(k, freqs)
+
+The queries and keys may be slices of one tensor [s, b, heads of q + heads of k + heads of v, d],
+which is read where it lies.
 """
+
+import functools
+from typing import Any
 
 import torch
 import triton
-import triton.language as tl
 
-from .launching import Launches, call_of, check, described, transposed, version
+from .launch import Recorded
 from .operators import linear, traced
-from .pairs import partner_of, partners
-from .trigonometry import cos_sin
+from .rope_call import (
+    blocks_of,
+    call_of,
+    check,
+    constants_of,
+    require_contiguous_features,
+    table_of,
+    transposed,
+    version,
+)
+from .rope_kernel import rope_kernel, rope_qk_kernel
+
+Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-@triton.jit
-def _find_sequence(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the last sequence that begins at or before each token; it is never an empty one."""
-    begun = tl.zeros_like(token)
-    for first in range(0, sequences, BLOCK):
-        sequence = first + tl.arange(0, BLOCK)
-        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
-        begun += tl.sum((start[None, :] // CP_SIZE <= token[:, None]).to(tl.int32), axis=1)
-    return begun - 1
-
-
-@triton.jit
-def _find_start(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the start and the end of each token's sequence: its last entry and the first behind.
-
-    One maximum behind the loop, where counting has a sum in each turn: faster from two turns on.
-    """
-    start = tl.zeros([token.shape[0], BLOCK], tl.int32)
-    end = start + 2147483647
-    for first in range(0, sequences, BLOCK):
-        sequence = first + tl.arange(0, BLOCK)
-        inside = sequence < sequences
-        entry = (tl.load(cu_seqlens + sequence, mask=inside, other=0) // CP_SIZE)[None, :]
-        start = tl.maximum(start, tl.where(entry <= token[:, None], entry, 0))
-        if CP_SIZE > 1:
-            entry = (tl.load(cu_seqlens + sequence + 1, mask=inside, other=0) // CP_SIZE)[None, :]
-            end = tl.minimum(end, tl.where(entry > token[:, None], entry, 2147483647))
-    return tl.max(start, axis=1), tl.min(end, axis=1)
-
-
-@triton.jit
-def _for_each_head(values, HEADS: tl.constexpr):
-    """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
-    TOKENS: tl.constexpr = values.shape[0]
-    FEATURES: tl.constexpr = values.shape[1]
-    values = tl.broadcast_to(values[:, None, :], [TOKENS, HEADS, FEATURES])
-    return tl.reshape(values, [TOKENS * HEADS, FEATURES])
-
-
-@triton.jit
-def _features(
-    TILE: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_2: tl.constexpr,
+def _launch(
+    s, tensor_format, interleaved, cp_size, cp_rank, transposed, t, freqs, starts, ends,
+    in_place=False,
 ):  # fmt: skip
-    """Return the features [1, BLOCK] of a tile, and which of them exist."""
-    if TILE == 0:
-        feature = tl.arange(0, BLOCK)[None, :]
-        exists = feature < SPLIT
-    else:
-        feature = SPLIT + tl.arange(0, BLOCK_2)[None, :]
-        exists = feature < WIDTH
-    return feature, exists
+    """Return t turned; in place, nothing."""
+    how = tensor_format, interleaved, cp_size, cp_rank, transposed
+    check(t, freqs, starts, ends, *how)
+    require_contiguous_features(t, freqs)
+    out = t if in_place else s.empty(*t.shape)
+    if 0 not in t.shape:
+        table = table_of(t, tensor_format, as_heads=starts is None)
+        blocks = blocks_of(table, t.dtype.itemsize)
+        s.launch(
+            rope_kernel, (triton.cdiv(table.tokens, blocks.tokens) * blocks.count,),
+            t, freqs, out, starts, ends,
+            table.tokens, table.columns, table.heads, blocks.count, table.length,
+            0 if ends is None else ends.shape[0] - 1,
+            *table.strides, freqs.stride()[0], cp_rank,
+            **constants_of(how, table.width, freqs, ends),
+            **blocks.constants, BLOCK_T=blocks.tokens, FIRST=0, IN_PLACE=in_place,
+            num_warps=blocks.warps,
+        )  # fmt: skip
+    return () if in_place else (out,)
 
 
-@triton.jit
-def _angles_of(
-    freqs, exists, feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """Return the cosines and the sines, with their signs, of the features at each position.
-
-    One thread computes them for all heads. `freqs` [tokens, 1] points at the positions' angles.
-    """
-    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
-    exists = exists & (feature < ROTARY)
-    angle = tl.load(freqs + feature, mask=exists, other=0).to(tl.float32)
-    other = angle
-    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        other = -tl.load(freqs + partner, mask=exists, other=0)
-    cos, sin = cos_sin(angle, other.to(tl.float32))
-    return cos, tl.where(first, -sin, sin)
-
-
-@triton.jit
-def _rope_kernel(
-    t, freqs, out, start_positions, cu_seqlens,
-    tokens, columns, heads, blocks, length, sequences,
-    t_row, t_column, t_head, freqs_row, CP_SIZE: tl.constexpr, cp_rank,
-    WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_2: tl.constexpr, SPLIT: tl.constexpr, TURNS: tl.constexpr,
-    FIRST: tl.constexpr, IN_PLACE: tl.constexpr, MANY: tl.constexpr = False,
-):  # fmt: skip
-    """Turn heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
-
-    In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
-    of a token's heads are neighbours, so that memory is read and written from front to back;
-    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`). MANY
-    says that thd has more than BLOCK sequences, whose numbers are not needed.
-
-    A program has TURNS times BLOCK_H heads; a thread has as many of the first as of each further
-    BLOCK_H. A head's features are a tile of BLOCK or, with BLOCK_2, two, the second from SPLIT on.
-
-    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads BLOCK_T * ROTARY angles in float32.
-    """
-    ROWS: tl.constexpr = BLOCK_T * BLOCK_H
-    TILES: tl.constexpr = 1 if BLOCK_2 == 0 else 2
-    row_of_block = tl.arange(0, ROWS)[:, None]
-    first_token = tl.program_id(0) // blocks * BLOCK_T
-    first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
-    its_token = first_token + row_of_block // BLOCK_H
-    head = (first_head + row_of_block % BLOCK_H).to(tl.int64)
-    keep = (its_token < tokens) & (head < heads)
-    t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
-    t += head * t_head
-    if IN_PLACE:
-        out = t
-    else:
-        out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
-
-    # Load t first: the loads are under way while the positions and the angles are computed.
-    loaded = ()
-    for tile in tl.static_range(TILES):
-        for turn in tl.static_range(TURNS):
-            rows = t + turn * BLOCK_H * t_head
-            feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-            x = tl.load(rows + feature, mask=keep & exists)
-            z = x
-            if tile * SPLIT < ROTARY:
-                z = partners(x, rows, feature, keep, ROTARY, INTERLEAVED)
-            loaded += ((x, z),)
-
-    token = first_token + tl.arange(0, BLOCK_T)
-    exists = token < tokens
-    row, column = token // columns, token % columns
-    if MANY:
-        start, end = _find_start(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
-        position, length = token - start, end - start
-    elif cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
-        start = tl.load(cu_seqlens + sequence) // CP_SIZE
-        length = tl.load(cu_seqlens + sequence + 1) // CP_SIZE - start
-        position = token - start
-    elif SEQ_FIRST:
-        sequence, position = column, row
-    else:
-        sequence, position = row, column
-    if CP_SIZE > 1:  # this rank has a sequence's chunk cp_rank and its mirror from the end
-        chunk = length // 2
-        position += chunk * tl.where(position < chunk, cp_rank, 2 * (CP_SIZE - 1) - cp_rank)
-    if start_positions is not None:
-        position += tl.load(start_positions + sequence, mask=exists, other=0)
-
-    freqs += (position.to(tl.int64) * freqs_row)[:, None]
-    angles = ()
-    for tile in tl.static_range(TILES):
-        if tile * SPLIT < ROTARY:
-            feature, _ = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-            cos, sin = _angles_of(freqs, exists[:, None], feature, ROTARY, INTERLEAVED, TRANSPOSED)
-            angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
-
-    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
-        tl.debug_barrier()
-    for tile in tl.static_range(TILES):
-        feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-        turned = feature < ROTARY
-        for turn in tl.static_range(TURNS):
-            x, z = loaded[tile * TURNS + turn]
-            y, inside = x, keep & exists
-            if tile * SPLIT < ROTARY:
-                cos, sin = angles[tile]
-                y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-                y = tl.where(turned, y.to(x.dtype), x)
-            if IN_PLACE:
-                inside &= turned
-                tl.store(out + turn * BLOCK_H * t_head + feature, y, mask=inside)
-            else:
-                tl.store(out + turn * BLOCK_H * WIDTH + feature, y, mask=inside)
+def _launch_qk(
+    s, tensor_format, interleaved, cp_size, cp_rank, transposed, q, k, freqs, starts, ends
+):
+    """Return q and k turned."""
+    how, both = (tensor_format, interleaved, cp_size, cp_rank, transposed), (q, k)
+    for t in both:
+        check(t, freqs, starts, ends, *how)
+    require_contiguous_features(q, k, freqs)
+    of_q, of_k = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in both)
+    if of_q != of_k:
+        q, k = ((*t.shape, t.dtype) for t in both)
+        raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
+    if 0 in q.shape or 0 in k.shape:
+        return [_launch(s, *how, t, freqs, starts, ends)[0] for t in both]
+    table, of_k = (table_of(t, tensor_format, as_heads=False) for t in both)
+    q_blocks, k_blocks = (blocks_of(each, q.dtype.itemsize, alone=False) for each in (table, of_k))
+    blocks, outs = q_blocks.count + k_blocks.count, [s.empty(*t.shape) for t in both]
+    s.launch(
+        rope_qk_kernel, (triton.cdiv(table.tokens, q_blocks.tokens) * blocks,),
+        q, k, freqs, *outs, starts, ends,
+        table.tokens, table.columns, table.heads, of_k.heads, blocks, table.length,
+        0 if ends is None else ends.shape[0] - 1,
+        *table.strides, *of_k.strides, freqs.stride()[0], cp_rank,
+        **constants_of(how, table.width, freqs, ends),
+        BLOCK_T=q_blocks.tokens, BLOCK=q_blocks.constants["BLOCK"],
+        Q_BLOCK_H=q_blocks.constants["BLOCK_H"], Q_BLOCKS=q_blocks.count,
+        K_BLOCK_H=k_blocks.constants["BLOCK_H"], num_warps=q_blocks.warps,
+    )  # fmt: skip
+    return outs
 
 
-_launch = Launches(_rope_kernel)
-
-
-def _trace(kernel, t, freqs, starts, ends, *options):
-    *how, transposed = options
-    call = freqs, starts, ends, tuple(how), transposed
-    return _launch(t, *call) if kernel is None else _launch.ordinary(kernel, t, *call)
-
-
-def _check(t, freqs, starts, ends, *options):
-    check(t, freqs, *described(starts, ends), options[:-1])
-
+_turn, _turn_qk = Recorded(_launch), Recorded(_launch_qk)
+_turn_in_place = Recorded(functools.partial(_launch, in_place=True))
 
 _operator = linear(
     "rope",
     "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
     " int cp_size, int cp_rank, bool transposed) -> Tensor",
     tensors=4,
-    launch=_trace,
-    check=_check,
-    kernel=_rope_kernel,
+    map=_turn,
+    check=check,
+    kernel=rope_kernel,
     instead="t has a dimension for batches, and heads may hold another",
 )
 
@@ -215,7 +106,8 @@ class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, call):
         ctx.call, ctx.version = call, version(call)
-        return _launch(t, *call)
+        how, *tensors = call
+        return _turn(how, t, *tensors)[0]
 
     @staticmethod
     def backward(ctx, grad):
@@ -230,7 +122,8 @@ def _turned(t, call):
     """Return t turned, with an autograd node only where a gradient is due."""
     if t.requires_grad and torch.is_grad_enabled():
         return _apply(t, call)
-    return _launch(t, *call)
+    how, *tensors = call
+    return _turn(how, t, *tensors)[0]
 
 
 def rope(
@@ -257,6 +150,77 @@ def rope(
     """
     call = call_of(freqs, tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
     if traced():
-        *tensors, how = call
-        return _operator(t, *tensors, *how, False)
-    return _turned(t, (*call, False))
+        how, *tensors = call
+        return _operator(t, *tensors, *how)
+    return _turned(t, call)
+
+
+class _RopeQk(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, call):
+        ctx.call, ctx.version = call, version(call)
+        how, *tensors = call
+        return tuple(_turn_qk(how, q, k, *tensors))
+
+    @staticmethod
+    def backward(ctx, q_grad, k_grad):
+        return *_turned_qk(q_grad, k_grad, transposed(ctx)), None
+
+
+def _turned_qk(q, k, call):
+    """Return q and k turned, with an autograd node only where a gradient is due."""
+    if (q.requires_grad or k.requires_grad) and torch.is_grad_enabled():
+        return _RopeQk.apply(q, k, call)
+    how, *tensors = call
+    return tuple(_turn_qk(how, q, k, *tensors))
+
+
+def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: Any) -> Pair:
+    """Return `rope(q, freqs, **options)` and `rope(k, freqs, **options)` by one launch.
+
+    q: as t of `rope`, for example [s, b, 32, d]; k: the same but for its heads, [s, b, 8, d].
+    Where torch traces the call (`operators.py`) it is two launches.
+
+    Raises:
+        ValueError: q and k differ in more than their heads, or `rope` raises it.
+    """
+    if traced():
+        return rope(q, freqs, **options), rope(k, freqs, **options)
+    return _turned_qk(q, k, call_of(freqs, **options))
+
+
+class _RopeInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, call):
+        ctx.call, ctx.version = call, version(call)
+        ctx.mark_dirty(t)
+        how, *tensors = call
+        _turn_in_place(how, t, *tensors)
+        return t
+
+    @staticmethod
+    def backward(ctx, grad):
+        return _turned(grad, transposed(ctx)), None
+
+
+def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
+    """Turn t in place as `t.copy_(rope(t, freqs, **options))` does; return t.
+
+    Raises:
+        RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it is of
+            inference mode, which is over.
+    """
+    if traced() or t.stride(-1) != 1 or 0 in t.stride():
+        return t.copy_(rope(t, freqs, **options))
+    if t.is_inference() and not torch.is_inference_mode_enabled():
+        raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
+    call = call_of(freqs, **options)
+    if not (t.requires_grad and torch.is_grad_enabled()):
+        torch.autograd.graph.increment_version(t)
+        how, *tensors = call
+        _turn_in_place(how, t, *tensors)
+        return t
+    owner = t._base if t._is_view() else t
+    if owner.is_leaf and owner.requires_grad:
+        raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
+    return _RopeInPlace.apply(t, call)

@@ -1,13 +1,12 @@
 """Tiles of whole rows; contiguous accesses in either layout."""
 
-import functools
 import math
 
 import torch
 import triton
 import triton.language as tl
 
-from .launch import Plan
+from .launch import Recorded, Uneven
 from .operators import linear, traced
 from .pairs import partner_of, partners
 
@@ -30,50 +29,37 @@ def _rotate_half_kernel(
     tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
 
 
-def _check(shape) -> None:
-    if not shape or shape[-1] % 2:
-        raise ValueError(f"rotate_half: x {list(shape)} is not [..., d], d even")
+def _check(x, *how):
+    if not len(x.shape) or x.shape[-1] % 2:
+        raise ValueError(f"rotate_half: x {list(x.shape)} is not [..., d], d even")
 
 
-def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
-    """Return the grid and the kernel's arguments behind its tensors."""
-    *rows, width = shape
-    rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
-    block = triton.next_power_of_2(width)
-    block_r = max(4096 // (block * dtype.itemsize), 1)  # 32 bytes for each of 128 threads
-    sign = -1 if transposed else 1
-    return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
+def _launch(s, interleaved, transposed, x):
+    """Return x turned."""
+    _check(x)
+    if not x.is_contiguous():
+        raise Uneven(x)
+    y = s.empty(*x.shape)
+    if 0 not in x.shape:
+        *rows, width = x.shape
+        rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
+        block = triton.next_power_of_2(width)
+        block_r = max(4096 // (block * x.dtype.itemsize), 1)  # 32 bytes for each of 128 threads
+        s.launch(
+            _rotate_half_kernel, (triton.cdiv(rows, block_r),), x, y, rows,
+            SIGN=-1 if transposed else 1, WIDTH=width, INTERLEAVED=interleaved,
+            BLOCK_R=block_r, BLOCK=block,
+        )  # fmt: skip
+    return (y,)
 
 
-@functools.lru_cache(maxsize=1024)
-def _plan(dtype: torch.dtype, shape: torch.Size, *how: bool) -> Plan | None:
-    """Return the plan of a launch, None for no rows; to look it up takes a microsecond."""
-    _check(shape)
-    return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(dtype, shape, *how))
-
-
-def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
-    """Return x turned, by a plan, or, where there is a kernel, by an ordinary launch of that."""
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    if kernel is None:
-        plan = _plan(x.dtype, x.shape, interleaved, transposed)
-        if plan is not None:
-            plan(x, y)
-        return y
-    _check(x.shape)
-    if x.numel():
-        grid, rest = _arguments(x.dtype, x.shape, interleaved, transposed)
-        kernel[grid](x, y, *rest)
-    return y
-
-
+_turn = Recorded(_launch)
 _operator = linear(
     "rotate_half",
     "(Tensor x, bool interleaved, bool transposed) -> Tensor",
     tensors=1,
-    launch=_launch,
-    check=lambda x, *_: _check(x.shape),
+    map=_turn,
+    check=_check,
     kernel=_rotate_half_kernel,
     instead="x may have any number of dimensions",
 )
@@ -83,7 +69,7 @@ class _RotateHalf(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, interleaved, transposed):
         ctx.how = interleaved, transposed
-        return _launch(None, x, interleaved, transposed)
+        return _turn(ctx.how, x)[0]
 
     @staticmethod
     def backward(ctx, grad):
@@ -99,7 +85,7 @@ def _turned(x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tenso
     """Return x turned, with an autograd node only where a gradient is due."""
     if x.requires_grad and torch.is_grad_enabled():
         return _apply(x, interleaved, transposed)
-    return _launch(None, x, interleaved, transposed)
+    return _turn((interleaved, transposed), x)[0]
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:

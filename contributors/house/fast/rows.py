@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
+import torch
 import triton
 import triton.language as tl
 
-from .forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
-from .launch import Plan
-from .sequence import Operand, Uneven, contiguous
+from .forms import HOPPER, Matrix, ceil_div, form_of, is_small, overlapping
+from .launch import Uneven, contiguous
 from .tiles import load_rows, rows_of, store_rows
 
 GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
@@ -19,16 +19,51 @@ two programs run besides one of a product in the form HOPPER."""
 class Rows(NamedTuple):
     """A factor of sorted tokens.
 
-    GATHERED, its rows are in the order of the tokens: with descriptors the plan's whole tiles are
-    loaded whole, and each other row by itself. PIECES, they are too, but the other tiles are loaded
-    from a sorted copy. SORTED, the rows lie as the plan sorts them.
+    GATHERED, its rows are in the order of the tokens: with descriptors the partition's whole tiles
+    are loaded whole, and each other row by itself. PIECES, they are too, but the other tiles are
+    loaded from a sorted copy. SORTED, the rows lie as the partition sorts them.
     """
 
-    matrix: Operand
-    """[tokens, columns], or SORTED [pairs, rows, columns]."""
+    matrix: Matrix
+    """[tokens, columns], or SORTED the rows of [pairs, rows, columns]."""
     how: str = GATHERED
-    packed: Operand | None = None
+    packed: torch.Tensor | None = None
     """[rows, columns]; of PIECES, the copy."""
+
+    @classmethod
+    def of(cls, tensor, packed=None):
+        """Return rows in the order of the tokens, of which there may be a copy."""
+        return cls(Matrix.of(tensor), GATHERED if packed is None else PIECES, packed)
+
+    @classmethod
+    def sorted(cls, tensor):
+        """Return rows as the partition sorts them."""
+        return cls(Matrix.of(tensor), SORTED)
+
+    def sources(self, form, height, width):
+        """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
+        if not form.TMA:  # all rows are loaded one by one
+            return SORTED if self.how == SORTED else GATHERED, *[self.matrix.tensor] * 2
+        whole = self.matrix.tiles(height, width)
+        if self.how == PIECES:
+            return self.how, whole, Matrix.of(self.packed).tiles(height, width)
+        return self.how, whole, self.matrix.tensor if self.how == GATHERED else whole
+
+
+def require_even(tile, rows, *weights):
+    """Raise Uneven for tensors that no kernel takes as they lie.
+
+    Args:
+        tile: The rows of a partition's tile.
+        rows: Tensors whose rows must be contiguous; a small op takes any strides.
+        weights: Groups of tensors of the same strides.
+    """
+    uneven = [each for each in rows if not is_small(tile) and each.stride()[1] != 1]
+    for group in weights:
+        if len({each.stride() for each in group}) > 1:
+            uneven += group
+    if uneven:
+        raise Uneven(*uneven)
 
 
 @triton.jit
@@ -61,13 +96,13 @@ def start_of(order, row, TILE: tl.constexpr):
 
 @triton.jit
 def is_apart(row, visual_end, whole_visual, whole_textual):
-    """Return whether the tile of a row is not a whole one, given a plan's ends but the second."""
+    """Return whether the tile of a row is not a whole one, given a partition's ends but the second."""
     return row >= tl.where(row < visual_end, whole_visual, whole_textual)
 
 
 @triton.jit
 def _pack_kernel(
-    first, second, first_packed, second_packed, order, ends, first_columns, second_columns,
+    first, second, first_packed, second_packed, order, all_rows, first_columns, second_columns,
     first_row, second_row, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
     PDL: tl.constexpr = False,
 ):  # fmt: skip
@@ -78,7 +113,7 @@ def _pack_kernel(
 
     Bytes: twice the matrices for a random mask, nearly none for spans.
     """
-    row, block = tl.program_id(0) * HEIGHT, tl.program_id(1)
+    row, block, ends = tl.program_id(0) * HEIGHT, tl.program_id(1), order + all_rows
     apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
     if apart & (row < tl.load(ends + 1)):
         tokens = tl.load(order + row + tl.arange(0, HEIGHT))
@@ -103,80 +138,49 @@ def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.c
         rows_of(matrix, tokens, row_stride), tokens, block * COLUMNS, columns, 1, COLUMNS, False
     )
     rows = row + tl.arange(0, tokens.shape[0])
-    store_rows(packed, rows, block * COLUMNS, columns, columns, tile)
+    store_rows(packed, rows, block * COLUMNS, columns, tile)
 
 
-def pack(s, plan, *factors, early=False):
+def pack(s, order, *factors, early=False):
     """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
 
     Those that are not GATHERED stay as they are, and so does a matrix if no descriptor describes
     it, or its copy. Early, packing begins while the launch before it runs, if that one triggers it:
     a product keeps the tensor cores busy, packing the memory.
     """
-    factors = [each._replace(matrix=_by_rows(plan, each.matrix)) for each in factors]
-    chosen = [at for at, each in enumerate(factors) if _is_packable(plan, each)]
-    if chosen:
-        given = [factors[at].matrix for at in chosen]
-        columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
-        copies = [s.empty(plan.rows, each) for each in columns]
-        none, height, width = 2 - len(chosen), *PACKED
-        grid = plan.rows // height, sum(ceil_div(each, width) for each in columns)
-        rest = *columns, *[0] * none, *strides, *[0] * none
-        options = overlapping(HOPPER) if early else {}
-        launch = Plan(
-            _pack_kernel, grid, rest, HEIGHT=height, COLUMNS=width, num_warps=4, **options
-        )  # fmt: skip
-        none = [None] * none
-        s.launch(launch, *given, *none, *copies, *none, plan.order, plan.ends)
-        for at, copy in zip(chosen, copies, strict=True):
-            factors[at] = Rows(factors[at].matrix, PIECES, copy)
-    return factors
+    chosen = [at for at, each in enumerate(factors) if _is_packable(order, each)]
+    if not chosen:
+        return factors
+    given = [factors[at].matrix for at in chosen]
+    columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
+    copies = [s.empty(order.rows, each) for each in columns]
+    (height, width), missing = PACKED, 2 - len(chosen)
+    none, zero = [None] * missing, [0] * missing
+    s.launch(
+        _pack_kernel, (order.rows // height, sum(ceil_div(each, width) for each in columns)),
+        *[each.tensor for each in given], *none, *copies, *none, order.sorted, order.rows,
+        *columns, *zero, *strides, *zero,
+        HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
+    )  # fmt: skip
+    packed = dict(zip(chosen, copies, strict=True))
+    return [
+        each._replace(how=PIECES, packed=packed[at]) if at in packed else each
+        for at, each in enumerate(factors)
+    ]
 
 
-def _is_packable(plan, factor):
+def _is_packable(order, factor):
     """Return whether rows are gathered, and descriptors describe the matrix and its copy."""
-    matrix, how, _ = factor
-    copy = matrix.seen_as(matrix.shape, contiguous(matrix.shape))
-    return how == GATHERED and form_of(matrix.dtype, matrix, copy, height=plan.tile)["TMA"]
+    matrix = factor.matrix
+    copy = matrix._replace(strides=contiguous(matrix.shape))
+    return factor.how == GATHERED and form_of(matrix, copy, height=order.tile).TMA
 
 
-def _by_rows(plan, matrix):
-    """Return a matrix whose rows are contiguous; a small op takes any strides."""
-    if is_small(plan.tile) or matrix.strides[1] == 1:
-        return matrix
-    raise Uneven(matrix)
-
-
-def rows_for(s, plan, matrix, columns, launches=1):
+def packed_if_it_pays(s, order, rows, columns, launches=1):
     """Return a factor of a product with so many columns, packed if that pays.
 
     Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
     an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
     several launches use it.
     """
-    rows = Rows(_by_rows(plan, matrix))
-    return pack(s, plan, rows)[0] if columns * launches >= 8192 else rows
-
-
-def kept(plan, matrix, packed):
-    """Return a factor of which there may be a packed copy."""
-    return Rows(_by_rows(plan, matrix), GATHERED if packed is None else PIECES, packed)
-
-
-def tiles_of_rows(matrix, how, rows, height, width, form):
-    """Return how a kernel loads a factor, and the tiles of its matrix and of its rows apart.
-
-    rows: Those of a sorted copy. Without descriptors, all rows are loaded one by one.
-    """
-    if not form["TMA"]:
-        return SORTED if how == SORTED else GATHERED, (None, None)
-    whole = apart = tiles_of(matrix, height, width)
-    if how == PIECES:
-        columns = matrix.shape[1]
-        apart = apart._replace(shape=(rows, columns), strides=(columns, 1))
-    return how, (whole, None if how == GATHERED else apart)
-
-
-def matrices(rows, how):
-    """Return a factor's matrix, and what a kernel loads its rows from that lie apart."""
-    return rows.matrix, rows.packed if how == PIECES else rows.matrix
+    return pack(s, order, rows)[0] if columns * launches >= 8192 else rows
