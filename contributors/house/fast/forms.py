@@ -133,7 +133,7 @@ def height_of(x, w, weights=1):
     columns *= weights
     if forced == "small" or (forced is None and tokens * depths * columns < FEW):
         return SMALL.M
-    return 64 if _tiles(tokens, columns) < processors() else 128
+    return 64 if _tiles(tokens, columns) < gpu().processors else 128
 
 
 def is_small(tile):
@@ -157,14 +157,14 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
     if is_small(height):
         return SMALL
     fits = all(each.is_describable() for each in matrices) and all(is_pair(*each) for each in pairs)
-    wanted = on_hopper() if forced is None else forced == "descriptors"
+    wanted = gpu().hopper if forced is None else forced == "descriptors"
     if matrices[0].tensor.dtype.itemsize != 2 or not fits or not wanted:
         # an MI300X has 64 KB of shared memory
-        plain = replace(PLAIN, N=64, stages=2) if _gpu()[0] == "hip" else PLAIN
+        plain = replace(PLAIN, N=64, stages=2) if gpu().amd else PLAIN
         return plain if height == plain.M else replace(plain, M=height)
     if height == 64:
         return SHORT
-    return NARROW if shape and _tiles(*shape) < processors() else HOPPER
+    return NARROW if shape and _tiles(*shape) < gpu().processors else HOPPER
 
 
 @functools.cache
@@ -194,44 +194,38 @@ def overlapping(form, triggers=False):
 
     If it triggers, the next one begins while it runs, in the registers that it leaves.
     """
-    if not (form.TMA and on_hopper()):
+    if not (form.TMA and gpu().hopper):
         return {}
     begins = {"PDL": True, "launch_pdl": True}
     return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
 
 
+class GPU(NamedTuple):
+    """What kernels are made for."""
+
+    nvidia: bool
+    hopper: bool
+    """Whether it is of compute capability 9.0."""
+    amd: bool
+    processors: int
+    """Its multiprocessors; where there is no GPU, an H100's: as many programs are counted."""
+
+
 @functools.cache
-def _gpu():
-    """Return the backend and architecture that kernels are made for, and its multiprocessors.
-
-    Where there is no GPU they are an H100's: as many programs are counted as it would run.
-    """
-    if triton.knobs.runtime.interpret:
-        return None, None, 132
+def gpu():
+    """Return the current GPU."""
     try:
+        if triton.knobs.runtime.interpret:
+            raise RuntimeError
         driver = triton.runtime.driver.active
-        target = driver.get_current_target()
-        device = driver.utils.get_device_properties(driver.get_current_device())
+        backend, arch = driver.get_current_target().backend, driver.get_current_target().arch
+        found = driver.utils.get_device_properties(driver.get_current_device())
     except (RuntimeError, ImportError):
-        return None, None, 132
-    return target.backend, target.arch, device["multiprocessor_count"]
-
-
-def on_hopper():
-    """Return whether kernels are made for compute capability 9.0."""
-    return _gpu()[:2] == ("cuda", 90)
-
-
-def on_nvidia():
-    """Return whether kernels are made for a GPU of NVIDIA."""
-    return _gpu()[0] == "cuda"
-
-
-def processors():
-    """Return the number of multiprocessors."""
-    return _gpu()[2]
+        return GPU(False, False, False, 132)
+    of_nvidia = backend == "cuda"
+    return GPU(of_nvidia, of_nvidia and arch == 90, backend == "hip", found["multiprocessor_count"])
 
 
 def programs_for(tiles, form):
     """Return how many programs go through so many tiles."""
-    return tiles if form is SMALL else min(tiles, processors() * form.programs)
+    return tiles if form is SMALL else min(tiles, gpu().processors * form.programs)

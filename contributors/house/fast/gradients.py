@@ -7,17 +7,8 @@ import torch
 import triton
 import triton.language as tl
 
-from .forms import (
-    NARROW,
-    ceil_div,
-    form_of,
-    is_small,
-    is_whole,
-    kernel_of,
-    options_of,
-    processors,
-    programs_for,
-)
+from . import forms
+from .forms import ceil_div, form_of, gpu, is_small, is_whole, options_of, programs_for
 from .rows import pack, start_of
 from .tiles import choose, halves, load_rows, load_tile, rows_of, store_halves, tile_of, turns
 
@@ -105,9 +96,7 @@ def _sum_of_kind(
         x_place = _place_of(order, first * K, K, TILE, X)
         for step in range(first, end):
             at = step * K
-            g_tile = _load_step(
-                g, g_place, pair * rows, at, row, outputs, K, M, G, WHOLE, TMA
-            )
+            g_tile = _load_step(g, g_place, pair * rows, at, row, outputs, K, M, G, WHOLE, TMA)
             x_tile = _load_step(x, x_place, 0, at, column, inputs, K, N, X, WHOLE, TMA)
             acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
             following = tl.minimum(step + 1, end - 1) * K
@@ -211,10 +200,10 @@ def _split(order, g, x, pairs):
     of_factors = functools.partial(form_of, g, x, height=height)
     form = of_factors(shape=(2 * pairs * outputs, inputs))
     both = 2 * tiles_of(form)
-    if form is NARROW and order.rows <= ROWS_BY_KIND and programs_for(both, form) == both:
+    if form is forms.NARROW and order.rows <= ROWS_BY_KIND and programs_for(both, form) == both:
         return form, tiles_of(form), 2, True
     form = of_factors()
-    shares = min(processors() // tiles_of(form), order.rows // form.K // 8)
+    shares = min(gpu().processors // tiles_of(form), order.rows // form.K // 8)
     return form, tiles_of(form), max(shares, 1), False
 
 
@@ -235,14 +224,14 @@ def weight_gradients(s, g, x, order, pairs=1, early=False):
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     form, tiles, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
     if not by_kind:
-        g, x = pack(s, order, g, x, early=early)
+        g, x = pack(s, order, g, early), pack(s, order, x, early)
     g_how, *g_sources = g.sources(form, form.K, form.M)
     x_how, *x_sources = x.sources(form, form.K, form.N)
     slots = d_w = s.empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
         slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     s.launch(
-        kernel_of(_weight_kernel, order.tile), (programs_for(tiles * shares, form),),
+        forms.kernel_of(_weight_kernel, order.tile), (programs_for(tiles * shares, form),),
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
         *g.matrix.strides, *x.matrix.strides, shares,
         TASK=Task(
@@ -254,7 +243,7 @@ def weight_gradients(s, g, x, order, pairs=1, early=False):
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048
         s.launch(
-            kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
+            forms.kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
             slots, d_w, order.sorted, order.rows, shares, size, STEP=form.K, BLOCK=block,
         )  # fmt: skip
     return d_w

@@ -1,8 +1,8 @@
 """Launches that are recorded once for tensors of the same layouts, and then made by addresses.
 
 `kernel[grid](...)` finds out at each launch how its arguments specialise the kernel. On one H200 a
-launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2 us.
-A `Recorded` function launches through its first argument:
+launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2.
+A `Recorded` function makes tensors and launches through its first argument:
 
     @Recorded
     def twice(s, block, a):
@@ -24,7 +24,6 @@ import dataclasses
 import functools
 import inspect
 import threading
-from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -37,7 +36,7 @@ LINE = 256
 """A temporary tensor begins at a multiple of so many bytes of the buffer."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Operand:
     """A tensor as a recorded function and Triton's specialisation know it: all but the memory."""
 
@@ -48,20 +47,13 @@ class Operand:
     """Any multiple of 16 stands for all of them."""
 
     def stride(self):
-        """Return the strides, as a tensor does."""
         return self.strides
 
     def is_contiguous(self):
-        """Return whether its strides are those of a contiguous tensor, as a tensor does."""
         return self.strides == contiguous(self.shape)
 
     def data_ptr(self):
-        """Return the address, as a tensor does."""
         return self.address
-
-    def size(self):
-        """Return the bytes of a contiguous operand."""
-        return prod(self.shape) * self.dtype.itemsize
 
 
 def contiguous(shape):
@@ -72,9 +64,11 @@ def contiguous(shape):
 class Uneven(Exception):
     """Its arguments are tensors of a call that must be contiguous."""
 
-    def places(self, tensors):
-        """Return where they are among the tensors of the call."""
-        return [at for at, each in enumerate(tensors) if any(each is one for one in self.args)]
+    def made_even(self, given, tensors):
+        """Return a call's tensors, contiguous where those given to the function are to be."""
+        how = {"memory_format": torch.contiguous_format}
+        uneven = [any(each is one for one in self.args) for each in given]
+        return [x.clone(**how) if one else x for x, one in zip(tensors, uneven, strict=True)]
 
 
 class Recorded:
@@ -93,7 +87,7 @@ class Recorded:
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
-        layouts, addresses, joined = [], [], 0
+        layouts, addresses, joined, given = [], [], 0, how
         for each in tensors:
             if each is None:
                 layouts.append(None)
@@ -104,42 +98,35 @@ class Recorded:
                 addresses.append(address)
                 strides = None if each.is_contiguous() else each.stride()
                 layouts += each.shape, strides, each.dtype, each.is_cuda
-        given = how
         if self._pairs:
             how = *how, *[addresses[second] - addresses[first] for first, second in self._pairs]
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays() and not watched():
             device = torch._C._cuda_getDevice()
             recording, uneven = self._recording(device, how, tuple(layouts))
-            if recording is not None:
-                return recording(device, tensors, addresses)
             if uneven:
-                return self(given, *_dense(tensors, uneven))
+                return self(given, *uneven.made_even(recording.inputs, tensors))
+            if recording.complete:
+                return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
             make_context_current(tensors[0].device)
         return self.at_once(how, tensors)
 
     def at_once(self, how, tensors, kernel_of=lambda kernel: kernel):
-        """Return the results after ordinary launches of what `kernel_of` returns for each kernel."""
+        """Return the results of ordinary launches of what `kernel_of` returns for each kernel."""
         try:
-            return self.function(AtOnce(tensors[0], kernel_of), *how, *tensors)
+            return tuple(self.function(AtOnce(tensors[0], kernel_of), *how, *tensors))
         except Uneven as uneven:
-            return self.at_once(how, _dense(tensors, uneven.places(tensors)), kernel_of)
+            return self.at_once(how, uneven.made_even(tensors, tensors), kernel_of)
 
     def _record(self, device, how, layouts):
-        """Return a recording, None if it cannot be replayed, and the places of uneven tensors."""
+        """Return a recording, and an Uneven if there can be none for these tensors."""
         recording = Recording(layouts)
         try:
             recording.close(self.function(recording, *how, *recording.inputs))
         except Uneven as uneven:
-            return None, uneven.places(recording.inputs)
-        return recording if recording.complete else None, ()
-
-
-def _dense(tensors, places):
-    """Return tensors, contiguous at these places."""
-    how = {"memory_format": torch.contiguous_format}
-    return [each.clone(**how) if at in places else each for at, each in enumerate(tensors)]
+            return recording, uneven
+        return recording, None
 
 
 class AtOnce:
@@ -159,12 +146,11 @@ class AtOnce:
 
 
 class Recording:
-    """The launches of a function, one after the other."""
+    """The launches of a function, one after the other, on one device."""
 
     def __init__(self, layouts):
-        """Take each tensor's shape, strides (None: contiguous), dtype and whether it is on a GPU."""
-        self.inputs, self.complete = [], True
-        self._new, self._launches = [], []
+        """Take of each tensor shape, strides (None: contiguous), dtype and whether it is on a GPU."""
+        self.inputs, self.complete, self._new, self._launches = [], True, [], []
         layouts = iter(layouts)
         for shape in layouts:
             if shape is None:
@@ -182,43 +168,38 @@ class Recording:
     def launch(self, kernel, grid, *arguments, **options):
         """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
         compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
-        run = compiled.run
-        self.complete &= not (run.global_scratch_size or run.profile_scratch_size)
+        self.complete &= not (compiled.run.global_scratch_size or compiled.run.profile_scratch_size)
         rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
         self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
     def close(self, results):
         """Take the results, new operands or None; the other new ones are temporary."""
-        first = self.inputs[0]
-        self._results = [
-            each and (
-                each.dtype == first.dtype and each.shape == first.shape and first.is_contiguous(),
-                each.shape,
-                {} if each.dtype == first.dtype else {"dtype": each.dtype},
-            )
-            for each in results
-        ]  # fmt: skip
+        first, self._results = self.inputs[0], []
+        for each in results:
+            if each is not None:
+                as_first = each.shape, each.strides, each.dtype
+                as_first = as_first == (first.shape, first.strides, first.dtype)
+                options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
+                each = as_first, each.shape, options
+            self._results.append(each)
         # where an operand begins: so many bytes behind an input, a result or the buffer
         self._begins = {each: (place, 0) for place, each in enumerate((*self.inputs, *results))}
         buffer, size = len(self.inputs) + len(results), 0
         for each in self._new:
             if each not in self._begins:
                 self._begins[each] = buffer, size
-                size += -(-each.size() // LINE) * LINE
+                size += -(-prod(each.shape) * each.dtype.itemsize // LINE) * LINE
         self._elements = size // first.dtype.itemsize
         self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
 
     def __call__(self, device, tensors, addresses):
-        """Launch all on the current stream of the device; return the results.
-
-        tensors: Those of the inputs, at these addresses.
-        """
+        """Launch all on the current stream, for tensors at addresses; return the results."""
         first, results = tensors[0], []
         for made in self._results:
             new = address = None
             if made:
-                like_first, shape, options = made  # the shorter call is the faster one
-                new = torch.empty_like(first) if like_first else first.new_empty(shape, **options)
+                as_first, shape, options = made  # the shorter call is the faster one
+                new = torch.empty_like(first) if as_first else first.new_empty(shape, **options)
                 address = new.data_ptr()
             results.append(new)
             addresses.append(address)
@@ -228,7 +209,7 @@ class Recording:
         stream = torch._C._cuda_getCurrentRawStream(device)
         for launch, arguments in self._launches_at(stream, *addresses):
             launch(*arguments)
-        return results
+        return tuple(results)
 
     def _bound(self, stream, *addresses):
         """Return the launches for a stream and addresses."""
@@ -252,19 +233,17 @@ class Recording:
 def _launch(compiled, grid, stream, arguments):
     """Return the function that Triton's launcher calls in the end, and its arguments.
 
-    The launcher has another function in its place, which notes the arguments. Its descriptors are
-    encoded by then. It takes an address in the place of a tensor, and asks the driver about neither.
+    A twin of the launcher has another function in its place, which notes the arguments. Descriptors
+    are encoded by then. It takes an address in the place of a tensor, and asks the driver about
+    neither.
     """
-    noted, run = [], compiled.run
-    twin, launch = object.__new__(type(run)), run.launch
-    vars(twin).update(vars(run), launch=lambda *arguments: noted.append(arguments))
+    noted, twin, launch = [], object.__new__(type(compiled.run)), compiled.run.launch
+    vars(twin).update(vars(compiled.run), launch=lambda *arguments: noted.append(arguments))
     if getattr(launch, "__closure__", None):  # it encodes descriptors
         launch = inspect.getclosurevars(launch).nonlocals["launcher"]
-        twin.launch = triton.backends.nvidia.driver.wrap_handle_tensordesc(
-            twin.launch,
-            compiled.src.signature,
-            getattr(compiled.metadata, "tensordesc_meta", None),
-        )
+        metadata = getattr(compiled.metadata, "tensordesc_meta", None)
+        encoding = triton.backends.nvidia.driver.wrap_handle_tensordesc
+        twin.launch = encoding(twin.launch, compiled.src.signature, metadata)
     hooks = None, None, None
     twin(*grid, stream, compiled.function, compiled.packed_metadata, *hooks, *arguments)
     return launch, noted[0]
@@ -284,8 +263,8 @@ def watched():
     runtime = triton.knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     # a chain of no hooks does nothing; in its place may stand a function
-    return (enter is not None and getattr(enter, "calls", True)) or (
-        leave is not None and getattr(leave, "calls", True)
+    return bool(
+        (enter and getattr(enter, "calls", True)) or (leave and getattr(leave, "calls", True))
     )
 
 

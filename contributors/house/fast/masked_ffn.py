@@ -33,7 +33,7 @@ def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
     """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
     require_even(tile, [g], [w2, u2])
     order = Order(tokens, tile, order)
-    (g,) = pack(s, order, Rows.of(g))
+    g = pack(s, order, Rows.of(g))
     d_gates, hidden = gates_gradient(s, g, [Matrix.of(w) for w in (w2, u2)], gates, order)
     return d_gates, weight_gradients(s, g, Rows.sorted(hidden), order) if of_down else None
 

@@ -1,8 +1,8 @@
-"""Make a launch one operator for torch.compile, torch.export, torch.func and forward-mode AD.
+"""Linear maps for autograd, torch.compile, torch.export, torch.func and forward-mode AD.
 
-A launch by addresses (`launch.py`) reads them, and while torch traces a call there are none. An
-operator is traced whole. Where the kernel is Triton's own, AOTAutograd takes the launch out of it
-again, so that compiled code launches the kernel itself and pays for no dispatcher.
+While torch traces a call, there are no addresses to launch with (`launch.py`). An operator is
+traced whole. Where the kernel is Triton's own, AOTAutograd takes the launch out of it again, so
+that compiled code launches the kernel itself and pays for no dispatcher.
 """
 
 import functools
@@ -21,36 +21,99 @@ def traced():
     return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
-def linear(name, schema, tensors, map, check, kernel, instead):
-    """Return a map that is linear in its first tensor as a function for such calls.
+def version(call):
+    """Return a number that grows as the tensors of a call are modified.
+
+    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
+    """
+    found = 0
+    for each in call[1:]:
+        if each is not None:
+            found += each._version
+    return found
+
+
+def backward_call(ctx):
+    """Return the call of the transposed map: the last word of `how` says which one it is."""
+    if version(ctx.call) != ctx.version:
+        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+    (*how, transposed), *tensors = ctx.call
+    return (*how, not transposed), *tensors
+
+
+def differentiable(map):
+    """Return `turn(call, *inputs)`: the results, with an autograd node where a gradient is due.
+
+    map: A Recorded map, linear in its inputs, `map(how, *inputs, *tensors)`. A call is how and the
+    tensors, which get no gradient.
+    """
+
+    class Linear(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, call, *inputs):
+            ctx.call, ctx.version = call, version(call)
+            return map(call[0], *inputs, *call[1:])
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return None, *turn(backward_call(ctx), *grads)
+
+    # Function.apply less its preparation for torch.func, which never comes here
+    apply = super(torch.autograd.Function, Linear).apply
+
+    def turn(call, *inputs):
+        if torch.is_grad_enabled():
+            for each in inputs:
+                if each.requires_grad:
+                    return apply(call, *inputs)
+        return map(call[0], *inputs, *call[1:])
+
+    return turn
+
+
+def traceable(name, schema, map, check, kernel, instead):
+    """Return a map that is linear in its first tensor as a function for `traced` calls.
 
     Args:
         name: The operator's name; a second copy of its file gets another, `house::name_1`.
-        schema: The types of its arguments. The last one, a bool, asks for the transposed map.
-        tensors: The number of tensors, which come first.
-        map: The map, Recorded; all arguments but the tensors are how.
+        schema: The types of its arguments: the tensors, then how.
+        map: The Recorded map.
         check: Raise ValueError for arguments that the map refuses.
         kernel: Its kernel.
         instead: The words that tell a caller of `torch.func.vmap` how to do without.
     """
-    keep, transpose = _gradient(tensors)
+    tensors = schema.count("Tensor") - 1  # and the result
 
     def run(*arguments):
         return map(arguments[tensors:], *arguments[:tensors])[0]
 
-    def trace(kernel_of, *arguments):
-        return map.at_once(arguments[tensors:], arguments[:tensors], kernel_of)[0]
+    def keep(ctx, inputs, output):
+        ctx.save_for_backward(*inputs[1:tensors])
+        ctx.save_for_forward(*inputs[1:tensors])
+        ctx.how = inputs[tensors:]
 
-    operator = _operator(name, schema, run, trace, check, kernel)
-    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
-    refusal = f"{name} has no rule for torch.func.vmap: {instead}"
-    transformed = _transformed(run, keep, transpose, refusal)
-    return lambda *arguments: (operator if is_compiling() else transformed.apply)(*arguments)
+    def transpose(function, ctx, grad):
+        *how, transposed = ctx.how
+        grad = function(grad, *ctx.saved_tensors, *how, not transposed)
+        return grad, *[None] * (tensors + len(how))
 
+    class Transformed(torch.autograd.Function):  # torch.func takes no operator with a gradient
+        forward, setup_context = staticmethod(run), staticmethod(keep)
 
-def _operator(name, schema, run, trace, check, kernel):
-    """Return the operator, which has no gradient yet."""
+        @staticmethod
+        def backward(ctx, grad):
+            return transpose(Transformed.apply, ctx, grad)
+
+        @staticmethod
+        def jvp(ctx, tangent, *_):
+            return Transformed.apply(tangent, *ctx.saved_tensors, *ctx.how)
+
+        @staticmethod
+        def vmap(info, dims, *arguments):
+            raise NotImplementedError(f"{name} has no rule for torch.func.vmap: {instead}")
+
     operator = torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
+    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
 
     @operator.register_fake
     def result(*arguments):
@@ -61,47 +124,11 @@ def _operator(name, schema, run, trace, check, kernel):
 
         @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
         def decompose(mode, operator, types, arguments, options):
+            how, given = arguments[tensors:], arguments[:tensors]
             with mode:
-                return trace(torch.library.wrap_triton, *arguments)
+                return map.at_once(how, given, torch.library.wrap_triton)[0]
 
-    return operator
-
-
-def _gradient(tensors):
-    """Return a function that keeps a call for backward, and backward by the transposed map."""
-
-    def keep(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:tensors])
-        ctx.save_for_forward(*inputs[1:tensors])
-        ctx.options = inputs[tensors:]
-
-    def transpose(function, ctx, grad):
-        *options, transposed = ctx.options
-        grad = function(grad, *ctx.saved_tensors, *options, not transposed)
-        return grad, *[None] * (tensors - 1 + len(ctx.options))
-
-    return keep, transpose
-
-
-def _transformed(run, keep, transpose, refusal):
-    """Return the map as a Function for torch.func, which takes no operator with a gradient."""
-
-    class Transformed(torch.autograd.Function):
-        forward, setup_context = staticmethod(run), staticmethod(keep)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return transpose(Transformed.apply, ctx, grad)
-
-        @staticmethod
-        def jvp(ctx, tangent, *_):
-            return Transformed.apply(tangent, *ctx.saved_tensors, *ctx.options)
-
-        @staticmethod
-        def vmap(info, dims, *arguments):
-            raise NotImplementedError(refusal)
-
-    return Transformed
+    return lambda *arguments: (operator if is_compiling() else Transformed.apply)(*arguments)
 
 
 def refuse_second_derivative(name):

@@ -18,7 +18,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .forms import ceil_div, is_small, kernel_of, on_hopper
+from .forms import ceil_div, gpu, is_small, kernel_of
 from .launch import Recorded
 
 LONGEST = 32768
@@ -193,7 +193,7 @@ def sort(s, tile, mask):
     s.launch(
         kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,
-        BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=on_hopper(),
+        BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=gpu().hopper,
         num_warps=16 if at_once >= 16384 else warps,
     )  # fmt: skip
     return result
@@ -209,8 +209,8 @@ def kept_partition(mask: torch.Tensor, tile: int) -> Partition:
     A new one is not sorted yet, so that the launch which sorts may be part of a direction.
 
     A tensor's version counts the changes that torch makes, so that a mask which another kernel
-    writes in place must be a new tensor. A CUDA graph contains its partition, and so does whatever has
-    no version (inference mode).
+    writes in place must be a new tensor. A CUDA graph contains its partition, and whatever has no
+    version (inference mode) gets a new one.
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):

@@ -9,35 +9,10 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from .forms import (
-    HOPPER,
-    LIGHT,
-    Matrix,
-    ceil_div,
-    form_of,
-    is_whole,
-    kernel_of,
-    on_nvidia,
-    options_of,
-    overlapping,
-    programs_for,
-    tiles_of_pair,
-)
+from . import forms
+from .forms import Matrix, ceil_div, form_of
 from .rows import blocks_of, start_of
-from .tiles import (
-    choose,
-    halves,
-    load_both,
-    load_factor,
-    load_rows,
-    load_tile,
-    next_number,
-    rows_of,
-    store_halves,
-    store_rows,
-    tile_of,
-    turns,
-)
+from .tiles import choose, halves, load_rows, rows_of, store_rows
 
 
 @dataclass(frozen=True)
@@ -123,11 +98,11 @@ def _multiply(
     ALONE: tl.constexpr = PART != "whole" and HOW == "gathered"
     blocks, visuals, first_visual, first_textual = blocks_of(order + rows, M, PART)
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    tiles = blocks * column_blocks
+    count = blocks * column_blocks
     # "gradients" are not fused with the loop over depths: then Triton would load no gates ahead.
-    for turn in tl.range(0, turns(number, tiles), flatten=STORES != "gradients"):
+    for turn in tl.range(0, tiles.turns(number, count), flatten=STORES != "gradients"):
         tile = number + turn * tl.num_programs(0)
-        block, column_block = tile_of(tile, blocks, column_blocks, GROUP)
+        block, column_block = tiles.tile_of(tile, blocks, column_blocks, GROUP)
         visual, column = block < visuals, column_block * WIDTH
         row = block * M
         if PART != "all":
@@ -153,17 +128,17 @@ def _multiply(
             if ALONE:
                 a_tile = load_rows(a_rows, tokens, depth, depths, a_strides[1], K, WHOLE)
             else:
-                a_tile = load_tile(
+                a_tile = tiles.load_tile(
                     source, at + second * rows if PAIRS > 1 else at, depth,
                     (PAIRS * rows, depths), a_strides, M, K, TMA,
                 )  # fmt: skip
             if STORES == "gated":
-                w_tile = load_both(
+                w_tile = tiles.load_both(
                     w, w if TMA else w2, depth, column, (depths, columns), w_strides,
                     K, WIDTH, TMA,
                 )  # fmt: skip
             else:
-                w_tile = load_factor(
+                w_tile = tiles.load_factor(
                     choose(second, w2, w, TMA) if PAIRS > 1 else w, depth, column,
                     (depths, columns), w_strides, K, N, TURNED, TMA,
                 )  # fmt: skip
@@ -171,13 +146,13 @@ def _multiply(
         if STORES == "tokens":
             if PART == "whole":
                 tokens = token + tl.arange(0, M)
-            store_halves(out, tokens, column, columns, acc)
+            tiles.store_halves(out, tokens, column, columns, acc)
         elif STORES == "gated":
             swapped = tl.where(visual, v_swapped, t_swapped) != 0
             _store_gated(out, gates, row, rows, column, columns, acc, swapped, FAST)
         else:
             _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA, FAST)
-    return next_number(number, tiles)
+    return tiles.next_number(number, count)
 
 
 @triton.jit
@@ -273,15 +248,14 @@ def _launch(
     (depths, columns), width = shape, form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
     missing = [None] * (4 - len(weights)), [None] * (3 - len(results))
+    whole = forms.is_whole(form, (depths, form.K))
     s.launch(
-        kernel_of(_product_kernel, order.tile),
-        (programs_for(order.rows // form.M * ceil_div(columns, width), form),),
+        forms.kernel_of(_product_kernel, order.tile),
+        (forms.programs_for(order.rows // form.M * ceil_div(columns, width), form),),
         *sources, *weights, *missing[0], *results, *missing[1], order.sorted, order.rows,
         depths, columns, *a.matrix.strides, *strides, *swapped,
-        TASK=Task(
-            stores, how, is_whole(form, (depths, form.K)), pairs, form.TMA and turned, on_nvidia()
-        ),
-        **options_of(form), **overlapping(form, triggers),
+        TASK=Task(stores, how, whole, pairs, form.TMA and turned, forms.gpu().nvidia),
+        **forms.options_of(form), **forms.overlapping(form, triggers),
     )  # fmt: skip
 
 
@@ -321,13 +295,15 @@ def gated_product(s, x, weights, apart, order, keep):
     w1, w3, u1, u3 = weights
     pairs = (w1, apart[0]), (u1, apart[1])
     form = form_of(*weights, x.matrix, pairs=pairs, height=order.tile)
-    if form is HOPPER and w1.shape[0] <= 2048:  # epilogues are often: fewer loads are under way
+    if (
+        form is forms.HOPPER and w1.shape[0] <= 2048
+    ):  # often an epilogue: few loads ahead
         form = replace(form, stages=3)
     factors = [each.tensor for each in (w1, u1, w3, u3)]
     if form.TMA:
         lower = (w1 if apart[0] > 0 else w3), (u1 if apart[1] > 0 else u3)
         both = zip(lower, apart, strict=True)
-        factors = [tiles_of_pair(*each, form.K, form.N // 2) for each in both]
+        factors = [forms.tiles_of_pair(*each, form.K, form.N // 2) for each in both]
     hidden = s.empty(1, order.rows, w1.shape[1])
     gates = s.empty(2, order.rows, w1.shape[1]) if keep else None
     _launch(
@@ -349,7 +325,7 @@ def gates_gradient(s, g, weights, gates, order):
     """
     w = weights[0]
     form = form_of(*weights, g.matrix, Matrix.of(gates), height=order.tile)
-    form = LIGHT if form is HOPPER else form
+    form = forms.LIGHT if form is forms.HOPPER else form
     d_gates, hidden = s.empty(*gates.shape), s.empty(1, *gates.shape[1:])
     results = hidden, gates, d_gates
     if form.TMA:

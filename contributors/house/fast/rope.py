@@ -12,118 +12,90 @@ import functools
 from typing import Any
 
 import torch
-import triton
 
 from .launch import Recorded
-from .operators import linear, traced
-from .rope_call import (
-    blocks_of,
-    call_of,
-    check,
-    constants_of,
-    require_contiguous_features,
-    table_of,
-    transposed,
-    version,
-)
+from .operators import backward_call, differentiable, traceable, traced, version
 from .rope_kernel import rope_kernel, rope_qk_kernel
+from .rope_sizes import blocks_of, check, constants_of, require_contiguous_features, table_of
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-def _launch(
-    s, tensor_format, interleaved, cp_size, cp_rank, transposed, t, freqs, starts, ends,
-    in_place=False,
-):  # fmt: skip
+def _launch(s, *arguments, in_place=False):
     """Return t turned; in place, nothing."""
-    how = tensor_format, interleaved, cp_size, cp_rank, transposed
+    *how, t, freqs, starts, ends = arguments
     check(t, freqs, starts, ends, *how)
     require_contiguous_features(t, freqs)
     out = t if in_place else s.empty(*t.shape)
     if 0 not in t.shape:
-        table = table_of(t, tensor_format, as_heads=starts is None)
+        table = table_of(t, how[0], as_heads=starts is None)
         blocks = blocks_of(table, t.dtype.itemsize)
         s.launch(
-            rope_kernel, (triton.cdiv(table.tokens, blocks.tokens) * blocks.count,),
-            t, freqs, out, starts, ends,
+            rope_kernel, (blocks.programs,), t, freqs, out, starts, ends,
             table.tokens, table.columns, table.heads, blocks.count, table.length,
-            0 if ends is None else ends.shape[0] - 1,
-            *table.strides, freqs.stride()[0], cp_rank,
-            **constants_of(how, table.width, freqs, ends),
-            **blocks.constants, BLOCK_T=blocks.tokens, FIRST=0, IN_PLACE=in_place,
-            num_warps=blocks.warps,
+            0 if ends is None else ends.shape[0] - 1, *table.strides, freqs.stride()[0], how[3],
+            **constants_of(table, freqs, ends, *how), **blocks.constants,
+            FIRST=0, IN_PLACE=in_place, num_warps=blocks.warps,
         )  # fmt: skip
     return () if in_place else (out,)
 
 
-def _launch_qk(
-    s, tensor_format, interleaved, cp_size, cp_rank, transposed, q, k, freqs, starts, ends
-):
+@Recorded
+def _map_qk(s, *arguments):
     """Return q and k turned."""
-    how, both = (tensor_format, interleaved, cp_size, cp_rank, transposed), (q, k)
-    for t in both:
+    *how, q, k, freqs, starts, ends = arguments
+    for t in (q, k):
         check(t, freqs, starts, ends, *how)
-    require_contiguous_features(q, k, freqs)
-    of_q, of_k = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in both)
+    of_q, of_k = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in (q, k))
     if of_q != of_k:
-        q, k = ((*t.shape, t.dtype) for t in both)
+        q, k = ((*t.shape, t.dtype) for t in (q, k))
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
+    require_contiguous_features(q, k, freqs)
     if 0 in q.shape or 0 in k.shape:
-        return [_launch(s, *how, t, freqs, starts, ends)[0] for t in both]
-    table, of_k = (table_of(t, tensor_format, as_heads=False) for t in both)
-    q_blocks, k_blocks = (blocks_of(each, q.dtype.itemsize, alone=False) for each in (table, of_k))
-    blocks, outs = q_blocks.count + k_blocks.count, [s.empty(*t.shape) for t in both]
+        return [_launch(s, *how, t, freqs, starts, ends)[0] for t in (q, k)]
+    outs = [s.empty(*t.shape) for t in (q, k)]
+    of_q, of_k = (table_of(t, how[0], as_heads=False) for t in (q, k))
+    blocks, k_blocks = (blocks_of(each, q.dtype.itemsize, alone=False) for each in (of_q, of_k))
+    count = blocks.count + k_blocks.count
+    programs = blocks.programs // blocks.count * count
     s.launch(
-        rope_qk_kernel, (triton.cdiv(table.tokens, q_blocks.tokens) * blocks,),
-        q, k, freqs, *outs, starts, ends,
-        table.tokens, table.columns, table.heads, of_k.heads, blocks, table.length,
-        0 if ends is None else ends.shape[0] - 1,
-        *table.strides, *of_k.strides, freqs.stride()[0], cp_rank,
-        **constants_of(how, table.width, freqs, ends),
-        BLOCK_T=q_blocks.tokens, BLOCK=q_blocks.constants["BLOCK"],
-        Q_BLOCK_H=q_blocks.constants["BLOCK_H"], Q_BLOCKS=q_blocks.count,
-        K_BLOCK_H=k_blocks.constants["BLOCK_H"], num_warps=q_blocks.warps,
+        rope_qk_kernel, (programs,), q, k, freqs, *outs, starts, ends,
+        of_q.tokens, of_q.columns, of_q.heads, of_k.heads, count, of_q.length,
+        0 if ends is None else ends.shape[0] - 1, *of_q.strides, *of_k.strides,
+        freqs.stride()[0], how[3], **constants_of(of_q, freqs, ends, *how),
+        BLOCK_T=blocks.constants["BLOCK_T"], BLOCK=blocks.constants["BLOCK"],
+        Q_BLOCK_H=blocks.constants["BLOCK_H"], Q_BLOCKS=blocks.count,
+        K_BLOCK_H=k_blocks.constants["BLOCK_H"], num_warps=blocks.warps,
     )  # fmt: skip
     return outs
 
 
-_turn, _turn_qk = Recorded(_launch), Recorded(_launch_qk)
-_turn_in_place = Recorded(functools.partial(_launch, in_place=True))
-
-_operator = linear(
+_map = Recorded(_launch)
+_map_in_place = Recorded(functools.partial(_launch, in_place=True))
+_turn, _turn_qk = differentiable(_map), differentiable(_map_qk)
+_operator = traceable(
     "rope",
     "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
     " int cp_size, int cp_rank, bool transposed) -> Tensor",
-    tensors=4,
-    map=_turn,
-    check=check,
-    kernel=rope_kernel,
-    instead="t has a dimension for batches, and heads may hold another",
-)
+    _map, check, rope_kernel, instead="t has a dimension for batches, and heads may hold another",
+)  # fmt: skip
 
 
-class _Rope(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, t, call):
-        ctx.call, ctx.version = call, version(call)
-        how, *tensors = call
-        return _turn(how, t, *tensors)[0]
-
-    @staticmethod
-    def backward(ctx, grad):
-        return _turned(grad, transposed(ctx)), None
-
-
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _Rope).apply
-
-
-def _turned(t, call):
-    """Return t turned, with an autograd node only where a gradient is due."""
-    if t.requires_grad and torch.is_grad_enabled():
-        return _apply(t, call)
-    how, *tensors = call
-    return _turn(how, t, *tensors)[0]
+def _call_of(
+    freqs, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
+    cp_size=1, cp_rank=0,
+):  # fmt: skip
+    """Return a call of rope: how, freqs, start_positions and cu_seqlens."""
+    if freqs.requires_grad and torch.is_grad_enabled():
+        raise ValueError("rope: freqs gets no gradient; pass freqs.detach()")
+    if start_positions is not None:
+        if cp_size > 1:
+            raise NotImplementedError("start_positions with context parallelism")
+        start_positions = start_positions.contiguous()
+    if cu_seqlens is not None:
+        cu_seqlens = cu_seqlens.contiguous()
+    how = tensor_format, bool(interleaved), cp_size, cp_rank, False
+    return how, freqs, start_positions, cu_seqlens
 
 
 def rope(
@@ -148,31 +120,9 @@ def rope(
         ValueError: The shapes, the dtypes and the options do not fit, or freqs requires a gradient.
             No value of start_positions or cu_seqlens is looked at: the GPU would be waited for.
     """
-    call = call_of(freqs, tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
-    if traced():
-        how, *tensors = call
-        return _operator(t, *tensors, *how)
-    return _turned(t, call)
-
-
-class _RopeQk(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, q, k, call):
-        ctx.call, ctx.version = call, version(call)
-        how, *tensors = call
-        return tuple(_turn_qk(how, q, k, *tensors))
-
-    @staticmethod
-    def backward(ctx, q_grad, k_grad):
-        return *_turned_qk(q_grad, k_grad, transposed(ctx)), None
-
-
-def _turned_qk(q, k, call):
-    """Return q and k turned, with an autograd node only where a gradient is due."""
-    if (q.requires_grad or k.requires_grad) and torch.is_grad_enabled():
-        return _RopeQk.apply(q, k, call)
-    how, *tensors = call
-    return tuple(_turn_qk(how, q, k, *tensors))
+    options = interleaved, start_positions, cu_seqlens, cp_size, cp_rank
+    call = _call_of(freqs, tensor_format, *options)
+    return _operator(t, *call[1:], *call[0]) if traced() else _turn(call, t)[0]
 
 
 def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: Any) -> Pair:
@@ -186,21 +136,20 @@ def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: An
     """
     if traced():
         return rope(q, freqs, **options), rope(k, freqs, **options)
-    return _turned_qk(q, k, call_of(freqs, **options))
+    return _turn_qk(_call_of(freqs, **options), q, k)
 
 
-class _RopeInPlace(torch.autograd.Function):
+class _InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, t, call):
         ctx.call, ctx.version = call, version(call)
         ctx.mark_dirty(t)
-        how, *tensors = call
-        _turn_in_place(how, t, *tensors)
+        _map_in_place(call[0], t, *call[1:])
         return t
 
     @staticmethod
     def backward(ctx, grad):
-        return _turned(grad, transposed(ctx)), None
+        return *_turn(backward_call(ctx), grad), None
 
 
 def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -214,13 +163,12 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         return t.copy_(rope(t, freqs, **options))
     if t.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
-    call = call_of(freqs, **options)
+    call = _call_of(freqs, **options)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
-        how, *tensors = call
-        _turn_in_place(how, t, *tensors)
+        _map_in_place(call[0], t, *call[1:])
         return t
     owner = t._base if t._is_view() else t
     if owner.is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
-    return _RopeInPlace.apply(t, call)
+    return _InPlace.apply(t, call)

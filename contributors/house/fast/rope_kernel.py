@@ -10,7 +10,6 @@ from .pairs import partner_of, partners
 from .trigonometry import cos_sin
 
 
-
 @triton.jit
 def _find(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, STEP: tl.constexpr):
     """Return the last sequence that begins at or before each token, its start and its end.

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from .launch import Recorded, Uneven
-from .operators import linear, traced
+from .operators import differentiable, traceable, traced
 from .pairs import partner_of, partners
 
 
@@ -34,15 +34,15 @@ def _check(x, *how):
         raise ValueError(f"rotate_half: x {list(x.shape)} is not [..., d], d even")
 
 
-def _launch(s, interleaved, transposed, x):
+@Recorded
+def _map(s, interleaved, transposed, x):
     """Return x turned."""
     _check(x)
     if not x.is_contiguous():
         raise Uneven(x)
     y = s.empty(*x.shape)
     if 0 not in x.shape:
-        *rows, width = x.shape
-        rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
+        rows, width = math.prod(x.shape[:-1]), int(x.shape[-1])  # torch.compile may not know it
         block = triton.next_power_of_2(width)
         block_r = max(4096 // (block * x.dtype.itemsize), 1)  # 32 bytes for each of 128 threads
         s.launch(
@@ -53,39 +53,11 @@ def _launch(s, interleaved, transposed, x):
     return (y,)
 
 
-_turn = Recorded(_launch)
-_operator = linear(
-    "rotate_half",
-    "(Tensor x, bool interleaved, bool transposed) -> Tensor",
-    tensors=1,
-    map=_turn,
-    check=_check,
-    kernel=_rotate_half_kernel,
-    instead="x may have any number of dimensions",
-)
-
-
-class _RotateHalf(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, interleaved, transposed):
-        ctx.how = interleaved, transposed
-        return _turn(ctx.how, x)[0]
-
-    @staticmethod
-    def backward(ctx, grad):
-        interleaved, transposed = ctx.how
-        return _turned(grad, interleaved, not transposed), None, None
-
-
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _RotateHalf).apply
-
-
-def _turned(x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
-    """Return x turned, with an autograd node only where a gradient is due."""
-    if x.requires_grad and torch.is_grad_enabled():
-        return _apply(x, interleaved, transposed)
-    return _turn((interleaved, transposed), x)[0]
+_turn = differentiable(_map)
+_operator = traceable(
+    "rotate_half", "(Tensor x, bool interleaved, bool transposed) -> Tensor",
+    _map, _check, _rotate_half_kernel, instead="x may have any number of dimensions",
+)  # fmt: skip
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
@@ -96,6 +68,5 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
     Raises:
         ValueError: d is odd, or x has no dimension.
     """
-    if traced():
-        return _operator(x, interleaved, False)
-    return _turned(x, interleaved, False)
+    how = interleaved, False
+    return _operator(x, *how) if traced() else _turn((how,), x)[0]

@@ -95,85 +95,50 @@ def start_of(order, row, TILE: tl.constexpr):
 
 
 @triton.jit
-def is_apart(row, visual_end, whole_visual, whole_textual):
-    """Return whether the tile of a row is not a whole one, given a partition's ends but the second."""
-    return row >= tl.where(row < visual_end, whole_visual, whole_textual)
-
-
-@triton.jit
 def _pack_kernel(
-    first, second, first_packed, second_packed, order, all_rows, first_columns, second_columns,
-    first_row, second_row, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr,
-    PDL: tl.constexpr = False,
+    matrix, packed, order, all_rows, columns, row_stride,
+    HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr = False,
 ):  # fmt: skip
-    """Copy the rows of the tiles that are not whole, and no other, of one matrix or of two.
+    """Copy the rows of the tiles that are not whole, and no other.
 
     With PDL, programs run while the kernel before this one does, and nothing here depends on it.
     The last program waits for its end, so that the kernel after this one begins after both.
 
-    Bytes: twice the matrices for a random mask, nearly none for spans.
+    Bytes: twice the matrix for a random mask, nearly none for spans.
     """
-    row, block, ends = tl.program_id(0) * HEIGHT, tl.program_id(1), order + all_rows
-    apart = is_apart(row, tl.load(ends), tl.load(ends + 2), tl.load(ends + 3))
-    if apart & (row < tl.load(ends + 1)):
+    row, column = tl.program_id(0) * HEIGHT, tl.program_id(1) * COLUMNS
+    ends = order + all_rows
+    whole = tl.load(ends + tl.where(row < tl.load(ends), 2, 3))  # the kind's whole tiles end here
+    if (row >= whole) & (row < tl.load(ends + 1)):
         tokens = tl.load(order + row + tl.arange(0, HEIGHT))
-        blocks = tl.cdiv(first_columns, COLUMNS)
-        if block < blocks:
-            _copy(first, first_packed, tokens, row, block, first_columns, first_row, COLUMNS)
-        elif second is not None:
-            _copy(
-                second, second_packed, tokens, row, block - blocks, second_columns, second_row,
-                COLUMNS,
-            )  # fmt: skip
+        source = rows_of(matrix, tokens, row_stride)
+        tile = load_rows(source, tokens, column, columns, 1, COLUMNS, False)
+        store_rows(packed, row + tl.arange(0, HEIGHT), column, columns, tile)
     if PDL:
         last = tl.num_programs(0) * tl.num_programs(1) - 1
         if tl.program_id(1) * tl.num_programs(0) + tl.program_id(0) == last:
             tl.extra.cuda.gdc_wait()
 
 
-@triton.jit
-def _copy(matrix, packed, tokens, row, block, columns, row_stride, COLUMNS: tl.constexpr):
-    """Copy a block of columns of these tokens to the rows from `row` on."""
-    tile = load_rows(
-        rows_of(matrix, tokens, row_stride), tokens, block * COLUMNS, columns, 1, COLUMNS, False
-    )
-    rows = row + tl.arange(0, tokens.shape[0])
-    store_rows(packed, rows, block * COLUMNS, columns, tile)
+def pack(s, order, rows, early=False):
+    """Return a factor, Rows of [tokens, columns], as PIECES.
 
-
-def pack(s, order, *factors, early=False):
-    """Return one or two factors, Rows of [tokens, columns], as PIECES, packed by one launch.
-
-    Those that are not GATHERED stay as they are, and so does a matrix if no descriptor describes
-    it, or its copy. Early, packing begins while the launch before it runs, if that one triggers it:
-    a product keeps the tensor cores busy, packing the memory.
+    It stays as it is if it is not GATHERED, or if no descriptor describes the matrix, or its copy.
+    Early, packing begins while the launch before it runs, if that one triggers it: a product keeps
+    the tensor cores busy, packing the memory.
     """
-    chosen = [at for at, each in enumerate(factors) if _is_packable(order, each)]
-    if not chosen:
-        return factors
-    given = [factors[at].matrix for at in chosen]
-    columns, strides = [each.shape[1] for each in given], [each.strides[0] for each in given]
-    copies = [s.empty(order.rows, each) for each in columns]
-    (height, width), missing = PACKED, 2 - len(chosen)
-    none, zero = [None] * missing, [0] * missing
-    s.launch(
-        _pack_kernel, (order.rows // height, sum(ceil_div(each, width) for each in columns)),
-        *[each.tensor for each in given], *none, *copies, *none, order.sorted, order.rows,
-        *columns, *zero, *strides, *zero,
-        HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
-    )  # fmt: skip
-    packed = dict(zip(chosen, copies, strict=True))
-    return [
-        each._replace(how=PIECES, packed=packed[at]) if at in packed else each
-        for at, each in enumerate(factors)
-    ]
-
-
-def _is_packable(order, factor):
-    """Return whether rows are gathered, and descriptors describe the matrix and its copy."""
-    matrix = factor.matrix
+    matrix, (height, width) = rows.matrix, PACKED
     copy = matrix._replace(strides=contiguous(matrix.shape))
-    return factor.how == GATHERED and form_of(matrix, copy, height=order.tile).TMA
+    if rows.how != GATHERED or not form_of(matrix, copy, height=order.tile).TMA:
+        return rows
+    columns, overlaps = matrix.shape[1], overlapping(HOPPER) if early else {}
+    packed = s.empty(order.rows, columns)
+    s.launch(
+        _pack_kernel, (order.rows // height, ceil_div(columns, width)),
+        matrix.tensor, packed, order.sorted, order.rows, columns, matrix.strides[0],
+        HEIGHT=height, COLUMNS=width, num_warps=4, **overlaps,
+    )  # fmt: skip
+    return Rows(matrix, PIECES, packed)
 
 
 def packed_if_it_pays(s, order, rows, columns, launches=1):
@@ -183,4 +148,4 @@ def packed_if_it_pays(s, order, rows, columns, launches=1):
     an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
     several launches use it.
     """
-    return pack(s, order, rows)[0] if columns * launches >= 8192 else rows
+    return pack(s, order, rows) if columns * launches >= 8192 else rows

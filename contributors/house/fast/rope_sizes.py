@@ -1,4 +1,4 @@
-"""What a call of rope is: its options, whether they fit, and the sizes of its launches."""
+"""Which calls of rope there are, and the sizes of their launches."""
 
 from typing import NamedTuple
 
@@ -7,55 +7,9 @@ import triton
 
 from .launch import Uneven
 
+LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 LOOK = 128
 """Entries of `cu_seqlens` that the kernel looks at once."""
-
-
-def version(call):
-    """Return a number that grows as freqs or the positions are modified.
-
-    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
-    """
-    _, freqs, starts, ends = call
-    if starts is None and ends is None:
-        return freqs._version
-    return sum(each._version for each in (freqs, starts, ends) if each is not None)
-
-
-def transposed(ctx):
-    """Return the call of backward.
-
-    Raises:
-        RuntimeError: The version is another one than in forward.
-    """
-    if version(ctx.call) != ctx.version:
-        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-    (*how, turned_back), *tensors = ctx.call
-    return (*how, not turned_back), *tensors
-
-
-def call_of(
-    freqs, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
-    cp_size=1, cp_rank=0,
-):  # fmt: skip
-    """Return a call with rope's options but for the tensors that it turns.
-
-    It is how, freqs, start_positions and cu_seqlens, and how is tensor_format, interleaved, cp_size,
-    cp_rank and whether it is the transposed map.
-    """
-    if freqs.requires_grad and torch.is_grad_enabled():
-        raise ValueError("rope: freqs gets no gradient; pass freqs.detach()")
-    if start_positions is not None:
-        if cp_size > 1:
-            raise NotImplementedError("start_positions with context parallelism")
-        start_positions = start_positions.contiguous()
-    if cu_seqlens is not None:
-        cu_seqlens = cu_seqlens.contiguous()
-    how = tensor_format, bool(interleaved), cp_size, cp_rank, False
-    return how, freqs, start_positions, cu_seqlens
-
-
-LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
 def check(t, freqs, starts, ends, *how):
@@ -69,8 +23,7 @@ def check(t, freqs, starts, ends, *how):
 
 def require_contiguous_features(*tensors):
     """Raise Uneven for tensors whose features are not contiguous."""
-    uneven = [each for each in tensors if each.stride()[-1] != 1]
-    if uneven:
+    if uneven := [each for each in tensors if each.stride()[-1] != 1]:
         raise Uneven(*uneven)
 
 
@@ -89,11 +42,9 @@ def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank
         yield f"freqs turns an even number of features, and no more than t has: {shapes}"
     if not (t.dtype.is_floating_point and freqs.dtype.is_floating_point):
         yield f"t and freqs are of floating point, not {t.dtype} and {freqs.dtype}"
-    positions = {"start_positions": starts, "cu_seqlens": ends}
-    for name, each in positions.items():
-        if each is not None and (
-            each.dtype not in (torch.int32, torch.int64) or len(each.shape) != 1
-        ):
+    for name, each in (("start_positions", starts), ("cu_seqlens", ends)):
+        known = each is None or each.dtype in (torch.int32, torch.int64)
+        if not known or (each is not None and len(each.shape) != 1):
             yield f"{name} is a list of int32, not {list(each.shape)} of {each.dtype}"
     if not 0 <= cp_rank < cp_size:
         yield f"cp_rank {cp_rank} is not one of {cp_size} ranks"
@@ -144,14 +95,14 @@ def table_of(t, tensor_format, as_heads):
 
 
 class Blocks(NamedTuple):
-    """What a program takes of a table."""
+    """What the programs of a launch take of a table."""
 
+    programs: int
     count: int
     """The blocks of a token's heads."""
-    tokens: int
-    """A program's tokens, BLOCK_T."""
     constants: dict[str, int]
-    """BLOCK_H heads, in tiles of BLOCK, and BLOCK_2, features, TURNS times."""
+    """Of a program: BLOCK_T tokens; TURNS times BLOCK_H heads; tiles of BLOCK and, from SPLIT on,
+    BLOCK_2 features."""
     warps: int
 
 
@@ -174,26 +125,23 @@ def blocks_of(table, itemsize, alone=True):
         rest = triton.next_power_of_2(width - whole // 2)
         if 16 <= rest < whole // 2:  # 128 and 64 lanes for a width of 192
             block, block_2, split = whole // 2, rest, whole // 2
-    angles = block_t * whole
+    angles, count = block_t * whole, triton.cdiv(heads, block_h)
     if block_t == 1 and (width < whole or heads < block_h):
         angles //= 2
-    constants = {
-        "BLOCK": block, "BLOCK_H": block_h // turns, "BLOCK_2": block_2, "SPLIT": split,
-        "TURNS": turns,
-    }  # fmt: skip
-    warps = min(max(angles // 32, 1), 4)
-    return Blocks(triton.cdiv(heads, block_h), block_t, constants, warps)
+    constants = {"BLOCK_T": block_t, "BLOCK_H": block_h // turns, "TURNS": turns}
+    constants |= {"BLOCK": block, "BLOCK_2": block_2, "SPLIT": split}
+    programs = triton.cdiv(table.tokens, block_t) * count
+    return Blocks(programs, count, constants, min(max(angles // 32, 1), 4))
 
 
-def constants_of(call_how, width, freqs, ends):
+def constants_of(table, freqs, ends, tensor_format, interleaved, cp_size, cp_rank, transposed):
     """Return the constants of a kernel that follow from a call."""
-    tensor_format, interleaved, cp_size, _, transposed = call_how
     step, sequences = 1, 0 if ends is None else ends.shape[0] - 1
     if sequences > LOOK:  # few steps, since a kernel is compiled for each
         entries = triton.next_power_of_2(triton.cdiv(sequences, LOOK))
         step = 16 if entries <= 16 else max(entries, 128)
     return {
-        "CP_SIZE": cp_size, "WIDTH": width, "ROTARY": int(freqs.shape[-1]),
+        "CP_SIZE": cp_size, "WIDTH": table.width, "ROTARY": int(freqs.shape[-1]),
         "SEQ_FIRST": tensor_format != "bshd", "INTERLEAVED": interleaved,
         "TRANSPOSED": transposed, "STEP": step,
     }  # fmt: skip
