@@ -29,7 +29,7 @@ def solutions(folder):
         for source in SOURCES:
             name = source.name.replace("rope", OPS[number % 2])
             (folder / handle / name).write_text(source.read_text())
-        text = (HOUSE / "fast" / "rope.py").read_text()
+        text = (HOUSE / "fast" / "rope_kernel.py").read_text()
         second = OPS[2 + number % 2]
         (folder / handle / f"{second}.py").write_text(text.replace("cos", "tan"))
         found += [Solution(folder / handle / f"{op}.py", op) for op in (OPS[number % 2], second)]

@@ -149,7 +149,7 @@ class Recording:
     """The launches of a function, one after the other, on one device."""
 
     def __init__(self, layouts):
-        """Take of each tensor shape, strides (None: contiguous), dtype and whether it is on a GPU."""
+        """Take shape, strides (None: contiguous), dtype and "on a GPU" of each tensor."""
         self.inputs, self.complete, self._new, self._launches = [], True, [], []
         layouts = iter(layouts)
         for shape in layouts:

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from . import forms
+from . import forms, tiles
 from .forms import Matrix, ceil_div, form_of
 from .rows import blocks_of, start_of
 from .tiles import choose, halves, load_rows, rows_of, store_rows
