@@ -20,20 +20,14 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 class Form:
     """The constants of a product's launch; a kernel takes them as one."""
 
-    M: int
-    """Rows of a tile of the product."""
-    N: int
-    """Columns of it."""
-    K: int
-    """The depth of one step."""
-    TMA: bool
-    """Whether tiles are loaded by descriptors."""
+    M: int  # rows of a tile of the product
+    N: int  # columns of it
+    K: int  # the depth of one step
+    TMA: bool  # whether tiles are loaded by descriptors
     warps: int
     stages: int
-    programs: int = 1
-    """Programs that share a multiprocessor."""
-    GROUP: int = 8
-    """Rows of tiles whose factors L2 keeps."""
+    programs: int = 1  # that share a multiprocessor
+    GROUP: int = 8  # rows of tiles whose factors L2 keeps
 
 
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
@@ -101,11 +95,8 @@ class Matrix(NamedTuple):
 
 
 def is_pair(matrix, distance):
-    """Return whether one descriptor describes two such turned matrices, so many bytes apart.
-
-    The stride of a dimension is below 2^40 bytes.
-    """
-    return matrix.turned and 0 < abs(distance) < 1 << 40
+    """Return whether one descriptor describes two such turned matrices, so many bytes apart."""
+    return matrix.turned and 0 < abs(distance) < 1 << 40  # the most bytes of a stride
 
 
 def tiles_of_pair(matrix, distance, rows, columns):
@@ -119,6 +110,10 @@ def tiles_of_pair(matrix, distance, rows, columns):
 def ceil_div(length, block):
     """Return how many blocks cover a length; `triton.cdiv` takes ten times as long."""
     return -(-length // block)
+
+
+def _tiles(rows, columns):
+    return ceil_div(rows, 128) * ceil_div(columns, 256)
 
 
 def height_of(x, w, weights=1):
@@ -141,18 +136,12 @@ def is_small(tile):
     return tile == SMALL.M
 
 
-def _tiles(rows, columns):
-    return ceil_div(rows, 128) * ceil_div(columns, 256)
-
-
 def form_of(*matrices, pairs=(), height=128, shape=None):
     """Return the form of a launch.
 
-    Args:
-        matrices: Those that descriptors would describe.
-        pairs: Pairs of which one descriptor would describe each: a matrix and their distance.
-        height: The rows of a tile of the partition.
-        shape: That of the product, where it may be narrow.
+    matrices: those that descriptors would describe; pairs: a matrix and the distance to another, of
+    which one descriptor would describe both; height: the rows of a tile of the partition; shape:
+    that of the product, where it may be narrow.
     """
     if is_small(height):
         return SMALL
@@ -204,16 +193,14 @@ class GPU(NamedTuple):
     """What kernels are made for."""
 
     nvidia: bool
-    hopper: bool
-    """Whether it is of compute capability 9.0."""
+    hopper: bool  # compute capability 9.0
     amd: bool
-    processors: int
-    """Its multiprocessors; where there is no GPU, an H100's: as many programs are counted."""
+    processors: int  # multiprocessors
 
 
 @functools.cache
 def gpu():
-    """Return the current GPU."""
+    """Return the current GPU; where there is none, one with as many processors as an H100."""
     try:
         if triton.knobs.runtime.interpret:
             raise RuntimeError

@@ -18,15 +18,11 @@ class Task:
     """What a launch of the kernel sums, and how."""
 
     pairs: int
-    g: str
-    """How the rows of g are loaded; see `Rows`."""
+    g: str  # how the rows of g are loaded; see `Rows`
     x: str
-    tile: int
-    """The rows of a partition's tile."""
-    whole: bool
-    """Whether tiles divide the outputs and the inputs, and the kernel is to know."""
-    by_kind: bool
-    """Whether the two shares are the kinds."""
+    tile: int  # the rows of a partition's tile
+    whole: bool  # whether tiles divide the outputs and the inputs, and the kernel is to know
+    by_kind: bool  # whether the two shares are the kinds
 
 
 @triton.jit
@@ -213,13 +209,9 @@ def weight_gradients(s, g, x, order, pairs=1, early=False):
     Gathered factors are packed, unless a program sums a whole kind: then packing takes longer than
     it saves.
 
-    Args:
-        s: What makes tensors and launches.
-        g: The products' gradient, Rows of [tokens, outputs] or SORTED of [pairs, rows, outputs].
-        x: The factor of those products, Rows of [tokens, inputs] or [1, rows, inputs].
-        order: The sorted tokens.
-        pairs: The products of each token.
-        early: Whether the launch before lets packing begin, as `pack` has it.
+    g: the products' gradient, Rows of [tokens, outputs] or sorted ones of [pairs, rows, outputs];
+    x: their factor, Rows of [tokens, inputs] or sorted ones; pairs: the products of each token;
+    early: whether the launch before lets packing begin, as `pack` has it.
     """
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     form, tiles, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)

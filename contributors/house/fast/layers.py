@@ -5,10 +5,10 @@ from torch.compiler import is_compiling
 
 from .forms import height_of
 from .operators import refuse_second_derivative, traced, unused
-from .partition import Partition, empty_sorted, kept_partition, rows_of_partition
+from .partition import Partition, kept_partition
 
 
-def layer(name, weights, stacks, forward, backward, check, kept=(), products=1):
+def layer(name, weights, stacks, forward, backward, check, kept=None, products=1):
     """Return a function of x, the weights and the mask that returns the layer's output.
 
     Args:
@@ -24,8 +24,9 @@ def layer(name, weights, stacks, forward, backward, check, kept=(), products=1):
             that return their shapes.
         products: The products of the same x and mask.
     """
+    kept = kept or {}
 
-    def height(x, w):
+    def height(x, w, *_):
         return height_of(x, w, products)
 
     def by_place(d_x, *stacked):
@@ -34,15 +35,14 @@ def layer(name, weights, stacks, forward, backward, check, kept=(), products=1):
         for places, stack in zip(stacks, stacked, strict=True):
             if stack is not None:
                 grads.update(zip(places, stack.unbind(), strict=True))
-        return [grads.get(place) for place in range(len(weights) + 2)]
+        return tuple(grads.get(place) for place in range(len(weights) + 2))
 
     class Layer(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *tensors):
-            *differentiable, mask = tensors
-            ctx.partition = kept_partition(mask, height(*tensors[:2]))
+            ctx.partition = kept_partition(tensors[-1], height(*tensors))
             out, *saved = forward(ctx.partition, True, *tensors)
-            ctx.save_for_backward(*differentiable, *saved)
+            ctx.save_for_backward(*tensors[:-1], *saved)
             return out
 
         @staticmethod
@@ -50,13 +50,10 @@ def layer(name, weights, stacks, forward, backward, check, kept=(), products=1):
             refuse_second_derivative(name)
             needs = ctx.needs_input_grad
             wanted = needs[0], *[any(needs[place] for place in places) for places in stacks]
-            return (*by_place(*backward(ctx.partition, wanted, g, *ctx.saved_tensors)),)
+            return by_place(*backward(ctx.partition, wanted, g, *ctx.saved_tensors))
 
     # Function.apply less its preparation for torch.func, which never comes here
     apply = super(torch.autograd.Function, Layer).apply
-    operator = _operator(
-        name, weights, stacks, forward, backward, check, dict(kept), height, by_place
-    )
 
     def run(*tensors):
         if traced():
@@ -65,58 +62,48 @@ def layer(name, weights, stacks, forward, backward, check, kept=(), products=1):
             for each in tensors:
                 if each.requires_grad:
                     return apply(*tensors)
-        return forward(kept_partition(tensors[-1], height(*tensors[:2])), False, *tensors)[0]
+        return forward(kept_partition(tensors[-1], height(*tensors)), False, *tensors)[0]
 
-    return run
+    # torch.compile takes each direction as one operator, and looks into neither. The order of the
+    # tokens goes from one to the other as a tensor, and none is kept for a next call: CUDA graphs
+    # (mode="reduce-overhead") own the memory of all that an operator makes.
 
+    def define(name, run, arguments, results):
+        types = ", ".join(f"Tensor {each}" for each in arguments), ", ".join(["Tensor"] * results)
+        schema = "({}) -> ({})".format(*types)
+        return torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
 
-def _operator(name, weights, stacks, forward, backward, check, kept, height, by_place):
-    """Return the layer as an operator; torch.compile looks into neither of its directions.
-
-    The order of the tokens goes from one to the other as a tensor, and none is kept for a next
-    call: CUDA graphs (mode="reduce-overhead") own the memory of all that an operator makes.
-    """
-
-    def schema(arguments, results):
-        results = ", ".join(["Tensor"] * results)
-        return f"({', '.join(f'Tensor {each}' for each in arguments)}) -> ({results})"
-
-    def run(*tensors):
-        partition = Partition(tensors[0].shape[0], height(*tensors[:2]))
+    def run_forward(*tensors):
+        partition = Partition(tensors[0].shape[0], height(*tensors))
         *results, _ = forward(partition, True, *tensors)
         return *results, partition.sorted
 
     def run_backward(g, *tensors):
         *tensors, order = tensors
-        partition = Partition(tensors[0].shape[0], height(*tensors[:2]), order)
+        partition = Partition(tensors[0].shape[0], height(*tensors), order)
         return tuple(backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
 
-    def define(name, run, arguments, results):
-        types = schema(arguments, results)
-        return torch.library.custom_op(unused(name), run, mutates_args=(), schema=types)
-
     names = "x", *weights
-    operator = define(name, run, (*names, "mask"), 2 + len(kept))
-    arguments = "g", *names, *kept, "order"
-    backward_operator = define(f"{name}_backward", run_backward, arguments, 1 + len(stacks))
+    operator = define(name, run_forward, (*names, "mask"), 2 + len(kept))
+    names = "g", *names, *kept, "order"
+    backward_operator = define(f"{name}_backward", run_backward, names, 1 + len(stacks))
 
     @operator.register_fake
     def _(*tensors):
         *differentiable, mask = tensors
-        x, w, *_ = differentiable
-        tile = height(x, w)
+        x, tile = tensors[0], height(*tensors)
         check(mask.numel(), mask, *differentiable)
-        rows = rows_of_partition(x.shape[0], tile)
-        results = [x.new_empty(shape(rows, *differentiable)) for shape in kept.values()]
-        # each token has a row of the last weights: w_t [out, in], u2 [width, inner]
-        columns = tensors[stacks[-1][-1]].shape[0]
-        return x.new_empty(x.shape[0], columns), *results, empty_sorted(mask, tile)
+        rows = Partition(mask.shape[0], tile).rows
+        shapes = [shape(rows, *differentiable) for shape in kept.values()]
+        # a token's output has a number for each row of the last weights, w_t or u2
+        shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0]), *shapes]
+        order = x.new_empty(rows + 4, dtype=torch.int32)
+        return *[x.new_empty(shape) for shape in shapes], order
 
     @backward_operator.register_fake
-    def _(g, *tensors):
-        x = tensors[0]
-        shapes = [(len(places), *tensors[places[0]].shape) for places in stacks]
-        return x.new_empty(x.shape), *[x.new_empty(shape) for shape in shapes]
+    def _(g, x, *tensors):
+        shapes = [(len(places), *tensors[places[0] - 1].shape) for places in stacks]
+        return tuple(x.new_empty(shape) for shape in (x.shape, *shapes))
 
     def save(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:-1], *output[1:])
@@ -124,7 +111,7 @@ def _operator(name, weights, stacks, forward, backward, check, kept, height, by_
 
     def differentiate(ctx, g, *_):
         refuse_second_derivative(name)
-        return (*by_place(*backward_operator(g, *ctx.saved_tensors)),)
+        return by_place(*backward_operator(g, *ctx.saved_tensors))
 
     operator.register_autograd(differentiate, setup_context=save)
-    return operator
+    return run

@@ -8,7 +8,7 @@ from .forms import Matrix
 from .gradients import weight_gradients
 from .launch import Recorded
 from .layers import layer
-from .partition import Order, check, sort
+from .partition import Partition, check, sort
 from .products import gated_product, gates_gradient, product
 from .rows import Rows, pack, packed_if_it_pays, require_even
 
@@ -21,7 +21,7 @@ def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mas
     _check(tokens, mask, x, w1, w2, w3, u1, u2, u3)
     require_even(tile, [x], [w1, w3, u1, u3], [w2, u2])
     new = None if mask is None else sort(s, tile, mask)
-    order = Order(tokens, tile, order if mask is None else new)
+    order = Partition(tokens, tile, order if mask is None else new)
     x = packed_if_it_pays(s, order, Rows.of(x), 2 * w1.shape[0])
     up, down = ([Matrix.of(w).T for w in group] for group in ((w1, w3, u1, u3), (w2, u2)))
     hidden, gates = gated_product(s, x, up, (to_w3, to_u3), order, keep)
@@ -32,7 +32,7 @@ def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mas
 def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
     """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
     require_even(tile, [g], [w2, u2])
-    order = Order(tokens, tile, order)
+    order = Partition(tokens, tile, order)
     g = pack(s, order, Rows.of(g))
     d_gates, hidden = gates_gradient(s, g, [Matrix.of(w) for w in (w2, u2)], gates, order)
     return d_gates, weight_gradients(s, g, Rows.sorted(hidden), order) if of_down else None
@@ -42,7 +42,7 @@ def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
 def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
     """Return d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     require_even(tile, [x], [w1, w3, u1, u3])
-    order, d_gates, x = Order(tokens, tile, order), Rows.sorted(d_gates), Rows.of(x, packed)
+    order, d_gates, x = Partition(tokens, tile, order), Rows.sorted(d_gates), Rows.of(x, packed)
     weights = [Matrix.of(w) for w in (w1, u1, w3, u3)]
     d_x = product(s, d_gates, weights, order) if of_x else None
     return d_x, weight_gradients(s, d_gates, x, order, pairs=2) if of_up else None

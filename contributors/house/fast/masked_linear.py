@@ -6,7 +6,7 @@ from .forms import Matrix
 from .gradients import weight_gradients
 from .launch import Recorded
 from .layers import layer
-from .partition import Order, check, sort
+from .partition import Partition, check, sort
 from .products import product
 from .rows import Rows, packed_if_it_pays, require_even
 
@@ -17,7 +17,7 @@ def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
     _check(tokens, mask, x, w_v, w_t)
     require_even(tile, [x], [w_v, w_t])
     new = None if mask is None else sort(s, tile, mask)
-    order = Order(tokens, tile, order if mask is None else new)
+    order = Partition(tokens, tile, order if mask is None else new)
     x = packed_if_it_pays(s, order, Rows.of(x), w_v.shape[0])
     return product(s, x, [Matrix.of(w).T for w in (w_v, w_t)], order), x.packed, new
 
@@ -26,7 +26,7 @@ def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
 def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     require_even(tile, [g, x], [w_v, w_t])
-    order, both = Order(tokens, tile, order), of_x and of_weights
+    order, both = Partition(tokens, tile, order), of_x and of_weights
     g, x = packed_if_it_pays(s, order, Rows.of(g), w_v.shape[1], 1 + both), Rows.of(x, packed)
     weights = [Matrix.of(w) for w in (w_v, w_t)]
     d_x = product(s, g, weights, order, triggers=both) if of_x else None

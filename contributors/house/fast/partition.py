@@ -12,14 +12,12 @@ a bound of their sum: one more than the tokens fill. So nothing waits for the de
 """
 
 import weakref
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
 from .forms import ceil_div, gpu, is_small, kernel_of
-from .launch import Recorded
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
@@ -30,7 +28,7 @@ class Partition:
 
     __slots__ = "sorted", "tile", "tokens"
 
-    def __init__(self, tokens: int, tile: int, sorted: torch.Tensor | None = None):
+    def __init__(self, tokens, tile, sorted=None):
         """Take a mask's length, the rows of a tile, and the order and the ends.
 
         Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has each
@@ -39,7 +37,12 @@ class Partition:
         """
         self.tokens, self.tile, self.sorted = tokens, tile, sorted
 
-    def forward(self, direction: Recorded, how: tuple, *inputs: torch.Tensor) -> list:
+    @property
+    def rows(self):
+        """The most rows that a mask of this length may take: a kind may fill part of a tile."""
+        return (ceil_div(self.tokens, self.tile) + 1) * self.tile
+
+    def forward(self, direction, how, *inputs):
         """Run a forward direction and return its results without the order.
 
         The last input is the mask. If the partition is not sorted yet, the direction sorts the
@@ -50,20 +53,6 @@ class Partition:
             return direction(how, *inputs[:-1], None, self.sorted)[:-1]
         *results, self.sorted = direction(how, *inputs, None)
         return results
-
-
-class Order(NamedTuple):
-    """A partition as a direction knows it."""
-
-    tokens: int
-    tile: int
-    sorted: torch.Tensor
-    """`Partition.sorted`."""
-
-    @property
-    def rows(self):
-        """The most rows that a mask of this length may take."""
-        return rows_of_partition(self.tokens, self.tile)
 
 
 @triton.jit
@@ -152,16 +141,6 @@ def _partition_kernel(
         tl.store(ends + 3, end + other * TILE)
 
 
-def rows_of_partition(tokens: int, tile: int) -> int:
-    """Return the rows that any mask of this length has room in: a kind may fill part of a tile."""
-    return ((tokens + tile - 1) // tile + 1) * tile
-
-
-def empty_sorted(mask: torch.Tensor, tile: int) -> torch.Tensor:
-    """Return an empty tensor for `Partition.sorted`, where torch traces a call."""
-    return mask.new_empty(rows_of_partition(mask.shape[0], tile) + 4, dtype=torch.int32)
-
-
 def check(op, tokens, mask, x, **weights):
     """Raise ValueError if tensors or operands do not fit; a kernel would leave their memory.
 
@@ -188,7 +167,7 @@ def sort(s, tile, mask):
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    rows = rows_of_partition(tokens, tile)
+    rows = Partition(tokens, tile).rows
     result = s.empty(rows + 4, dtype=torch.int32)
     s.launch(
         kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),

@@ -19,17 +19,12 @@ from .tiles import choose, halves, load_rows, rows_of, store_rows
 class Task:
     """What a launch of the kernel does."""
 
-    stores: str
-    """ "tokens", "gated" or "gradients"; see the kernel."""
-    how: str
-    """How the rows of `a` are loaded; see `Rows`."""
-    whole: bool
-    """Whether steps divide the depths, and the kernel is to know."""
+    stores: str  # "tokens", "gated" or "gradients"; see the kernel
+    how: str  # the rows of `a` are loaded; see `Rows`
+    whole: bool  # whether steps divide the depths, and the kernel is to know
     pairs: int
-    turned: bool
-    """Whether the weights lie as their transposes."""
-    fast: bool
-    """Whether a sigmoid may leave out the cases of the exact functions."""
+    turned: bool  # whether the weights lie as their transposes
+    fast: bool  # whether a sigmoid may leave out the cases of the exact functions
 
 
 @triton.jit
@@ -262,13 +257,9 @@ def _launch(
 def product(s, a, weights, order, triggers=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
-    Args:
-        s: What makes tensors and launches.
-        a: Rows of [tokens, depths], or SORTED ones of [pairs, rows, depths].
-        weights: The visual and the textual Matrix, [depths, columns]; two such pairs where `a` has
-            two, whose products are added.
-        order: The sorted tokens.
-        triggers: Whether the next launch may begin while this one runs.
+    a: Rows of [tokens, depths], or sorted ones of [pairs, rows, depths]; weights: the visual and
+    the textual Matrix, [depths, columns], two such pairs where `a` has two, whose products are
+    added; triggers: whether the next launch may begin while this one runs.
     """
     w, columns = weights[0], weights[0].shape[1]
     form = form_of(*weights, a.matrix, height=order.tile, shape=(order.rows, columns))
@@ -284,20 +275,13 @@ def product(s, a, weights, order, triggers=False):
 def gated_product(s, x, weights, apart, order, keep):
     """Return hidden [1, rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
 
-    Args:
-        s: What makes tensors and launches.
-        x: Rows of [tokens, depths].
-        weights: The Matrix of w1, w3, u1 and u3, [depths, columns].
-        apart: How many bytes behind w1 and u1 begin w3 and u3.
-        order: The sorted tokens.
-        keep: Whether backward needs the gates.
+    x: Rows of [tokens, depths]; weights: the Matrix of w1, w3, u1 and u3, [depths, columns]; apart:
+    how many bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
     """
     w1, w3, u1, u3 = weights
     pairs = (w1, apart[0]), (u1, apart[1])
     form = form_of(*weights, x.matrix, pairs=pairs, height=order.tile)
-    if (
-        form is forms.HOPPER and w1.shape[0] <= 2048
-    ):  # often an epilogue: few loads ahead
+    if form is forms.HOPPER and w1.shape[0] <= 2048:  # many epilogues: fewer loads ahead in them
         form = replace(form, stages=3)
     factors = [each.tensor for each in (w1, u1, w3, u3)]
     if form.TMA:
@@ -316,12 +300,8 @@ def gated_product(s, x, weights, apart, order, keep):
 def gates_gradient(s, g, weights, gates, order):
     """Return the gates' gradient [2, rows, columns] and hidden [1, rows, columns], both sorted.
 
-    Args:
-        s: What makes tensors and launches.
-        g: Rows of [tokens, depths].
-        weights: The Matrix of w2 and u2, [depths, columns].
-        gates: [2, rows, columns].
-        order: The sorted tokens.
+    g: Rows of [tokens, depths]; weights: the Matrix of w2 and u2, [depths, columns]; gates:
+    [2, rows, columns].
     """
     w = weights[0]
     form = form_of(*weights, g.matrix, Matrix.of(gates), height=order.tile)

@@ -1,13 +1,37 @@
 """Blocks of one token's heads, in memory's order; wide loads.
 
-All formats and options are one kernel, and backward is the same kernel with other signs.
+All formats and options are one kernel, and backward is the same kernel with other signs. The
+half-split layout pairs feature j of a row with j + ROTARY / 2, the interleaved one 2j with 2j + 1;
+features from ROTARY on have no partner.
 """
 
 import triton
 import triton.language as tl
 
-from .pairs import partner_of, partners
 from .trigonometry import cos_sin
+
+
+@triton.jit
+def partner_of(feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Return the partner of each feature, and whether the feature is the first of its pair."""
+    if INTERLEAVED:
+        return feature ^ 1, feature % 2 == 0
+    first = feature < ROTARY // 2
+    return tl.where(first, feature + ROTARY // 2, feature - ROTARY // 2), first
+
+
+@triton.jit
+def partners(x, rows, feature, keep, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Return the partners of the features x [rows, BLOCK], a block of the same shape.
+
+    `rows` [rows, 1] points at each row's first feature; `feature` [1, BLOCK] has the numbers of
+    x's, from an even one on; `keep` [rows, 1] masks the rows.
+    """
+    if INTERLEAVED:  # exchange in registers: a gather would load single elements
+        first, second = tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
+        return tl.reshape(tl.join(second, first), x.shape)
+    partner, _ = partner_of(feature, ROTARY, INTERLEAVED)
+    return tl.load(rows + partner, mask=keep & (feature < ROTARY))  # x's lines, which are cached
 
 
 @triton.jit

@@ -70,10 +70,8 @@ class Table(NamedTuple):
     columns: int
     heads: int
     width: int
-    length: int
-    """Of a sequence; 0 where the sequences have lengths of their own."""
-    strides: tuple[int, int, int]
-    """Of rows, columns and heads."""
+    length: int  # of a sequence; 0 where the sequences have lengths of their own
+    strides: tuple[int, int, int]  # of rows, columns and heads
 
 
 def table_of(t, tensor_format, as_heads):
@@ -98,11 +96,8 @@ class Blocks(NamedTuple):
     """What the programs of a launch take of a table."""
 
     programs: int
-    count: int
-    """The blocks of a token's heads."""
+    count: int  # of blocks of a token's heads
     constants: dict[str, int]
-    """Of a program: BLOCK_T tokens; TURNS times BLOCK_H heads; tiles of BLOCK and, from SPLIT on,
-    BLOCK_2 features."""
     warps: int
 
 

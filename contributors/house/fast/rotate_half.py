@@ -8,7 +8,7 @@ import triton.language as tl
 
 from .launch import Recorded, Uneven
 from .operators import differentiable, traceable, traced
-from .pairs import partner_of, partners
+from .rope_kernel import partner_of, partners
 
 
 @triton.jit

@@ -24,11 +24,9 @@ class Rows(NamedTuple):
     loaded from a sorted copy. SORTED, the rows lie as the partition sorts them.
     """
 
-    matrix: Matrix
-    """[tokens, columns], or SORTED the rows of [pairs, rows, columns]."""
+    matrix: Matrix  # [tokens, columns], or SORTED the rows of [pairs, rows, columns]
     how: str = GATHERED
-    packed: torch.Tensor | None = None
-    """[rows, columns]; of PIECES, the copy."""
+    packed: torch.Tensor | None = None  # the copy, [rows, columns]
 
     @classmethod
     def of(cls, tensor, packed=None):
