@@ -48,7 +48,7 @@ def form(name: str) -> Iterator[None]:
             stack.enter_context(mock.patch.object(Watch, "check"))
         forced = "descriptors" if name == "packed" else name
         stack.enter_context(mock.patch.object(forms, "forced", forced))
-        stack.enter_context(mock.patch.object(launch, "replays", lambda: False))
+        stack.enter_context(mock.patch.object(launch, "replays", return_value=False))
         yield
 
 

@@ -73,21 +73,6 @@ def _for_each_head(values, HEADS: tl.constexpr):
 
 
 @triton.jit
-def _features(
-    TILE: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_2: tl.constexpr,
-):  # fmt: skip
-    """Return the features [1, BLOCK] of a tile, and which of them exist."""
-    if TILE == 0:
-        feature = tl.arange(0, BLOCK)[None, :]
-        exists = feature < SPLIT
-    else:
-        feature = SPLIT + tl.arange(0, BLOCK_2)[None, :]
-        exists = feature < WIDTH
-    return feature, exists
-
-
-@triton.jit
 def _angles_of(
     freqs, exists, feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
     TRANSPOSED: tl.constexpr,
@@ -150,8 +135,8 @@ def rope_kernel(
     for tile in tl.static_range(TILES):
         for turn in tl.static_range(TURNS):
             rows = t + turn * BLOCK_H * t_head
-            feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-            x = tl.load(rows + feature, mask=keep & exists)
+            feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
+            x = tl.load(rows + feature, mask=keep & (feature < (WIDTH if tile else SPLIT)))
             z = x
             if tile * SPLIT < ROTARY:
                 z = partners(x, rows, feature, keep, ROTARY, INTERLEAVED)
@@ -177,15 +162,15 @@ def rope_kernel(
     angles = ()
     for tile in tl.static_range(TILES):
         if tile * SPLIT < ROTARY:
-            feature, _ = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
+            feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
             cos, sin = _angles_of(freqs, exists[:, None], feature, ROTARY, INTERLEAVED, TRANSPOSED)
             angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
 
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
     for tile in tl.static_range(TILES):
-        feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-        turned = feature < ROTARY
+        feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
+        exists, turned = feature < (WIDTH if tile else SPLIT), feature < ROTARY
         for turn in tl.static_range(TURNS):
             x, z = loaded[tile * TURNS + turn]
             y, inside = x, keep & exists
