@@ -72,34 +72,34 @@ def _sum_of_kind(
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
     TMA: tl.constexpr = FORM.TMA
-    GROUP: tl.constexpr = FORM.GROUP
     PAIRS: tl.constexpr = TASK.pairs
+    WHOLE: tl.constexpr = TASK.whole
     G: tl.constexpr = TASK.g
     X: tl.constexpr = TASK.x
-    TILE: tl.constexpr = TASK.tile
-    WHOLE: tl.constexpr = TASK.whole
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
-    tiles = row_blocks * column_blocks * PAIRS
+    tiles = row_blocks * column_blocks * TASK.pairs
     number = tl.program_id(0)
     for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
         unit = number + turn * tl.num_programs(0)
-        block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, GROUP)
+        block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, FORM.GROUP)
         pair = block // row_blocks
         row, column = block % row_blocks * M, column_block * N
         acc = tl.zeros((M, N), tl.float32)
         # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
-        g_place = _place_of(order, first * K, K, TILE, G)
-        x_place = _place_of(order, first * K, K, TILE, X)
+        g_place = _place_of(order, first * K, K, TASK.tile, G)
+        x_place = _place_of(order, first * K, K, TASK.tile, X)
         for step in range(first, end):
             at = step * K
-            g_tile = _load_step(g, g_place, pair * rows, at, row, outputs, K, M, G, WHOLE, TMA)
+            g_tile = _load_step(
+                g, g_place, pair * rows, at, row, outputs, K, M, G, TASK.whole, FORM.TMA
+            )
             x_tile = _load_step(x, x_place, 0, at, column, inputs, K, N, X, WHOLE, TMA)
             acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
             following = tl.minimum(step + 1, end - 1) * K
-            g_place = _place_of(order, following, K, TILE, G)
-            x_place = _place_of(order, following, K, TILE, X)
+            g_place = _place_of(order, following, K, TASK.tile, G)
+            x_place = _place_of(order, following, K, TASK.tile, X)
         slot = unit // tiles + kind
-        to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
+        to = out + (slot * TASK.pairs + pair).to(tl.int64) * outputs * inputs
         place = row + tl.arange(0, M)
         place = tl.where(place < outputs, place, -1)
         # in quarters, which take less shared memory than one whole

@@ -77,10 +77,9 @@ class Recorded:
     def __init__(self, function, pairs=()):
         """Record nothing yet.
 
-        Args:
-            function: Launch: `function(s, *how, *tensors)`, where `s` has `empty` and `launch`. It
-                returns a sequence of results, which `s` made, or None.
-            pairs: Pairs of tensors, by their places, whose distances in bytes come after `how`.
+        function: `function(s, *how, *tensors)`, where `s` has `empty` and `launch`, returns results
+        that `s` made, or None; pairs: the places of two tensors each, whose distances in bytes come
+        after `how`.
         """
         self.function, self._pairs = function, pairs
         self._recording = functools.lru_cache(maxsize=1024)(self._record)

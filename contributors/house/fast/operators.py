@@ -74,13 +74,9 @@ def differentiable(map):
 def traceable(name, schema, map, check, kernel, instead):
     """Return a map that is linear in its first tensor as a function for `traced` calls.
 
-    Args:
-        name: The operator's name; a second copy of its file gets another, `house::name_1`.
-        schema: The types of its arguments: the tensors, then how.
-        map: The Recorded map.
-        check: Raise ValueError for arguments that the map refuses.
-        kernel: Its kernel.
-        instead: The words that tell a caller of `torch.func.vmap` how to do without.
+    name: the operator's; schema: its arguments' types, tensors first, then how; map: the Recorded
+    map; check: raise ValueError for arguments that the map refuses; kernel: the map's; instead: the
+    words that tell a caller of `torch.func.vmap` how to do without.
     """
     tensors = schema.count("Tensor") - 1  # and the result
 

@@ -57,9 +57,8 @@ class Partition:
 
 @triton.jit
 def _tiles_at(mask, start, tokens, stride, TILES: tl.constexpr, TILE: tl.constexpr):
-    """Return some tiles' tokens and their mask, [TILES, TILE], and by tile three counts [TILES].
-
-    They are its visual tokens, whether all are visual and whether all are textual.
+    """Return some tiles' tokens and their mask, [TILES, TILE], and of each tile the number
+    of visual tokens, whether all are visual and whether all are textual, [TILES].
     """
     token = start + tl.arange(0, TILES)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     chosen = tl.load(mask + token.to(tl.int64) * stride, token < tokens, 0).to(tl.int32)
@@ -144,12 +143,7 @@ def _partition_kernel(
 def check(op, tokens, mask, x, **weights):
     """Raise ValueError if tensors or operands do not fit; a kernel would leave their memory.
 
-    Args:
-        op: The op's name.
-        tokens: The length of the mask.
-        mask: The mask, None if it is known.
-        x: [tokens, depths]
-        weights: Each weight with the shape that it must have.
+    mask: None if it is known, of so many tokens; weights: each with the shape that it must have.
     """
     shape, dtype = ((tokens,), torch.bool) if mask is None else (mask.shape, mask.dtype)
     if dtype != torch.bool or tuple(shape) != tuple(x.shape[:1]):

@@ -51,10 +51,8 @@ class Rows(NamedTuple):
 def require_even(tile, rows, *weights):
     """Raise Uneven for tensors that no kernel takes as they lie.
 
-    Args:
-        tile: The rows of a partition's tile.
-        rows: Tensors whose rows must be contiguous; a small op takes any strides.
-        weights: Groups of tensors of the same strides.
+    rows: those whose rows must be contiguous, unless the op is small; weights: groups of tensors of
+    the same strides; tile: the rows of a partition's tile.
     """
     uneven = [each for each in rows if not is_small(tile) and each.stride()[1] != 1]
     for group in weights:
