@@ -1,5 +1,150 @@
-"""Blocks of one token's heads, in memory's order; wide loads."""
+"""Each program turns a block of a token's heads, in memory's order."""
 
-from fast import rope
+import torch
+import triton
+import triton.language as tl
+from fast.trigonometry import cos_sin  # tl.cos(a), tl.sin(b) in a fifth of their instructions
 
-__all__ = ["rope"]
+
+@triton.jit
+def _find_sequence(cu_seqlens, token, sequences):
+    """Return the last sequence that begins at or before each token: one of 128 by each look."""
+    found, step = tl.zeros_like(token), 1
+    while step * 128 < sequences:
+        step *= 128
+    while step > 0:
+        entry = found[:, None] + step * tl.arange(0, 128)[None, :]
+        start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=2**31 - 1)
+        found += step * (tl.sum((start <= token[:, None]).to(tl.int32), 1) - 1)
+        step //= 128
+    return found
+
+
+@triton.jit
+def _rope_kernel(
+    t,  # [rows, columns, heads, WIDTH], features next to each other
+    freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
+    out,  # t's shape, contiguous
+    start_positions,  # [sequences] int or None: every sequence begins at position 0
+    cu_seqlens,  # [sequences + 1] int or None: a sequence is a column or a row of t
+    sizes,  # rows, columns, heads, sequences
+    strides,  # of t, in elements: from a row, a column, a head and a feature (1) to the next
+    WIDTH: tl.constexpr,  # features of a head
+    ROTARY: tl.constexpr,  # of these turn
+    SEQ_FIRST: tl.constexpr,  # a column is a sequence (sbhd), otherwise a row (bshd)
+    INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + ROTARY / 2
+    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BLOCK_T: tl.constexpr,  # tokens of a program
+    BLOCK_H: tl.constexpr,  # heads of a program, of each of its tokens
+):
+    """Turn each pair of features (x1, x2) by its angles (f1, f2), which need not be the same.
+
+        forward    y1 = x1 cos f1 - x2 sin f1    y2 = x2 cos f2 + x1 sin f2
+        backward   y1 = x1 cos f1 + x2 sin f2    y2 = x2 cos f2 - x1 sin f1
+
+    Bytes: 2 * t.numel() * itemsize, and 4 * ROTARY for each token's angles.
+    """
+    rows, columns, heads, sequences = sizes
+    BLOCK: tl.constexpr = triton.next_power_of_2(WIDTH)
+    feature = tl.arange(0, BLOCK)[None, :]
+    DISTANCE: tl.constexpr = 1 if INTERLEAVED else ROTARY // 2  # from a feature to its partner
+    first = feature // DISTANCE % 2 == 0
+    partner = tl.where(first, feature + DISTANCE, feature - DISTANCE)
+
+    # The blocks of a token's heads are neighbours: memory is read and written from front to back.
+    blocks = tl.cdiv(heads, BLOCK_H)
+    first_token = tl.program_id(0) // blocks * BLOCK_T
+    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
+    its_token = first_token + line // BLOCK_H
+    head = (tl.program_id(0) % blocks * BLOCK_H + line % BLOCK_H).to(tl.int64)
+    inside = (its_token < rows * columns) & (head < heads)
+    t += (its_token // columns).to(tl.int64) * strides[0] + head * strides[2]
+    t += (its_token % columns).to(tl.int64) * strides[1]
+    out += (its_token.to(tl.int64) * heads + head) * WIDTH
+    # Load t first, x and its partners z: on the way while positions and angles are computed.
+    x = tl.load(t + feature, mask=inside & (feature < WIDTH))
+    if INTERLEAVED:  # exchanged in registers; a load would take single elements
+        x1, x2 = tl.split(tl.reshape(x, [BLOCK_T * BLOCK_H, BLOCK // 2, 2]))
+        z = tl.reshape(tl.join(x2, x1), x.shape)
+    else:  # x's own lines of memory, which are cached
+        z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
+
+    token = first_token + tl.arange(0, BLOCK_T)
+    exists = token < rows * columns
+    row, column = token // columns, token % columns
+    position, sequence = (row, column) if SEQ_FIRST else (column, row)
+    if cu_seqlens is not None:
+        sequence = _find_sequence(cu_seqlens, token, sequences)
+        position = token - tl.load(cu_seqlens + sequence, mask=exists)
+    if start_positions is not None:
+        position += tl.load(start_positions + sequence, mask=exists, other=0)
+
+    turns = exists[:, None] & (feature < ROTARY)
+    freqs += position.to(tl.int64)[:, None] * ROTARY
+    angle = tl.load(freqs + feature, mask=turns, other=0)
+    of_sin = -tl.load(freqs + partner, mask=turns, other=0) if BACKWARD else angle
+    cos, sin = cos_sin(angle, of_sin)
+    sin = tl.where(first, -sin, sin)
+    # Each is computed by one thread, and now copied to every head of its token.
+    cos = tl.reshape(tl.broadcast_to(cos[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
+    sin = tl.reshape(tl.broadcast_to(sin[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
+    y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
+    y = tl.where(feature < ROTARY, y, x)  # the others pass through
+    tl.store(out + feature, y, mask=inside & (feature < WIDTH))
+
+
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs, start_positions, cu_seqlens, seq_first, interleaved, backward):
+        ctx.save_for_backward(freqs, start_positions, cu_seqlens)
+        ctx.options = seq_first, interleaved, backward
+        t = t if t.stride(-1) == 1 else t.contiguous()
+        (rows, columns, heads, width), strides = t.shape, t.stride()
+        if seq_first and start_positions is None and strides[1] == heads * strides[2]:
+            heads, columns = heads * columns, 1  # a row's tokens share angles: as heads of one
+        sequences = cu_seqlens.numel() - 1 if cu_seqlens is not None else 0
+        # About 4 KiB of t: with 8 fewer loads are in flight, with 2 more programs compute an angle.
+        lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
+        block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
+        block_t = lines // block_h
+        warps = triton.next_power_of_2(min(max(block_t * width // 32, 1), 4))  # an angle a thread
+        out = torch.empty_like(t, memory_format=torch.contiguous_format)
+        if t.numel():
+            _rope_kernel[(triton.cdiv(rows * columns, block_t) * triton.cdiv(heads, block_h),)](
+                t, freqs, out, start_positions, cu_seqlens, (rows, columns, heads, sequences),
+                strides, width, freqs.shape[-1], *ctx.options, block_t, block_h, num_warps=warps,
+            )  # fmt: skip
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        *options, backward = ctx.options
+        return _Rope.apply(grad, *ctx.saved_tensors, *options, not backward), *[None] * 6
+
+
+def rope(
+    t, freqs, *, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None
+):
+    """Turn the first d2 features of every head by the angles of its token's position.
+
+    t: [s, b, h, d] (sbhd), [b, s, h, d] (bshd) or [tokens, h, d] (thd, with cu_seqlens [b + 1]);
+    freqs: [s2, 1, 1, d2] float32, no gradient; start_positions: [b]. Returns t's shape and dtype.
+    What does not fit is a ValueError, but for positions past s2: they stand on the GPU.
+    """
+    packed = tensor_format == "thd"
+    if tensor_format not in ("sbhd", "bshd", "thd") or packed != (cu_seqlens is not None):
+        raise ValueError(f"rope: {tensor_format!r} is not sbhd, bshd, or thd with cu_seqlens")
+    if t.dim() != 4 - packed or t.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"rope: t {list(t.shape)} of {t.dtype} is no {tensor_format}")
+    table = t.unsqueeze(1) if packed else t  # packed tokens are one column
+    length, batch = table.shape[:2] if tensor_format != "bshd" else (t.shape[1], t.shape[0])
+    if packed:
+        length, batch = 0, cu_seqlens.numel() - 1  # how long they are is known on the GPU
+    s2, *ones, d2 = freqs.shape
+    fits = ones == [1, 1] and s2 >= length and d2 % 2 == 0 and 0 < d2 <= t.shape[-1]
+    if not fits or freqs.dtype != torch.float32 or freqs.requires_grad:
+        raise ValueError(f"rope: t {list(t.shape)}, but freqs {list(freqs.shape)} of {freqs.dtype}")
+    if batch < 0 or (start_positions is not None and start_positions.shape != (batch,)):
+        raise ValueError(f"rope: start_positions or cu_seqlens do not fit {batch} sequences")
+    tensors = [x if x is None else x.contiguous() for x in (freqs, start_positions, cu_seqlens)]
+    return _Rope.apply(table, *tensors, tensor_format != "bshd", interleaved, False).view(t.shape)
