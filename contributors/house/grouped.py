@@ -106,8 +106,7 @@ def pack(plan, *matrices):
     sizes = tuple((a.shape[1], a.stride(0), b.stride(0)) for a, b in pairs)
     rows, columns = blocks_for(copies[0])["BLOCK_K"], max(each.shape[1] for each in matrices)
     grid = len(plan.order) // rows, triton.cdiv(columns, 256), 2
-    order, ends, _ = plan
-    _pack_kernel[grid](matrices, copies, order, ends, sizes, rows, 256, **early(order))
+    _pack_kernel[grid](matrices, copies, *plan[:2], sizes, rows, 256, **early(plan.order))
     return pairs
 
 
@@ -128,17 +127,17 @@ def tile_at(number, row_blocks, column_blocks):
 
 
 @triton.jit
-def load_rows(matrix, rows, column, row_stride, limit, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
-    """Return elements [ROWS, COLUMNS], from a column on, each row from its own place.
+def pointers_to(matrix, rows, row_stride):
+    """Return pointers [ROWS, 1] to rows at places of their own; row -1 takes the first one."""
+    return matrix + tl.maximum(rows, 0)[:, None].to(tl.int64) * row_stride
 
-    rows: int32 [ROWS]; -1 reads as zero. row_stride: Elements. limit: The columns, beyond which
-    zero is read, unless WHOLE says that none are.
-    """
+
+@triton.jit
+def load_columns(pointers, column, limit, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
+    """Return columns of rows, [ROWS, COLUMNS]; unless these are WHOLE, zero from the limit on."""
     columns = column + tl.arange(0, COLUMNS)
-    there = (rows >= 0)[:, None]
-    if not WHOLE:
-        there = there & (columns < limit)[None, :]
-    return tl.load(matrix + rows[:, None].to(tl.int64) * row_stride + columns[None, :], there, 0.0)
+    there = True if WHOLE else (columns < limit)[None, :]
+    return tl.load(pointers + columns[None, :], there, 0.0)
 
 
 @triton.jit
@@ -150,7 +149,7 @@ def halves(values):
 
 @triton.jit
 def store_rows(matrix, rows, column, row_stride, limit, values):
-    """Store values, [ROWS, COLUMNS], as `load_rows` loads them, but half by half.
+    """Store values, [ROWS, COLUMNS], from a column on and below the limit; row -1 has no place.
 
     Threads exchange values so that each stores neighbours; a whole tile takes too many registers.
     """
@@ -159,7 +158,7 @@ def store_rows(matrix, rows, column, row_stride, limit, values):
         part = right if half else left
         columns = column + half * part.shape[1] + tl.arange(0, part.shape[1])
         there = (rows >= 0)[:, None] & (columns < limit)[None, :]
-        place = matrix + rows[:, None].to(tl.int64) * row_stride + columns[None, :]
+        place = pointers_to(matrix, rows, row_stride) + columns[None, :]
         tl.store(place, part.to(matrix.dtype.element_ty), there)
 
 
@@ -245,6 +244,7 @@ def _pack_kernel(
         for which in tl.static_range(2):
             if tl.program_id(2) == which:
                 columns, from_row, to_row = sizes[which]
-                source, copy = matrices[which], copies[which]
-                values = load_rows(source, tokens, column, from_row, columns, COLUMNS, False)
-                store_rows(copy, rows, column, to_row, columns, values)
+                pointers = pointers_to(matrices[which], tokens, from_row)
+                values = load_columns(pointers, column, columns, COLUMNS, False)
+                values = tl.where((tokens >= 0)[:, None], values, 0.0)
+                store_rows(copies[which], rows, column, to_row, columns, values)

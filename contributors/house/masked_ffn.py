@@ -50,14 +50,17 @@ def _up_kernel(
         w = grouped.choose(visual, w_v, w_t)
         rows = row + tl.arange(0, BLOCK_M)
         tokens = tl.load(order + rows)
+        pointers = grouped.pointers_to(x, tokens, x_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            x_tile = grouped.load_rows(x, tokens, depth, x_row, depths, BLOCK_K, WHOLE)
+            x_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
             w_tile = tl.reshape(w.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
             acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
         left, right = grouped.halves(acc)
         swapped = grouped.is_swapped(weights, visual) != 0
         a, b = tl.where(swapped, right, left), tl.where(swapped, left, right)
+        there = (tokens >= 0)[:, None]
+        a, b = tl.where(there, a, 0.0), tl.where(there, b, 0.0)
         grouped.store_rows(hidden, rows, column, columns, columns, a * _sigmoid(a) * b)
         if gates is not None:
             grouped.store_rows(gates, rows, column, 2 * columns, columns, a)
@@ -94,11 +97,12 @@ def _down_gradient_kernel(
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         w = grouped.choose(row < visual_end, w_v, w_t)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        pointers = grouped.pointers_to(g, tokens, g_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            g_tile = grouped.load_rows(g, tokens, depth, g_row, depths, BLOCK_K, WHOLE)
+            g_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
             acc = tl.dot(g_tile, w.load([depth, column]), acc, input_precision="ieee")
-        left, right = grouped.halves(acc)
+        left, right = grouped.halves(tl.where((tokens >= 0)[:, None], acc, 0.0))
         d_0, d_1 = grouped.halves(left)
         d_2, d_3 = grouped.halves(right)
         PART: tl.constexpr = BLOCK_N // 4

@@ -48,6 +48,8 @@ def _product_kernel(
         if PAIRS == 2:
             swapped = grouped.is_swapped(weights, visual)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        if not SORTED:  # before the loop, each of whose instructions delays its next product
+            pointers = grouped.pointers_to(a, tokens, a_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
             second = (step >= steps).to(tl.int32) if PAIRS == 2 else 0
@@ -55,7 +57,7 @@ def _product_kernel(
             if SORTED:
                 a_tile = a.load([row, second * depths + depth])
             else:
-                a_tile = grouped.load_rows(a, tokens, depth, a_row, depths, BLOCK_K, WHOLE)
+                a_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
             at = second ^ swapped if PAIRS == 2 else 0
             if TURNED:
                 w_tile = tl.reshape(w.load([at, column, depth]), (BLOCK_N, BLOCK_K)).T
