@@ -1,101 +1,198 @@
-"""Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
+"""Tokens sorted by kind on the device; SwiGLU and its gradient in the products' epilogues."""
 
-import functools
-
+import grouped
 import torch
-from forms import height_of
-from gated import down_gradient, up
-from gradients import weight_gradients
-from operators import refuse_second_derivative, traced, unused
-from partition import Partition, Sorted, check, empty_sorted, kept_plan, rows_of_plan, sort
-from products import product
-from rows import SORTED, Rows, kept, pack, rows_for
-from sequence import Direction
-from torch.compiler import is_compiling
+import triton
+import triton.language as tl
+from masked_linear import check, product, weight_gradients
 
 
-@functools.partial(Direction, pairs=((1, 3), (4, 6)))
-def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
-    """Plan the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
-    there is one, and a new mask's order.
+@triton.jit
+def _sigmoid(a):
+    """Return 1 / (1 + exp(-a)); a division takes twice the instructions of a squared root."""
+    root = tl.rsqrt(1.0 + tl.exp2(a * -1.4426950408889634))  # log2(e)
+    return root * root
+
+
+@triton.jit
+def _up_kernel(
+    x,  # [tokens, depths]
+    w_v,  # tiles of w1 and w3, [2, inner, depths]
+    w_t,  # tiles of u1 and u3
+    weights,  # w1, w3, u1, u3: of a pair, the tiles have the lower address first
+    gates,  # [rows, 2 * columns], the result: a, then b; None if backward does not need it
+    hidden,  # [rows, columns], the result
+    order,  # int32 [rows]
+    ends,  # int32 [2]
+    sizes,  # depths, columns (inner or, of zeros, a few more); x's row stride, elements
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and sums of a tile, half a and half b
+    BLOCK_K: tl.constexpr,  # depths of a step
+    WHOLE: tl.constexpr,  # whether steps fill the depths
+):  # fmt: skip
+    """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1).T, b with w3 and u3.
+
+    The left half of the sums is a and the right half b, so that one tile serves both. Rows
+    without a token are zero.
+
+    Bytes: x, the weights and the order are read, hidden and the gates written, if L2 keeps the
+    tiles that several programs read. FLOPs: 4 * tokens * depths * inner.
     """
-    _check(tokens, x, w1, w2, w3, u1, u2, u3, mask)
-    new = sort(s, tile, mask) if mask else None
-    plan = Sorted.of(tokens, tile, new or order)
-    x = rows_for(s, plan, x, 2 * w1.shape[0])
-    weights = (w1.T, w3.T, u1.T, u3.T)
-    hidden, gates = up(s, x, weights, (to_w3, to_u3), plan, keep)
-    return product(s, Rows(hidden, SORTED), (w2.T, u2.T), plan), gates, x.packed, new
+    grouped.wait()
+    depths, columns, x_row = sizes
+    HALF: tl.constexpr = BLOCK_N // 2
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, HALF)
+    tiles = row_blocks * column_blocks
+    for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
+        row, column = row_block * BLOCK_M, column_block * HALF
+        visual = row < visual_end
+        w = grouped.choose(visual, w_v, w_t)
+        rows = row + tl.arange(0, BLOCK_M)
+        tokens = tl.load(order + rows)
+        pointers = grouped.pointers_to(x, tokens, x_row)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for depth in range(0, depths, BLOCK_K):
+            x_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+            w_tile = tl.reshape(w.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
+            acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
+        left, right = grouped.halves(acc)
+        swapped = grouped.is_swapped(weights, visual) != 0
+        a, b = tl.where(swapped, right, left), tl.where(swapped, left, right)
+        there = (tokens >= 0)[:, None]
+        a, b = tl.where(there, a, 0.0), tl.where(there, b, 0.0)
+        grouped.store_rows(hidden, rows, column, columns, columns, a * _sigmoid(a) * b)
+        if gates is not None:
+            grouped.store_rows(gates, rows, column, 2 * columns, columns, a)
+            grouped.store_rows(gates + columns, rows, column, 2 * columns, columns, b)
 
 
-@Direction
-def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
-    """Plan the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
-    plan = Sorted.of(tokens, tile, order)
-    (g,) = pack(s, plan, Rows(g))
-    d_gates, hidden = down_gradient(s, g, (w2, u2), gates, plan)
-    return d_gates, weight_gradients(s, g, Rows(hidden, SORTED), plan) if of_down else None
+@triton.jit
+def _down_gradient_kernel(
+    g,  # [tokens, depths], the output's gradient
+    w_v,  # tiles of w2, [depths, inner]
+    w_t,  # tiles of u2
+    gates,  # tiles of [rows, 2, columns]: a, then b
+    d_gates,  # tiles of [rows, 2, columns], the result
+    order,  # int32 [rows]
+    ends,  # int32 [2]
+    sizes,  # depths, columns (inner or, of zeros, a few more); g's row stride, elements
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
+    BLOCK_K: tl.constexpr,  # depths of a step
+    WHOLE: tl.constexpr,  # whether steps fill the depths
+):  # fmt: skip
+    """Compute a tile of hidden's gradient, d = g[token] @ (visual ? w2 : u2), and pass it back.
 
+    d_a = d b (s + a s (1 - s)),  d_b = d a s,  s = sigmoid(a)
 
-@Direction
-def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
-    """Plan d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
-    plan, d_gates = Sorted.of(tokens, tile, order), Rows(d_gates, SORTED)
-    d_x = product(s, d_gates, (w1, u1, w3, u3), plan) if of_x else None
-    d_up = weight_gradients(s, d_gates, kept(plan, x, packed), plan) if of_up else None
-    return d_x, d_up
-
-
-def _height(x, w1):
-    return height_of(x, w1, weights=2)
-
-
-def _check(tokens, x, w1, w2, w3, u1, u2, u3, mask):
-    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
-    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
-    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
-    check("masked_ffn", tokens, mask, x, **weights)
-
-
-def _run_backward(plan, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
-    """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
-
-    Two directions, so that the memory of g's copy and of hidden is free in the second one.
+    Bytes: g, the weights and the gates are read and the gates' gradient written, if L2 keeps the
+    tiles that several programs read. FLOPs: 2 * tokens * depths * inner.
     """
-    how, order = (plan.tokens, plan.tile), plan.sorted
-    d_gates, d_down = _backward_down((*how, of_down), g, w2, u2, gates, order)
-    if not (of_x or of_up):
-        return None, None, d_down
-    d_x, d_up = _backward_up((*how, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
-    return d_x, d_up, d_down
+    grouped.wait()
+    depths, columns, g_row = sizes
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    row_block, column_block = grouped.tile_at(tl.program_id(0), row_blocks, column_blocks)
+    if row_block < row_blocks:
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        w = grouped.choose(row < visual_end, w_v, w_t)
+        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        pointers = grouped.pointers_to(g, tokens, g_row)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for depth in range(0, depths, BLOCK_K):
+            g_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+            acc = tl.dot(g_tile, w.load([depth, column]), acc, input_precision="ieee")
+        left, right = grouped.halves(tl.where((tokens >= 0)[:, None], acc, 0.0))
+        d_0, d_1 = grouped.halves(left)
+        d_2, d_3 = grouped.halves(right)
+        PART: tl.constexpr = BLOCK_N // 4
+        # In quarters, as a loop: Triton loads the gates of the next three while it works on one.
+        for part in tl.range(0, 4, num_stages=4):
+            d = tl.where(part < 2, tl.where(part == 0, d_0, d_1), tl.where(part == 2, d_2, d_3))
+            at = column + part * PART
+            a = tl.reshape(gates.load([row, 0, at]), (BLOCK_M, PART)).to(tl.float32)
+            b = tl.reshape(gates.load([row, 1, at]), (BLOCK_M, PART)).to(tl.float32)
+            s = _sigmoid(a)
+            d_a, d_b = d * b * (s + a * s * (1 - s)), d * a * s
+            d_gates.store([row, 0, at], tl.reshape(d_a, (BLOCK_M, 1, PART)).to(d_gates.dtype))
+            d_gates.store([row, 1, at], tl.reshape(d_b, (BLOCK_M, 1, PART)).to(d_gates.dtype))
 
 
-def _by_argument(d_x, d_up, d_down):
-    """Return the gradients in the order of the arguments."""
-    w1, w3, u1, u3 = [None] * 4 if d_up is None else d_up.unbind()
-    w2, u2 = (None, None) if d_down is None else d_down.unbind()
-    return d_x, w1, w2, w3, u1, u2, u3, None
+def up(x, visual, textual, plan, keep):
+    """Return hidden [rows, columns], sorted, and its gates [rows, 2 * columns] or None.
+
+    Args:
+        x: [tokens, width]
+        visual: w1 and w3, [inner, width]; `columns` is inner, rounded up to 16 bytes.
+        textual: u1 and u3.
+        plan: The Sorted tokens.
+        keep: Whether backward needs the gates.
+    """
+    x, blocks, rows = grouped.aligned(x), grouped.blocks_for(x), len(plan.order)
+    inner, depths = visual[0].shape
+    hidden = grouped.new_rows(x, rows, inner)
+    columns = hidden.shape[1]
+    gates = x.new_empty(rows, 2 * columns) if keep else None
+    block = 2, blocks["BLOCK_N"] // 2, blocks["BLOCK_K"]
+    w_v, *pair = grouped.tiles_of_weights(visual, *block)
+    w_t, *other = grouped.tiles_of_weights(textual, *block)
+    tiles = rows // blocks["BLOCK_M"] * triton.cdiv(columns, block[1])
+    if plan.tokens:
+        _up_kernel[(min(tiles, grouped.processors(x)),)](
+            x, w_v, w_t, (*pair, *other), gates, hidden, plan.order, plan.ends,
+            (depths, columns, x.stride(0)), **blocks, WHOLE=depths % block[2] == 0,
+        )  # fmt: skip
+    return hidden, gates
+
+
+def down_gradient(g, w2, u2, gates, plan):
+    """Return the gradient of the gates, [rows, 2 * columns], sorted.
+
+    g: [tokens, width]; w2, u2: [width, inner]; gates: [rows, 2 * columns].
+    """
+    g, w2, u2 = (grouped.aligned(each) for each in (g, w2, u2))
+    blocks, d_gates = grouped.blocks_for(g), torch.empty_like(gates)
+    if blocks["BLOCK_N"] == 256:  # two programs on a multiprocessor: one stores, one multiplies
+        blocks |= {"BLOCK_N": 128, "num_warps": 4, "num_stages": 3}
+    m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
+    depths, columns = len(w2), gates.shape[1] // 2
+    pairs = (
+        grouped.tiles_of(each.unflatten(1, (2, -1)), m, 1, n // 4) for each in (gates, d_gates)
+    )
+    if plan.tokens:
+        _down_gradient_kernel[(len(plan.order) // m * triton.cdiv(columns, n),)](
+            g, grouped.tiles_of(w2, k, n), grouped.tiles_of(u2, k, n), *pairs, plan.order,
+            plan.ends, (depths, columns, g.stride(0)), **blocks, WHOLE=depths % k == 0,
+        )  # fmt: skip
+    return d_gates
 
 
 class _MaskedFFN(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w1, w2, w3, u1, u2, u3, mask):
-        tensors = x, w1, w2, w3, u1, u2, u3
-        ctx.plan = kept_plan(mask, _height(x, w1))
-        out, gates, packed = ctx.plan.forward(_forward, (True,), *tensors, mask)
-        ctx.save_for_backward(*tensors, gates, packed)
-        return out
+        ctx.plan = plan = grouped.sort(mask, grouped.blocks_for(x)["BLOCK_M"])
+        hidden, gates = up(x, (w1, w3), (u1, u3), plan, keep=any(ctx.needs_input_grad))
+        ctx.save_for_backward(x, w1, w2, w3, u1, u2, u3, gates, hidden)
+        return product(hidden, [w2], [u2], plan, turned=True, is_sorted=True)
 
     @staticmethod
     def backward(ctx, g):
-        refuse_second_derivative("masked_ffn")
-        x, w1, w2, w3, u1, u2, u3, _ = ctx.needs_input_grad
-        wanted = x, w1 or w3 or u1 or u3, w2 or u2
-        return _by_argument(*_run_backward(ctx.plan, *wanted, g, *ctx.saved_tensors))
-
-
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _MaskedFFN).apply
+        if torch.is_grad_enabled():  # create_graph; autograd would take results for constants
+            raise NotImplementedError("masked_ffn has no second derivative")
+        x, w1, w2, w3, u1, u2, u3, gates, hidden = ctx.saved_tensors
+        plan, (of_x, *of_weights, _) = ctx.plan, ctx.needs_input_grad
+        grads = dict.fromkeys(("x", "w1", "w2", "w3", "u1", "u2", "u3"))
+        d_gates = down_gradient(g, w2, u2, gates, plan)
+        if of_x:
+            grads["x"] = product(d_gates, [w1, w3], [u1, u3], plan, turned=False, is_sorted=True)
+        if any(of_weights):
+            g_rows, x_rows = grouped.pack(plan, g, x)
+            d_down = weight_gradients(g_rows, (hidden, None), plan)
+            grads["w2"], grads["u2"] = d_down[..., : len(w1)]
+            d_visual, d_textual = weight_gradients((d_gates, None), x_rows, plan)
+            grads["w1"], grads["w3"] = (each[: len(w1)] for each in d_visual.chunk(2))
+            grads["u1"], grads["u3"] = (each[: len(u1)] for each in d_textual.chunk(2))
+        return *grads.values(), None
 
 
 def masked_ffn(
@@ -111,64 +208,10 @@ def masked_ffn(
     """Return w2(silu(w1 x) * w3 x) for the tokens of the mask; the others take u1, u2 and u3.
 
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
-    Returns x's shape and dtype.
-
-    Raises:
-        ValueError: The shapes or the dtypes do not fit.
+    Returns x's shape and dtype. Other shapes and dtypes are a ValueError.
     """
-    tensors = x, w1, w2, w3, u1, u2, u3
-    if traced():
-        return _operator(*tensors, mask)[0] if is_compiling() else _MaskedFFN.apply(*tensors, mask)
-    if torch.is_grad_enabled() and any(each.requires_grad for each in tensors):
-        return _apply(*tensors, mask)
-    return kept_plan(mask, _height(x, w1)).forward(_forward, (False,), *tensors, mask)[0]
-
-
-# --- torch.compile takes each direction as one operator, and looks into neither -------------------
-# The order of the tokens goes from one to the other as a tensor; see masked_linear.py.
-
-Tensor = torch.Tensor
-
-
-@torch.library.custom_op(unused("masked_ffn"), mutates_args=())
-def _operator(
-    x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    plan = Partition(x.shape[0], _height(x, w1))
-    out, gates, _ = plan.forward(_forward, (True,), x, w1, w2, w3, u1, u2, u3, mask)
-    return out, gates, plan.sorted
-
-
-@_operator.register_fake
-def _(x, w1, w2, w3, u1, u2, u3, mask):
-    height = _height(x, w1)
-    _check(mask.numel(), x, w1, w2, w3, u1, u2, u3, mask)
-    gates = x.new_empty(2, rows_of_plan(x.shape[0], height), w1.shape[0])
-    return x.new_empty(x.shape), gates, empty_sorted(mask, height)
-
-
-@torch.library.custom_op(unused("masked_ffn_backward"), mutates_args=())
-def _backward_operator(
-    g: Tensor, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor,
-    gates: Tensor, order: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    plan, wanted = Partition(x.shape[0], _height(x, w1), order), (True, True, True)
-    return _run_backward(plan, *wanted, g, x, w1, w2, w3, u1, u2, u3, gates, None)
-
-
-@_backward_operator.register_fake
-def _(g, x, w1, w2, w3, u1, u2, u3, gates, order):
-    return x.new_empty(x.shape), x.new_empty(4, *w1.shape), x.new_empty(2, *w2.shape)
-
-
-def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:-1], *output[1:])
-    ctx.mark_non_differentiable(*output[1:])
-
-
-def _differentiate(ctx, g, *_):
-    refuse_second_derivative("masked_ffn")
-    return _by_argument(*_backward_operator(g, *ctx.saved_tensors))
-
-
-_operator.register_autograd(_differentiate, setup_context=_save)
+    wide, high = (len(w1), *x.shape[1:]), (*x.shape[1:], len(w1))
+    weights = {"w1": (w1, wide), "w2": (w2, high), "w3": (w3, wide)}
+    weights |= {"u1": (u1, wide), "u2": (u2, high), "u3": (u3, wide)}
+    check(x, mask, **weights)
+    return _MaskedFFN.apply(x, w1, w2, w3, u1, u2, u3, mask)

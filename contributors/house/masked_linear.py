@@ -1,65 +1,240 @@
-"""Tokens sorted by kind on the device; gathered tiles, one product a token."""
+"""Tokens sorted by kind on the device; each tile takes one product with its kind's weight."""
 
+# out[token] = x[token] @ (mask[token] ? w_v : w_t).T
+#
+# forward   the sort of the mask; a product of sorted tiles, whose rows are read and stored in place
+# backward  d_x by the same product; d_w by sums over shares of the sorted rows, added in order
+
+import grouped
 import torch
-from forms import height_of
-from gradients import weight_gradients
-from operators import refuse_second_derivative, traced, unused
-from partition import Partition, Sorted, check, empty_sorted, kept_plan, sort
-from products import product
-from rows import kept, rows_for
-from sequence import Direction
-from torch.compiler import is_compiling
+import triton
+import triton.language as tl
 
 
-@Direction
-def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
-    """Plan the output [tokens, out], x's packed copy, if there is one, and a new mask's order."""
-    _check(tokens, x, w_v, w_t, mask)
-    new = sort(s, tile, mask) if mask else None
-    plan = Sorted.of(tokens, tile, new or order)
-    x = rows_for(s, plan, x, w_v.shape[0])
-    return product(s, x, (w_v.T, w_t.T), plan), x.packed, new
+@triton.jit
+def _product_kernel(
+    a,  # [tokens, depths]; SORTED, tiles of [rows, PAIRS * depths]
+    w_v,  # tiles of the visual weights, [PAIRS, depths, columns]; TURNED, [PAIRS, columns, depths]
+    w_t,  # tiles of the textual weights
+    weights,  # the visual and the textual ones: of a pair, the tiles have the lower address first
+    out,  # [tokens, columns], contiguous, the result
+    order,  # int32 [rows]
+    ends,  # int32 [2]
+    sizes,  # depths, columns; a's row stride, elements
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
+    BLOCK_K: tl.constexpr,  # depths of a step
+    PAIRS: tl.constexpr,  # products to add
+    TURNED: tl.constexpr,
+    SORTED: tl.constexpr,
+    WHOLE: tl.constexpr,  # whether steps fill the depths
+):  # fmt: skip
+    """Compute out[token] = a[token] @ (visual ? w_v : w_t), for a program's tiles.
+
+    Bytes: a, the weights and the order are read and out is written once, if L2 keeps the tiles
+    that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns.
+    """
+    grouped.wait()
+    depths, columns, a_row = sizes
+    visual_end, end = tl.load(ends), tl.load(ends + 1)
+    row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
+    tiles, steps = row_blocks * column_blocks, tl.cdiv(depths, BLOCK_K)
+    # As many programs as run at once go through all tiles. Triton fuses this loop with the one over
+    # depths (`flatten`), so that the next tile is loaded while this one is stored.
+    for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+        row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
+        row, column = row_block * BLOCK_M, column_block * BLOCK_N
+        visual = row < visual_end
+        w = grouped.choose(visual, w_v, w_t)
+        if PAIRS == 2:
+            swapped = grouped.is_swapped(weights, visual)
+        tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
+        if not SORTED:  # before the loop, each of whose instructions delays its next product
+            pointers = grouped.pointers_to(a, tokens, a_row)
+        acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+        for step in range(0, PAIRS * steps):
+            second = (step >= steps).to(tl.int32) if PAIRS == 2 else 0
+            depth = (step - second * steps) * BLOCK_K
+            if SORTED:
+                a_tile = a.load([row, second * depths + depth])
+            else:
+                a_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+            at = second ^ swapped if PAIRS == 2 else 0
+            if TURNED:
+                w_tile = tl.reshape(w.load([at, column, depth]), (BLOCK_N, BLOCK_K)).T
+            else:
+                w_tile = tl.reshape(w.load([at, depth, column]), (BLOCK_K, BLOCK_N))
+            acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
+        grouped.store_rows(out, tokens, column, columns, columns, acc)
 
 
-@Direction
-def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
-    """Plan d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
-    plan = Sorted.of(tokens, tile, order)
-    both = of_x and of_weights
-    g = rows_for(s, plan, g, w_v.shape[1], launches=1 + both)
-    d_x = product(s, g, (w_v, w_t), plan, triggers=both) if of_x else None
-    d_w = weight_gradients(s, g, kept(plan, x, packed), plan, early=both) if of_weights else None
-    return d_x, d_w
+def product(a, visual, textual, plan, turned, is_sorted=False):
+    """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
+
+    Args:
+        a: [tokens, depths]; sorted, [rows, depths of one weight and then of the other], which may
+            be a few more than the weights have, if these are zero.
+        visual: The weight in a list, [depths, columns], turned [columns, depths]; or two weights,
+            whose products are added.
+        textual: The same for the textual tokens.
+    """
+    a, blocks = grouped.aligned(a), grouped.blocks_for(a)
+    m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
+    columns, depths = len(visual[0]) if turned else visual[0].shape[1], a.shape[1] // len(visual)
+    block = (1, n, k) if turned else (1, k, n)
+    w_v, *weights = grouped.tiles_of_weights(visual, *block)
+    w_t, *others = grouped.tiles_of_weights(textual, *block)
+    out, sizes = a.new_empty(plan.tokens, columns), (depths, columns, a.stride(0))
+    tiles = len(plan.order) // m * triton.cdiv(columns, n)
+    if plan.tokens:
+        _product_kernel[(min(tiles, grouped.processors(a)),)](
+            grouped.tiles_of(a, m, k) if is_sorted else a, w_v, w_t, (*weights, *others), out,
+            plan.order, plan.ends, sizes, **blocks,
+            PAIRS=len(visual), TURNED=turned, SORTED=is_sorted, WHOLE=depths % k == 0,
+        )  # fmt: skip
+    return out
 
 
-def _check(tokens, x, w_v, w_t, mask):
-    weight = w_v.shape[0], x.shape[1]
-    check("masked_linear", tokens, mask, x, w_v=(w_v, weight), w_t=(w_t, weight))
+@triton.jit
+def _load_run(matrix, packed, run, row, column):
+    """Return a tile of sorted rows, from token `run` on or from the copy; without one, as it is."""
+    if packed is None:
+        return matrix.load([row, column])
+    else:
+        return grouped.choose(run >= 0, matrix, packed).load([tl.where(run >= 0, run, row), column])
 
 
-def _run_backward(plan, of_x, of_weights, *tensors):
-    return _backward((plan.tokens, plan.tile, of_x, of_weights), *tensors, plan.sorted)
+@triton.jit
+def _sums_kernel(
+    g,  # tiles of the products' gradient, [tokens, outputs]; without a copy, [rows, outputs]
+    g_packed,  # tiles of its packed rows, [rows, outputs], or None
+    x,  # tiles of the products' factor, [tokens, inputs]; without a copy, [rows, inputs]
+    x_packed,  # tiles of its packed rows, [rows, inputs], or None
+    slots,  # [shares + 1, outputs, inputs], the result
+    order,  # int32 [rows]
+    ends,  # int32 [2]
+    sizes,  # outputs, inputs, shares
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # outputs and inputs of a tile
+    BLOCK_K: tl.constexpr,  # rows of a step
+):  # fmt: skip
+    """Sum g[row] x[row], an outer product, over a share of the sorted rows, for a tile.
+
+    Share s stores its visual sum in slot s and its textual one in slot s + 1. Both kinds meet in
+    one share at most, so that a slot has one kind. A single share's slots are the results.
+
+    Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
+    FLOPs: 2 * tokens * outputs * inputs.
+    """
+    grouped.wait()
+    outputs, inputs, shares = sizes
+    visual_steps, steps = tl.load(ends) // BLOCK_K, tl.load(ends + 1) // BLOCK_K
+    row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
+    share = tl.program_id(0) // (row_blocks * column_blocks)
+    number = tl.program_id(0) % (row_blocks * column_blocks)
+    row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
+    output, column, length = row_block * BLOCK_M, column_block * BLOCK_N, tl.cdiv(steps, shares)
+    first, last = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
+    for kind in range(2):
+        begin = tl.where(kind == 0, first, tl.maximum(first, visual_steps))
+        end = tl.where(kind == 0, tl.minimum(last, visual_steps), last)
+        if (begin < end) | (shares == 1):
+            acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
+            # A step's place is known one step ahead, so that its loads wait for no other load.
+            run = grouped.run_at(order, begin * BLOCK_K, BLOCK_K)
+            for step in range(begin, end):
+                g_tile = _load_run(g, g_packed, run, step * BLOCK_K, output)
+                x_tile = _load_run(x, x_packed, run, step * BLOCK_K, column)
+                acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
+                run = grouped.run_at(order, tl.minimum(step + 1, end - 1) * BLOCK_K, BLOCK_K)
+            slot = slots + (share + kind).to(tl.int64) * outputs * inputs
+            rows = output + tl.arange(0, BLOCK_M)
+            grouped.store_rows(
+                slot, tl.where(rows < outputs, rows, -1), column, inputs, inputs, acc
+            )
+
+
+@triton.jit
+def _add_kernel(
+    slots,  # float32 [shares + 1, size]
+    out,  # [2, size], the result
+    ends,  # int32 [2]
+    sizes,  # elements of a slot; shares
+    STEP: tl.constexpr, BLOCK: tl.constexpr,  # rows of a step, elements of a program
+):  # fmt: skip
+    """Add the slots of a kind in their order, so that each run gives the same bits.
+
+    Bytes: 4 * (shares + 1) * size read, and out written.
+    """
+    grouped.wait()
+    size, shares = sizes
+    kind = tl.program_id(1)
+    visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
+    length = tl.cdiv(steps, shares)
+    first, end = 0, tl.cdiv(visual_steps, length)
+    if kind == 1:
+        first, end = visual_steps // length + 1, tl.cdiv(steps, length) + 1
+        if visual_steps == steps:
+            end = first
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for slot in range(first, end):
+        acc += tl.load(slots + slot.to(tl.int64) * size + place, place < size, 0.0)
+    tl.store(out + kind * size + place, acc.to(out.dtype.element_ty), place < size)
+
+
+def weight_gradients(g, x, plan):
+    """Return the gradients of the visual and of the textual weight, [2, outputs, inputs].
+
+    g, x: The products' gradient and factor, by `pack`; or sorted matrices, each with None.
+    """
+    outputs, inputs, blocks = g[0].shape[1], x[0].shape[1], grouped.blocks_for(g[0])
+    m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
+    d_w = g[0].new_empty(2, outputs, inputs)
+    if not plan.tokens:
+        return d_w.zero_()
+    tiles = triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
+    # as many shares as run at once, of eight steps at least
+    shares, slots = max(min(grouped.processors(d_w) // tiles, len(plan.order) // k // 8), 1), d_w
+    if shares > 1:
+        slots = d_w.new_empty(shares + 1, outputs, inputs, dtype=torch.float32)
+    places = [(each, k, m) for each in g] + [(each, k, n) for each in x]
+    factors = [None if each is None else grouped.tiles_of(each, *block) for each, *block in places]
+    sizes, order, ends = (outputs, inputs, shares), plan.order, plan.ends
+    _sums_kernel[(tiles * shares,)](*factors, slots, order, ends, sizes, **blocks)
+    if shares > 1:
+        sizes, grid = (outputs * inputs, shares), (triton.cdiv(outputs * inputs, 1024), 2)
+        _add_kernel[grid](slots, d_w, ends, sizes, k, 1024, **grouped.early(d_w))
+    return d_w
 
 
 class _MaskedLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, w_v, w_t, mask):
-        ctx.plan = kept_plan(mask, height_of(x, w_v))
-        out, packed = ctx.plan.forward(_forward, (), x, w_v, w_t, mask)
-        ctx.save_for_backward(x, w_v, w_t, packed)
-        return out
+        ctx.plan = grouped.sort(mask, grouped.blocks_for(x)["BLOCK_M"])
+        ctx.save_for_backward(x, w_v, w_t)
+        return product(x, [w_v], [w_t], ctx.plan, turned=True)
 
     @staticmethod
     def backward(ctx, g):
-        refuse_second_derivative("masked_linear")
+        if torch.is_grad_enabled():  # create_graph; autograd would take results for constants
+            raise NotImplementedError("masked_linear has no second derivative")
+        (x, w_v, w_t), plan = ctx.saved_tensors, ctx.plan
         of_x, of_v, of_t, _ = ctx.needs_input_grad
-        d_x, d_w = _run_backward(ctx.plan, of_x, of_v or of_t, g, *ctx.saved_tensors)
-        d_v, d_t = (None, None) if d_w is None else d_w.unbind()
+        d_x = product(g, [w_v], [w_t], plan, turned=False) if of_x else None
+        d_v = d_t = None
+        if of_v or of_t:
+            d_v, d_t = weight_gradients(*grouped.pack(plan, g, x), plan)
         return d_x, d_v, d_t, None
 
 
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _MaskedLinear).apply
+def check(x, mask, **weights):
+    """Raise ValueError unless each weight, `name=(weight, shape)`, and the mask fit x."""
+    if mask.dtype != torch.bool or x.dim() != 2 or mask.shape != x.shape[:1]:
+        raise ValueError(f"mask {[*mask.shape]}, {mask.dtype}, is not bool [tokens]: {[*x.shape]}")
+    if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise ValueError(f"x is {x.dtype}, not bfloat16, float16 or float32")
+    for name, (weight, shape) in weights.items():
+        if weight.shape != shape or weight.dtype != x.dtype:
+            raise ValueError(f"{name} is not {[*shape]} of {x.dtype}, as x is: {weight.shape}")
 
 
 def masked_linear(
@@ -68,60 +243,8 @@ def masked_linear(
     """Return x @ w_v.T for the tokens of the mask and x @ w_t.T for the others.
 
     x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
-
-    Raises:
-        ValueError: The shapes or the dtypes do not fit.
+    Other shapes and dtypes are a ValueError.
     """
-    if traced():
-        call = x, w_v, w_t, mask
-        return _operator(*call)[0] if is_compiling() else _MaskedLinear.apply(*call)
-    if torch.is_grad_enabled() and (x.requires_grad or w_v.requires_grad or w_t.requires_grad):
-        return _apply(x, w_v, w_t, mask)
-    return kept_plan(mask, height_of(x, w_v)).forward(_forward, (), x, w_v, w_t, mask)[0]
-
-
-# --- torch.compile takes each direction as one operator, and looks into neither -------------------
-# The order of the tokens goes from one to the other as a tensor, and none is kept for a next call:
-# CUDA graphs (mode="reduce-overhead") own the memory of all that an operator makes.
-
-
-@torch.library.custom_op(unused("masked_linear"), mutates_args=())
-def _operator(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = Partition(x.shape[0], height_of(x, w_v))
-    return plan.forward(_forward, (), x, w_v, w_t, mask)[0], plan.sorted
-
-
-@_operator.register_fake
-def _(x, w_v, w_t, mask):
-    height = height_of(x, w_v)
-    _check(mask.numel(), x, w_v, w_t, mask)
-    return x.new_empty(x.shape[0], w_v.shape[0]), empty_sorted(mask, height)
-
-
-@torch.library.custom_op(unused("masked_linear_backward"), mutates_args=())
-def _backward_operator(
-    g: torch.Tensor, x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, order: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    plan = Partition(x.shape[0], height_of(x, w_v), order)
-    return tuple(_run_backward(plan, True, True, g, x, w_v, w_t, None))
-
-
-@_backward_operator.register_fake
-def _(g, x, w_v, w_t, order):
-    return x.new_empty(x.shape), x.new_empty(2, *w_v.shape)
-
-
-def _save(ctx, inputs, output):
-    ctx.save_for_backward(*inputs[:-1], output[1])
-    ctx.mark_non_differentiable(output[1])
-
-
-def _differentiate(ctx, g, _):
-    refuse_second_derivative("masked_linear")
-    d_x, (d_v, d_t) = _backward_operator(g, *ctx.saved_tensors)
-    return d_x, d_v, d_t, None
-
-
-_operator.register_autograd(_differentiate, setup_context=_save)
+    shape = len(w_v), *x.shape[1:]
+    check(x, mask, w_v=(w_v, shape), w_t=(w_t, shape))
+    return _MaskedLinear.apply(x, w_v, w_t, mask)

@@ -1,261 +1,150 @@
-"""Blocks of one token's heads, in memory's order; wide loads.
-
-All formats and options are one kernel, and backward is the same kernel with other signs.
-"""
+"""Each program turns a block of a token's heads, in memory's order."""
 
 import torch
 import triton
 import triton.language as tl
-from launching import Launches, call_of, check, described, transposed, version
-from operators import linear, traced
-from pairs import partner_of, partners
-from trigonometry import cos_sin
+from fast.trigonometry import cos_sin  # tl.cos(a), tl.sin(b) in a fifth of their instructions
 
 
 @triton.jit
-def _find_sequence(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the last sequence that begins at or before each token; it is never an empty one."""
-    begun = tl.zeros_like(token)
-    for first in range(0, sequences, BLOCK):
-        sequence = first + tl.arange(0, BLOCK)
-        start = tl.load(cu_seqlens + sequence, mask=sequence < sequences, other=2**31 - 1)
-        begun += tl.sum((start[None, :] // CP_SIZE <= token[:, None]).to(tl.int32), axis=1)
-    return begun - 1
-
-
-@triton.jit
-def _find_start(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the start and the end of each token's sequence: its last entry and the first behind.
-
-    One maximum behind the loop, where counting has a sum in each turn: faster from two turns on.
-    """
-    start = tl.zeros([token.shape[0], BLOCK], tl.int32)
-    end = start + 2147483647
-    for first in range(0, sequences, BLOCK):
-        sequence = first + tl.arange(0, BLOCK)
-        inside = sequence < sequences
-        entry = (tl.load(cu_seqlens + sequence, mask=inside, other=0) // CP_SIZE)[None, :]
-        start = tl.maximum(start, tl.where(entry <= token[:, None], entry, 0))
-        if CP_SIZE > 1:
-            entry = (tl.load(cu_seqlens + sequence + 1, mask=inside, other=0) // CP_SIZE)[None, :]
-            end = tl.minimum(end, tl.where(entry > token[:, None], entry, 2147483647))
-    return tl.max(start, axis=1), tl.min(end, axis=1)
-
-
-@triton.jit
-def _for_each_head(values, HEADS: tl.constexpr):
-    """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
-    TOKENS: tl.constexpr = values.shape[0]
-    FEATURES: tl.constexpr = values.shape[1]
-    values = tl.broadcast_to(values[:, None, :], [TOKENS, HEADS, FEATURES])
-    return tl.reshape(values, [TOKENS * HEADS, FEATURES])
-
-
-@triton.jit
-def _features(
-    TILE: tl.constexpr, WIDTH: tl.constexpr, SPLIT: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_2: tl.constexpr,
-):  # fmt: skip
-    """Return the features [1, BLOCK] of a tile, and which of them exist."""
-    if TILE == 0:
-        feature = tl.arange(0, BLOCK)[None, :]
-        exists = feature < SPLIT
-    else:
-        feature = SPLIT + tl.arange(0, BLOCK_2)[None, :]
-        exists = feature < WIDTH
-    return feature, exists
-
-
-@triton.jit
-def _angles_of(
-    freqs, exists, feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """Return the cosines and the sines, with their signs, of the features at each position.
-
-    One thread computes them for all heads. `freqs` [tokens, 1] points at the positions' angles.
-    """
-    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
-    exists = exists & (feature < ROTARY)
-    angle = tl.load(freqs + feature, mask=exists, other=0).to(tl.float32)
-    other = angle
-    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        other = -tl.load(freqs + partner, mask=exists, other=0)
-    cos, sin = cos_sin(angle, other.to(tl.float32))
-    return cos, tl.where(first, -sin, sin)
+def _find_sequence(cu_seqlens, token, sequences):
+    """Return the last sequence that begins at or before each token: one of 128 by each look."""
+    found, step = tl.zeros_like(token), 1
+    while step * 128 < sequences:
+        step *= 128
+    while step > 0:
+        entry = found[:, None] + step * tl.arange(0, 128)[None, :]
+        start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=2**31 - 1)
+        found += step * (tl.sum((start <= token[:, None]).to(tl.int32), 1) - 1)
+        step //= 128
+    return found
 
 
 @triton.jit
 def _rope_kernel(
-    t, freqs, out, start_positions, cu_seqlens,
-    tokens, columns, heads, blocks, length, sequences,
-    t_row, t_column, t_head, freqs_row, CP_SIZE: tl.constexpr, cp_rank,
-    WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK: tl.constexpr,
-    BLOCK_2: tl.constexpr, SPLIT: tl.constexpr, TURNS: tl.constexpr,
-    FIRST: tl.constexpr, IN_PLACE: tl.constexpr, MANY: tl.constexpr = False,
-):  # fmt: skip
-    """Turn heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    t,  # [rows, columns, heads, WIDTH], features next to each other
+    freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
+    out,  # t's shape, contiguous
+    start_positions,  # [sequences] int or None: every sequence begins at position 0
+    cu_seqlens,  # [sequences + 1] int or None: a sequence is a column or a row of t
+    sizes,  # rows, columns, heads, sequences
+    strides,  # of t, in elements: from a row, a column, a head and a feature (1) to the next
+    WIDTH: tl.constexpr,  # features of a head
+    ROTARY: tl.constexpr,  # of these turn
+    SEQ_FIRST: tl.constexpr,  # a column is a sequence (sbhd), otherwise a row (bshd)
+    INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + ROTARY / 2
+    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BLOCK_T: tl.constexpr,  # tokens of a program
+    BLOCK_H: tl.constexpr,  # heads of a program, of each of its tokens
+):
+    """Turn each pair of features (x1, x2) by its angles (f1, f2), which need not be the same.
 
-    In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
-    of a token's heads are neighbours, so that memory is read and written from front to back;
-    FIRST is the one of the first head, and IN_PLACE says that out is t (both for `rotary.py`). MANY
-    says that thd has more than BLOCK sequences, whose numbers are not needed.
+        forward    y1 = x1 cos f1 - x2 sin f1    y2 = x2 cos f2 + x1 sin f2
+        backward   y1 = x1 cos f1 + x2 sin f2    y2 = x2 cos f2 - x1 sin f1
 
-    A program has TURNS times BLOCK_H heads; a thread has as many of the first as of each further
-    BLOCK_H. A head's features are a tile of BLOCK or, with BLOCK_2, two, the second from SPLIT on.
-
-    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads BLOCK_T * ROTARY angles in float32.
+    Bytes: 2 * t.numel() * itemsize, and 4 * ROTARY for each token's angles.
     """
-    ROWS: tl.constexpr = BLOCK_T * BLOCK_H
-    TILES: tl.constexpr = 1 if BLOCK_2 == 0 else 2
-    row_of_block = tl.arange(0, ROWS)[:, None]
-    first_token = tl.program_id(0) // blocks * BLOCK_T
-    first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
-    its_token = first_token + row_of_block // BLOCK_H
-    head = (first_head + row_of_block % BLOCK_H).to(tl.int64)
-    keep = (its_token < tokens) & (head < heads)
-    t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
-    t += head * t_head
-    if IN_PLACE:
-        out = t
-    else:
-        out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
+    rows, columns, heads, sequences = sizes
+    BLOCK: tl.constexpr = triton.next_power_of_2(WIDTH)
+    feature = tl.arange(0, BLOCK)[None, :]
+    DISTANCE: tl.constexpr = 1 if INTERLEAVED else ROTARY // 2  # from a feature to its partner
+    first = feature // DISTANCE % 2 == 0
+    partner = tl.where(first, feature + DISTANCE, feature - DISTANCE)
 
-    # Load t first: the loads are under way while the positions and the angles are computed.
-    loaded = ()
-    for tile in tl.static_range(TILES):
-        for turn in tl.static_range(TURNS):
-            rows = t + turn * BLOCK_H * t_head
-            feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-            x = tl.load(rows + feature, mask=keep & exists)
-            z = x
-            if tile * SPLIT < ROTARY:
-                z = partners(x, rows, feature, keep, ROTARY, INTERLEAVED)
-            loaded += ((x, z),)
+    # The blocks of a token's heads are neighbours: memory is read and written from front to back.
+    blocks = tl.cdiv(heads, BLOCK_H)
+    first_token = tl.program_id(0) // blocks * BLOCK_T
+    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
+    its_token = first_token + line // BLOCK_H
+    head = (tl.program_id(0) % blocks * BLOCK_H + line % BLOCK_H).to(tl.int64)
+    inside = (its_token < rows * columns) & (head < heads)
+    t += (its_token // columns).to(tl.int64) * strides[0] + head * strides[2]
+    t += (its_token % columns).to(tl.int64) * strides[1]
+    out += (its_token.to(tl.int64) * heads + head) * WIDTH
+    # Load t first, x and its partners z: on the way while positions and angles are computed.
+    x = tl.load(t + feature, mask=inside & (feature < WIDTH))
+    if INTERLEAVED:  # exchanged in registers; a load would take single elements
+        x1, x2 = tl.split(tl.reshape(x, [BLOCK_T * BLOCK_H, BLOCK // 2, 2]))
+        z = tl.reshape(tl.join(x2, x1), x.shape)
+    else:  # x's own lines of memory, which are cached
+        z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
 
     token = first_token + tl.arange(0, BLOCK_T)
-    exists = token < tokens
+    exists = token < rows * columns
     row, column = token // columns, token % columns
-    if MANY:
-        start, end = _find_start(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
-        position, length = token - start, end - start
-    elif cu_seqlens is not None:
-        sequence = _find_sequence(cu_seqlens, token, sequences, CP_SIZE, BLOCK)
-        start = tl.load(cu_seqlens + sequence) // CP_SIZE
-        length = tl.load(cu_seqlens + sequence + 1) // CP_SIZE - start
-        position = token - start
-    elif SEQ_FIRST:
-        sequence, position = column, row
-    else:
-        sequence, position = row, column
-    if CP_SIZE > 1:  # this rank has a sequence's chunk cp_rank and its mirror from the end
-        chunk = length // 2
-        position += chunk * tl.where(position < chunk, cp_rank, 2 * (CP_SIZE - 1) - cp_rank)
+    position, sequence = (row, column) if SEQ_FIRST else (column, row)
+    if cu_seqlens is not None:
+        sequence = _find_sequence(cu_seqlens, token, sequences)
+        position = token - tl.load(cu_seqlens + sequence, mask=exists)
     if start_positions is not None:
         position += tl.load(start_positions + sequence, mask=exists, other=0)
 
-    freqs += (position.to(tl.int64) * freqs_row)[:, None]
-    angles = ()
-    for tile in tl.static_range(TILES):
-        if tile * SPLIT < ROTARY:
-            feature, _ = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-            cos, sin = _angles_of(freqs, exists[:, None], feature, ROTARY, INTERLEAVED, TRANSPOSED)
-            angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
-
-    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
-        tl.debug_barrier()
-    for tile in tl.static_range(TILES):
-        feature, exists = _features(tile, WIDTH, SPLIT, BLOCK, BLOCK_2)
-        turned = feature < ROTARY
-        for turn in tl.static_range(TURNS):
-            x, z = loaded[tile * TURNS + turn]
-            y, inside = x, keep & exists
-            if tile * SPLIT < ROTARY:
-                cos, sin = angles[tile]
-                y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-                y = tl.where(turned, y.to(x.dtype), x)
-            if IN_PLACE:
-                inside &= turned
-                tl.store(out + turn * BLOCK_H * t_head + feature, y, mask=inside)
-            else:
-                tl.store(out + turn * BLOCK_H * WIDTH + feature, y, mask=inside)
-
-
-_launch = Launches(_rope_kernel)
-
-
-def _trace(kernel, t, freqs, starts, ends, *options):
-    *how, transposed = options
-    call = freqs, starts, ends, tuple(how), transposed
-    return _launch(t, *call) if kernel is None else _launch.ordinary(kernel, t, *call)
-
-
-def _check(t, freqs, starts, ends, *options):
-    check(t, freqs, *described(starts, ends), options[:-1])
-
-
-_operator = linear(
-    "rope",
-    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
-    " int cp_size, int cp_rank, bool transposed) -> Tensor",
-    tensors=4,
-    launch=_trace,
-    check=_check,
-    kernel=_rope_kernel,
-    instead="t has a dimension for batches, and heads may hold another",
-)
+    turns = exists[:, None] & (feature < ROTARY)
+    freqs += position.to(tl.int64)[:, None] * ROTARY
+    angle = tl.load(freqs + feature, mask=turns, other=0)
+    of_sin = -tl.load(freqs + partner, mask=turns, other=0) if BACKWARD else angle
+    cos, sin = cos_sin(angle, of_sin)
+    sin = tl.where(first, -sin, sin)
+    # Each is computed by one thread, and now copied to every head of its token.
+    cos = tl.reshape(tl.broadcast_to(cos[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
+    sin = tl.reshape(tl.broadcast_to(sin[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
+    y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
+    y = tl.where(feature < ROTARY, y, x)  # the others pass through
+    tl.store(out + feature, y, mask=inside & (feature < WIDTH))
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, t, call):
-        ctx.call, ctx.version = call, version(call)
-        return _launch(t, *call)
+    def forward(ctx, t, freqs, start_positions, cu_seqlens, seq_first, interleaved, backward):
+        ctx.save_for_backward(freqs, start_positions, cu_seqlens)
+        ctx.options = seq_first, interleaved, backward
+        t = t if t.stride(-1) == 1 else t.contiguous()
+        (rows, columns, heads, width), strides = t.shape, t.stride()
+        if seq_first and start_positions is None and strides[1] == heads * strides[2]:
+            heads, columns = heads * columns, 1  # a row's tokens share angles: as heads of one
+        sequences = cu_seqlens.numel() - 1 if cu_seqlens is not None else 0
+        # About 4 KiB of t: with 8 fewer loads are in flight, with 2 more programs compute an angle.
+        lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
+        block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
+        block_t = lines // block_h
+        warps = triton.next_power_of_2(min(max(block_t * width // 32, 1), 4))  # an angle a thread
+        out = torch.empty_like(t, memory_format=torch.contiguous_format)
+        if t.numel():
+            _rope_kernel[(triton.cdiv(rows * columns, block_t) * triton.cdiv(heads, block_h),)](
+                t, freqs, out, start_positions, cu_seqlens, (rows, columns, heads, sequences),
+                strides, width, freqs.shape[-1], *ctx.options, block_t, block_h, num_warps=warps,
+            )  # fmt: skip
+        return out
 
     @staticmethod
     def backward(ctx, grad):
-        return _turned(grad, transposed(ctx)), None
-
-
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _Rope).apply
-
-
-def _turned(t, call):
-    """Return t turned, with an autograd node only where a gradient is due."""
-    if t.requires_grad and torch.is_grad_enabled():
-        return _apply(t, call)
-    return _launch(t, *call)
+        *options, backward = ctx.options
+        return _Rope.apply(grad, *ctx.saved_tensors, *options, not backward), *[None] * 6
 
 
 def rope(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
-    *,
-    tensor_format: str = "sbhd",
-    interleaved: bool = False,
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
-    cp_size: int = 1,
-    cp_rank: int = 0,
-) -> torch.Tensor:
-    """Turn the first d2 features of every token by the angles of its position.
+    t, freqs, *, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None
+):
+    """Turn the first d2 features of every head by the angles of its token's position.
 
     t: [s, b, h, d] (sbhd), [b, s, h, d] (bshd) or [tokens, h, d] (thd, with cu_seqlens [b + 1]);
-    freqs: [s2, 1, 1, d2], float32; start_positions: [b]. Returns t's shape and dtype.
-    cp_size, cp_rank: the number of context-parallel ranks and this one; t holds its two chunks of
-    each sequence.
-
-    Raises:
-        ValueError: The shapes, the dtypes and the options do not fit, or freqs requires a gradient.
-            No value of start_positions or cu_seqlens is looked at: the GPU would be waited for.
+    freqs: [s2, 1, 1, d2] float32, no gradient; start_positions: [b]. Returns t's shape and dtype.
+    What does not fit is a ValueError, but for positions past s2: they stand on the GPU.
     """
-    call = call_of(freqs, tensor_format, interleaved, start_positions, cu_seqlens, cp_size, cp_rank)
-    if traced():
-        *tensors, how = call
-        return _operator(t, *tensors, *how, False)
-    return _turned(t, (*call, False))
+    packed = tensor_format == "thd"
+    if tensor_format not in ("sbhd", "bshd", "thd") or packed != (cu_seqlens is not None):
+        raise ValueError(f"rope: {tensor_format!r} is not sbhd, bshd, or thd with cu_seqlens")
+    if t.dim() != 4 - packed or t.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise ValueError(f"rope: t {list(t.shape)} of {t.dtype} is no {tensor_format}")
+    table = t.unsqueeze(1) if packed else t  # packed tokens are one column
+    length, batch = table.shape[:2] if tensor_format != "bshd" else (t.shape[1], t.shape[0])
+    if packed:
+        length, batch = 0, cu_seqlens.numel() - 1  # how long they are is known on the GPU
+    s2, *ones, d2 = freqs.shape
+    fits = ones == [1, 1] and s2 >= length and d2 % 2 == 0 and 0 < d2 <= t.shape[-1]
+    if not fits or freqs.dtype != torch.float32 or freqs.requires_grad:
+        raise ValueError(f"rope: t {list(t.shape)}, but freqs {list(freqs.shape)} of {freqs.dtype}")
+    if batch < 0 or (start_positions is not None and start_positions.shape != (batch,)):
+        raise ValueError(f"rope: start_positions or cu_seqlens do not fit {batch} sequences")
+    tensors = [x if x is None else x.contiguous() for x in (freqs, start_positions, cu_seqlens)]
+    return _Rope.apply(table, *tensors, tensor_format != "bshd", interleaved, False).view(t.shape)

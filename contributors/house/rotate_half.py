@@ -1,114 +1,69 @@
-"""Tiles of whole rows; contiguous accesses in either layout."""
+"""Blocks of 4 KiB of whole rows; one line of code turns both members of a pair."""
 
-import functools
 import math
 
 import torch
 import triton
 import triton.language as tl
-from launch import Plan
-from operators import linear, traced
-from pairs import partner_of, partners
 
 
 @triton.jit
 def _rotate_half_kernel(
-    x, y, rows, SIGN: tl.constexpr, WIDTH: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Turn BLOCK_R rows: y1 = -SIGN x2, y2 = SIGN x1, where SIGN = -1 gives the transpose.
+    x,  # [rows, WIDTH], contiguous
+    y,  # as x
+    rows,
+    WIDTH: tl.constexpr,  # features of a row, an even number
+    INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + WIDTH / 2
+    BACKWARD: tl.constexpr,  # x is the gradient of y
+    BLOCK_R: tl.constexpr,  # rows of a program
+):
+    """Turn each pair of features (x1, x2) by a quarter: (-x2, x1), backward (x2, -x1).
 
     Bytes: 2 * x.numel() * itemsize, since x is read once and y is written once.
     """
+    BLOCK: tl.constexpr = triton.next_power_of_2(WIDTH)
+    DISTANCE: tl.constexpr = 1 if INTERLEAVED else WIDTH // 2  # from a feature to its partner
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)[:, None]
-    keep, feature = row < rows, tl.arange(0, BLOCK)[None, :]
-    inside = keep & (feature < WIDTH)
-    block = tl.load(x + row * WIDTH + feature, mask=inside)
-    z = partners(block, x + row * WIDTH, feature, keep, WIDTH, INTERLEAVED)
-    _, first = partner_of(feature, WIDTH, INTERLEAVED)
-    tl.store(y + row * WIDTH + feature, tl.where(first, -SIGN * z, SIGN * z), mask=inside)
-
-
-def _check(shape) -> None:
-    if not shape or shape[-1] % 2:
-        raise ValueError(f"rotate_half: x {list(shape)} is not [..., d], d even")
-
-
-def _arguments(dtype, shape, interleaved: bool, transposed: bool) -> tuple:
-    """Return the grid and the kernel's arguments behind its tensors."""
-    *rows, width = shape
-    rows, width = math.prod(rows), int(width)  # int(): torch.compile may not know the sizes
-    block = triton.next_power_of_2(width)
-    block_r = max(4096 // (block * dtype.itemsize), 1)  # 32 bytes for each of 128 threads
-    sign = -1 if transposed else 1
-    return (triton.cdiv(rows, block_r),), (rows, sign, width, interleaved, block_r, block)
-
-
-@functools.lru_cache(maxsize=1024)
-def _plan(dtype: torch.dtype, shape: torch.Size, *how: bool) -> Plan | None:
-    """Return the plan of a launch, None for no rows; to look it up takes a microsecond."""
-    _check(shape)
-    return None if 0 in shape else Plan(_rotate_half_kernel, *_arguments(dtype, shape, *how))
-
-
-def _launch(kernel, x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
-    """Return x turned, by a plan, or, where there is a kernel, by an ordinary launch of that."""
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    if kernel is None:
-        plan = _plan(x.dtype, x.shape, interleaved, transposed)
-        if plan is not None:
-            plan(x, y)
-        return y
-    _check(x.shape)
-    if x.numel():
-        grid, rest = _arguments(x.dtype, x.shape, interleaved, transposed)
-        kernel[grid](x, y, *rest)
-    return y
-
-
-_operator = linear(
-    "rotate_half",
-    "(Tensor x, bool interleaved, bool transposed) -> Tensor",
-    tensors=1,
-    launch=_launch,
-    check=lambda x, *_: _check(x.shape),
-    kernel=_rotate_half_kernel,
-    instead="x may have any number of dimensions",
-)
+    feature = tl.arange(0, BLOCK)[None, :]
+    inside = (row < rows) & (feature < WIDTH)
+    first = feature // DISTANCE % 2 == 0
+    if INTERLEAVED:  # exchanged in registers; a load of partners would take single elements
+        pairs = tl.load(x + row * WIDTH + feature, mask=inside)
+        x1, x2 = tl.split(tl.reshape(pairs, [BLOCK_R, BLOCK // 2, 2]))
+        z = tl.reshape(tl.join(x2, x1), [BLOCK_R, BLOCK])
+    else:
+        partner = tl.where(first, feature + DISTANCE, feature - DISTANCE)
+        z = tl.load(x + row * WIDTH + partner, mask=inside)
+    tl.store(y + row * WIDTH + feature, tl.where(first != BACKWARD, -z, z), mask=inside)
 
 
 class _RotateHalf(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, interleaved, transposed):
-        ctx.how = interleaved, transposed
-        return _launch(None, x, interleaved, transposed)
+    def forward(ctx, x, interleaved, backward):
+        ctx.options = interleaved, backward
+        x = x.contiguous()
+        y = torch.empty_like(x)
+        *rows, width = x.shape
+        rows = math.prod(rows)
+        # 32 bytes for each of 128 threads, two accesses of the widest kind
+        block_r = max(4096 // (triton.next_power_of_2(max(width, 1)) * x.element_size()), 1)
+        if x.numel():
+            grid = (triton.cdiv(rows, block_r),)
+            _rotate_half_kernel[grid](x, y, rows, width, interleaved, backward, block_r)
+        return y
 
     @staticmethod
     def backward(ctx, grad):
-        interleaved, transposed = ctx.how
-        return _turned(grad, interleaved, not transposed), None, None
+        interleaved, backward = ctx.options
+        return _RotateHalf.apply(grad, interleaved, not backward), None, None
 
 
-# Function.apply less its preparation for torch.func, which never comes here
-_apply = super(torch.autograd.Function, _RotateHalf).apply
+def rotate_half(x, *, interleaved=False):
+    """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even; interleaved, for the pairs.
 
-
-def _turned(x: torch.Tensor, interleaved: bool, transposed: bool) -> torch.Tensor:
-    """Return x turned, with an autograd node only where a gradient is due."""
-    if x.requires_grad and torch.is_grad_enabled():
-        return _apply(x, interleaved, transposed)
-    return _launch(None, x, interleaved, transposed)
-
-
-def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
-    """Return [-x2, x1] for the halves [x1, x2] of x [..., d], d even; `interleaved`, for the pairs.
-
-    With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype.
-
-    Raises:
-        ValueError: d is odd, or x has no dimension.
+    With `interleaved`, (x[2i], x[2i + 1]) becomes (-x[2i + 1], x[2i]). Returns x's shape and dtype;
+    an odd d is a ValueError.
     """
-    if traced():
-        return _operator(x, interleaved, False)
-    return _turned(x, interleaved, False)
+    if not x.dim() or x.shape[-1] % 2:
+        raise ValueError(f"rotate_half: x {list(x.shape)} is not [..., d], d even")
+    return _RotateHalf.apply(x, interleaved, False)

@@ -110,7 +110,7 @@ def test_the_command_runs_the_tools_over_a_sample(monkeypatch, given, tools):
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **how: True)
     monkeypatch.setattr(sanitize, "sanitize", lambda *args: calls.append(args) or not given)
     with pytest.raises(SystemExit) as ended:
-        cli.main(["sanitize", "--only", "house", "--op", "rope", *given])
+        cli.main(["sanitize", "--only", "house/rope", "--op", "rope", *given])
     assert ended.value.code == bool(given)
     assert [tool for tool, *_ in calls] == [*sanitize.TOOLS][-tools:]
     assert {(solution.name, len(names)) for _, solution, names, _ in calls} == {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,16 +18,15 @@ HOUSE = CONTRIBUTORS / "house"
 
 @pytest.fixture(scope="module", autouse=True)
 def house():
-    """Return the functions of rope, for as long as the house's folder is on `sys.path`."""
+    """Return the package `fast`, for as long as the house's folder is on `sys.path`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HOUSE))
-        import rope
-        import rotary
+        import fast
 
-        yield SimpleNamespace(rope=rope.rope, rope_=rotary.rope_, rope_qk=rotary.rope_qk)
+        yield fast
     torch._dynamo.reset()  # ends the CUDA graphs too
     for name, module in [*sys.modules.items()]:
-        if Path(getattr(module, "__file__", None) or "").parent == HOUSE:
+        if Path(getattr(module, "__file__", None) or "").is_relative_to(HOUSE):
             del sys.modules[name]
 
 

@@ -274,7 +274,7 @@ def test_a_fault_is_an_earlier_cause_than_a_wrong_value(compiler, verdict, then)
 
 def test_a_worker_of_a_target_runs_no_kernel(target):
     """Its results are what fresh memory holds."""
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     worker = Worker(target, house)
     reply, result = ask(worker)
     assert "verdict" not in reply and result == [0.0] * 4
@@ -282,7 +282,7 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
 
 
 def test_an_interruption_ends_what_has_not_begun_too(compiler):
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     with compiler() as ours:
         ours.interrupt()
         (note,) = ours.submit(asked(OP, CASE, house)).result().verdicts["forward"].notes
@@ -367,7 +367,7 @@ def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
 
 def test_the_order_stays_while_kernels_compile(compiler):
     too_large = TooLarge(OP, CASE, "too large")
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house")
+    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     cases = list(OP.cases("smoke"))[:4]
     with compiler() as ours:
         graded_cases = list(ours.behind([*(asked(OP, each, house) for each in cases), too_large]))

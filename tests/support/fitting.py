@@ -40,7 +40,9 @@ WITHOUT = {"COPY": 1.0, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0, "ELE
 """The fitted constants, each with the value at which it changes nothing, or little."""
 FACTORS = 1.3, 1.1, 1.03, 1.01
 HOST, OTHER = "the host's times", "kernels in another form than counted"
-OTHER_FORMS = ("house/masked_linear", "house/masked_ffn")
+OTHER_FORMS = tuple(
+    f"house/{op}{variant}" for op in ("masked_linear", "masked_ffn") for variant in ("", "_fast")
+)
 """The solutions whose kernels are timed in another form than they were counted in: with descriptors
 they have other tiles on the fitted GPU. The fit leaves them out."""
 

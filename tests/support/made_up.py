@@ -15,7 +15,9 @@ HANDLES = [f"member{number:02}" for number in range(25)]
 DEVICES = ("GPU A", "GPU B", "GPU C")
 CASES = {"core": 9, "extended": 2}
 DIRECTIONS = ("forward", "backward")
-SOURCES = ("rope.py", "launching.py", "pairs.py", "launch.py", "README.md")
+FILES = "rope.py", "trigonometry.py", "operators.py", "partition.py"
+HOUSE = CONTRIBUTORS / "house"
+SOURCES = [HOUSE / "README.md", *(HOUSE / "fast" / name for name in FILES)]
 """The house's files, of which each member's are copies."""
 
 
@@ -24,10 +26,10 @@ def solutions(folder):
     found = []
     for number, handle in enumerate(HANDLES):
         (folder / handle).mkdir(parents=True)
-        for name in SOURCES:
-            text = (CONTRIBUTORS / "house" / name).read_text()
-            (folder / handle / name.replace("rope", OPS[number % 2])).write_text(text)
-        text = (CONTRIBUTORS / "house" / "rope.py").read_text()
+        for source in SOURCES:
+            name = source.name.replace("rope", OPS[number % 2])
+            (folder / handle / name).write_text(source.read_text())
+        text = (HOUSE / "fast" / "rope_kernel.py").read_text()
         second = OPS[2 + number % 2]
         (folder / handle / f"{second}.py").write_text(text.replace("cos", "tan"))
         found += [Solution(folder / handle / f"{op}.py", op) for op in (OPS[number % 2], second)]

@@ -28,17 +28,15 @@ MANY = {"packed": 300}
 
 def layers() -> tuple[Any, Any]:
     """Return the two layers; the house's folder is on `sys.path`."""
-    import masked_ffn
-    import masked_linear
+    import fast
 
-    return masked_linear.masked_linear, masked_ffn.masked_ffn
+    return fast.masked_linear, fast.masked_ffn
 
 
 @contextlib.contextmanager
 def form(name: str) -> Iterator[None]:
     """Have launches take a form: "packed" has descriptors and sums by kind, as of many tokens."""
-    import forms
-    import gradients
+    from fast import forms, gradients, launch
 
     from common.sandbox.interpreter.bounds import Watch
 
@@ -50,6 +48,7 @@ def form(name: str) -> Iterator[None]:
             stack.enter_context(mock.patch.object(Watch, "check"))
         forced = "descriptors" if name == "packed" else name
         stack.enter_context(mock.patch.object(forms, "forced", forced))
+        stack.enter_context(mock.patch.object(launch, "replays", return_value=False))
         yield
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rotary import rope_, rope_qk
+from fast import rope, rope_, rope_qk
 
 from common.ops.rope import reference
 
@@ -81,3 +81,18 @@ def test_other_strides_are_turned_but_no_memory_twice():
     close(rope_(t, FREQS), wanted)
     with pytest.raises(RuntimeError, match="single memory location"):
         rope_(torch.randn(1, 1, 2, 8).expand(3, 1, 2, 8), FREQS)
+
+
+@pytest.mark.parametrize("sequences", [128, 129, 2048, 2049, 20000])
+@pytest.mark.parametrize("cp_size", [1, 2])
+def test_each_of_many_packed_sequences_is_found(sequences, cp_size):
+    """Some are empty; more than 128 are looked for twice, more than 16,384 in wider steps."""
+    dice = torch.Generator().manual_seed(sequences)
+    ends = torch.randint(0, 3, (sequences,), generator=dice).mul(2 * cp_size).cumsum(0)
+    ends = torch.cat((torch.zeros(1), ends)).to(torch.int32)
+    t = torch.randn(int(ends[-1]) // cp_size, 1, 8)
+    how = {"tensor_format": "thd", "cu_seqlens": ends, "cp_size": cp_size, "cp_rank": cp_size - 1}
+    close(rope(t, FREQS, **how), reference(t, FREQS, **how))
+    if cp_size == 1:
+        how["start_positions"] = torch.arange(sequences, dtype=torch.int32) % 5
+        close(rope(t, FREQS, **how), reference(t, FREQS, **how))

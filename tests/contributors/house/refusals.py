@@ -2,11 +2,7 @@
 
 import pytest
 import torch
-from masked_ffn import masked_ffn
-from masked_linear import masked_linear
-from rope import rope
-from rotary import rope_, rope_qk
-from rotate_half import rotate_half
+from fast import masked_ffn, masked_linear, rope, rope_, rope_qk, rotate_half
 from torch._subclasses import FakeTensorMode
 
 DICE = torch.Generator().manual_seed(0)

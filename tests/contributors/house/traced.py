@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-from rope import rope
-from rotary import rope_, rope_qk
-from rotate_half import rotate_half
+from fast import rope, rope_, rope_qk, rotate_half
 
 from common.ops import rotate_half as half
 from common.ops.rope import reference

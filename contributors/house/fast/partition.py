@@ -1,4 +1,4 @@
-"""The plan of a mask, made on the device: the tokens of either kind together, in whole tiles.
+"""The partition of a mask, made on the device: the tokens of either kind together, in whole tiles.
 
     mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
     order  4 5 6 7 | 0 2 3 10 | 1 8 9 11      where each row of the sorted tokens comes from
@@ -12,14 +12,12 @@ a bound of their sum: one more than the tokens fill. So nothing waits for the de
 """
 
 import weakref
-from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from forms import ceil_div, is_small, kernel_of, on_hopper
-from launch import Plan
-from sequence import Direction, Operand
+
+from .forms import ceil_div, gpu, is_small, kernel_of
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
@@ -30,7 +28,7 @@ class Partition:
 
     __slots__ = "sorted", "tile", "tokens"
 
-    def __init__(self, tokens: int, tile: int, sorted: torch.Tensor | None = None):
+    def __init__(self, tokens, tile, sorted=None):
         """Take a mask's length, the rows of a tile, and the order and the ends.
 
         Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has each
@@ -39,11 +37,16 @@ class Partition:
         """
         self.tokens, self.tile, self.sorted = tokens, tile, sorted
 
-    def forward(self, direction: Direction, how: tuple, *inputs: torch.Tensor) -> list:
+    @property
+    def rows(self):
+        """The most rows that a mask of this length may take: a kind may fill part of a tile."""
+        return (ceil_div(self.tokens, self.tile) + 1) * self.tile
+
+    def forward(self, direction, how, *inputs):
         """Run a forward direction and return its results without the order.
 
-        The last input is the mask. If the plan is not sorted yet, the direction sorts the mask, and
-        the plan keeps the order. Otherwise the direction gets the order.
+        The last input is the mask. If the partition is not sorted yet, the direction sorts the
+        mask, and the partition keeps the order. Otherwise the direction gets the order.
         """
         how = self.tokens, self.tile, *how
         if self.sorted is not None:
@@ -52,29 +55,10 @@ class Partition:
         return results
 
 
-class Sorted(NamedTuple):
-    """A partition as the plan of a direction knows it."""
-
-    tokens: int
-    tile: int
-    rows: int
-    """The most rows that a mask of this length may take."""
-    order: Operand
-    ends: Operand
-
-    @classmethod
-    def of(cls, tokens, tile, operand):
-        """Return the partition of so many tokens, given the operand of `Partition.sorted`."""
-        rows = rows_of_plan(tokens, tile)
-        order, ends = (operand.seen_as(*each) for each in (((rows,), (1,)), ((4,), (1,), rows)))
-        return cls(tokens, tile, rows, order, ends)
-
-
 @triton.jit
 def _tiles_at(mask, start, tokens, stride, TILES: tl.constexpr, TILE: tl.constexpr):
-    """Return some tiles' tokens and their mask, [TILES, TILE], and by tile three counts [TILES].
-
-    They are its visual tokens, whether all are visual and whether all are textual.
+    """Return some tiles' tokens and their mask, [TILES, TILE], and of each tile the number
+    of visual tokens, whether all are visual and whether all are textual, [TILES].
     """
     token = start + tl.arange(0, TILES)[:, None] * TILE + tl.arange(0, TILE)[None, :]
     chosen = tl.load(mask + token.to(tl.int64) * stride, token < tokens, 0).to(tl.int32)
@@ -101,7 +85,7 @@ def _partition_kernel(
     takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
-    if TRIGGERS:  # the next kernel may begin, and waits where it needs the plan
+    if TRIGGERS:  # the next kernel may begin, and waits where it needs the order
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     TILES: tl.constexpr = AT_ONCE // TILE
@@ -156,25 +140,10 @@ def _partition_kernel(
         tl.store(ends + 3, end + other * TILE)
 
 
-def rows_of_plan(tokens: int, tile: int) -> int:
-    """Return the rows that any mask of this length has room in: a kind may fill part of a tile."""
-    return ((tokens + tile - 1) // tile + 1) * tile
-
-
-def empty_sorted(mask: torch.Tensor, tile: int) -> torch.Tensor:
-    """Return an empty tensor for `Partition.sorted`, where torch traces a call."""
-    return mask.new_empty(rows_of_plan(mask.shape[0], tile) + 4, dtype=torch.int32)
-
-
 def check(op, tokens, mask, x, **weights):
     """Raise ValueError if tensors or operands do not fit; a kernel would leave their memory.
 
-    Args:
-        op: The op's name.
-        tokens: The length of the mask.
-        mask: The mask, None if it is known.
-        x: [tokens, depths]
-        weights: Each weight with the shape that it must have.
+    mask: None if it is known, of so many tokens; weights: each with the shape that it must have.
     """
     shape, dtype = ((tokens,), torch.bool) if mask is None else (mask.shape, mask.dtype)
     if dtype != torch.bool or tuple(shape) != tuple(x.shape[:1]):
@@ -187,42 +156,42 @@ def check(op, tokens, mask, x, **weights):
 
 
 def sort(s, tile, mask):
-    """Return the operand of `Partition.sorted` for a mask, bool `[tokens]`, made by one launch."""
-    (tokens,), (stride,) = mask.shape, mask.strides
+    """Return `Partition.sorted` of a mask, bool `[tokens]`, made by one launch."""
+    (tokens,), (stride,) = mask.shape, mask.stride()
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    rows = rows_of_plan(tokens, tile)
-    launch = Plan(
-        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
-        (tokens, stride, rows, block, at_once, tile),
-        TRIGGERS=on_hopper(), num_warps=16 if at_once >= 16384 else warps,
-    )  # fmt: skip
+    rows = Partition(tokens, tile).rows
     result = s.empty(rows + 4, dtype=torch.int32)
-    s.launch(launch, mask, result)
+    s.launch(
+        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
+        mask, result, tokens, stride, rows,
+        BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=gpu().hopper,
+        num_warps=16 if at_once >= 16384 else warps,
+    )  # fmt: skip
     return result
 
 
 _last = None, ()
-"""The last plan, and its key; the layers of a model take the same mask one after the other."""
+"""The last partition, and its key; the layers of a model take the same mask one after the other."""
 
 
-def kept_plan(mask: torch.Tensor, tile: int) -> Partition:
+def kept_partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the last partition if it is of this very mask, unchanged, or a new one.
 
     A new one is not sorted yet, so that the launch which sorts may be part of a direction.
 
     A tensor's version counts the changes that torch makes, so that a mask which another kernel
-    writes in place must be a new tensor. A CUDA graph contains its plan, and so does whatever has
-    no version (inference mode).
+    writes in place must be a new tensor. A CUDA graph contains its partition, and whatever has no
+    version (inference mode) gets a new one.
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):
         return Partition(mask.numel(), tile)
     stream = torch._C._cuda_getCurrentRawStream(mask.get_device()) if mask.is_cuda else None
-    plan, key = _last
+    partition, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
-    if plan is None or key[0]() is not mask or key[1:] != wanted:
-        plan = Partition(mask.numel(), tile)
-        _last = plan, (weakref.ref(mask), *wanted)
-    return plan
+    if partition is None or key[0]() is not mask or key[1:] != wanted:
+        partition = Partition(mask.numel(), tile)
+        _last = partition, (weakref.ref(mask), *wanted)
+    return partition

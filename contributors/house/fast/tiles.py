@@ -48,52 +48,53 @@ def choose(condition, first, second, TMA: tl.constexpr):
 
 @triton.jit
 def load_tile(
-    matrix, row, column, rows, columns, row_stride, column_stride,
+    matrix, row, column, shape, strides,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Return ROWS x COLUMNS elements of a matrix [rows, columns], zero outside of it."""
+    """Return ROWS x COLUMNS elements of a matrix, zero outside of its shape."""
     if TMA:
         return matrix.load([row, column])
     else:
         row += tl.arange(0, ROWS)
         column += tl.arange(0, COLUMNS)
-        place = (
-            row[:, None].to(tl.int64) * row_stride + column[None, :].to(tl.int64) * column_stride
+        place = _places(row, column, strides)
+        return tl.load(
+            matrix + place, (row < shape[0])[:, None] & (column < shape[1])[None, :], 0.0
         )
-        inside = (row < rows)[:, None] & (column < columns)[None, :]
-        return tl.load(matrix + place, inside, 0.0)
+
+
+@triton.jit
+def _places(row, column, strides):
+    return row[:, None].to(tl.int64) * strides[0] + column[None, :].to(tl.int64) * strides[1]
 
 
 @triton.jit
 def load_factor(
-    w, depth, column, depths, columns, depth_stride, column_stride,
+    w, depth, column, shape, strides,
     DEPTH: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Return DEPTH x COLUMNS elements of a right factor; a TURNED one lies as its transpose."""
+    """Return DEPTH x COLUMNS elements of a right factor; TURNED, its transpose is described."""
     if TURNED:
-        return load_tile(
-            w, column, depth, columns, depths, column_stride, depth_stride, COLUMNS, DEPTH, TMA
-        ).T
+        return w.load([column, depth]).T
     else:
-        return load_tile(
-            w, depth, column, depths, columns, depth_stride, column_stride, DEPTH, COLUMNS, TMA
-        )
+        return load_tile(w, depth, column, shape, strides, DEPTH, COLUMNS, TMA)
 
 
 @triton.jit
 def load_both(
-    v, w, depth, column, depths, columns, depth_stride, column_stride,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr,
+    v, w, depth, column, shape, strides,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
 ):  # fmt: skip
-    """Return a tile of v and, to its right, the same tile of w; both are pointers."""
-    depth += tl.arange(0, DEPTH)
-    both = tl.arange(0, 2 * COLUMNS)
-    column += both % COLUMNS
-    place = (
-        depth[:, None].to(tl.int64) * depth_stride + column[None, :].to(tl.int64) * column_stride
-    )
-    inside = (depth < depths)[:, None] & (column < columns)[None, :]
-    return tl.load(tl.where((both < COLUMNS)[None, :], v + place, w + place), inside, 0.0)
+    """Return a tile of v and, to its right, the same tile of w; with TMA, v describes both."""
+    if TMA:
+        return tl.reshape(v.load([0, column, depth]), (2 * COLUMNS, DEPTH)).T
+    else:
+        depth += tl.arange(0, DEPTH)
+        both = tl.arange(0, 2 * COLUMNS)
+        column += both % COLUMNS
+        place = _places(depth, column, strides)
+        inside = (depth < shape[0])[:, None] & (column < shape[1])[None, :]
+        return tl.load(tl.where((both < COLUMNS)[None, :], v + place, w + place), inside, 0.0)
 
 
 @triton.jit
@@ -118,24 +119,23 @@ def load_rows(
 
 
 @triton.jit
-def store_rows(matrix, tokens, column, columns, row_stride, values):
-    """Store values in the rows of these tokens; token -1 has none."""
-    COLUMNS: tl.constexpr = values.shape[1]
-    column += tl.arange(0, COLUMNS)
-    place = tokens[:, None].to(tl.int64) * row_stride + column[None, :]
+def store_rows(matrix, tokens, column, columns, values):
+    """Store values in the rows of these tokens of a contiguous matrix; token -1 has none."""
+    column += tl.arange(0, values.shape[1])
+    place = tokens[:, None].to(tl.int64) * columns + column[None, :]
     inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
     tl.store(matrix + place, values.to(matrix.dtype.element_ty), inside)
 
 
 @triton.jit
-def store_halves(matrix, tokens, column, columns, row_stride, values):
+def store_halves(matrix, tokens, column, columns, values):
     """Store values as `store_rows` does, a large block in halves: fewer registers."""
     if values.numel <= 4096:
-        store_rows(matrix, tokens, column, columns, row_stride, values)
+        store_rows(matrix, tokens, column, columns, values)
     else:
         left, right = halves(values)
-        store_rows(matrix, tokens, column, columns, row_stride, left)
-        store_rows(matrix, tokens, column + left.shape[1], columns, row_stride, right)
+        store_rows(matrix, tokens, column, columns, left)
+        store_rows(matrix, tokens, column + left.shape[1], columns, right)
 
 
 @triton.jit

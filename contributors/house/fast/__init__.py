@@ -1,0 +1,13 @@
+"""The house's fast kernels: rotary position embedding and masked two-weight layers, for models.
+
+    from fast import rope_qk, masked_ffn
+
+It needs torch and Triton alone, and works under any name and at any place.
+"""
+
+from .masked_ffn import masked_ffn
+from .masked_linear import masked_linear
+from .rope import rope, rope_, rope_qk
+from .rotate_half import rotate_half
+
+__all__ = ["masked_ffn", "masked_linear", "rope", "rope_", "rope_qk", "rotate_half"]

@@ -1,0 +1,218 @@
+"""The forms of a launch: by descriptors on Hopper, by pointers elsewhere, small for small products.
+
+The tensor memory accelerator (TMA) copies a tile by a descriptor: one thread asks for it, and
+elements outside of the matrix read as zero. Other devices, the interpreter, float32 and matrices
+that no descriptor can describe take pointers and masks. A small product takes a form that is
+compiled once for a dtype and serves all sizes and strides.
+"""
+
+import functools
+from dataclasses import dataclass, replace
+from math import prod
+from typing import NamedTuple
+
+import torch
+import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+
+@dataclass(frozen=True)
+class Form:
+    """The constants of a product's launch; a kernel takes them as one."""
+
+    M: int  # rows of a tile of the product
+    N: int  # columns of it
+    K: int  # the depth of one step
+    TMA: bool  # whether tiles are loaded by descriptors
+    warps: int
+    stages: int
+    programs: int = 1  # that share a multiprocessor
+    GROUP: int = 8  # rows of tiles whose factors L2 keeps
+
+
+# Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
+# both factors and a quarter of a tile to store fill the shared memory.
+HOPPER = Form(128, 256, 64, True, warps=8, stages=4)
+SHORT = replace(HOPPER, M=64, warps=4)
+"""For few tokens."""
+NARROW = replace(HOPPER, N=128, stages=3, programs=2)
+"""For few columns; two programs share a multiprocessor."""
+LIGHT = replace(NARROW, warps=4)
+"""For a long epilogue: of two programs on a multiprocessor, one stores while one multiplies."""
+# Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
+PLAIN = Form(128, 128, 32, False, warps=8, stages=3)
+# A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
+# Sums over tokens go by K rows, which must divide a partition's tiles of M.
+SMALL = Form(32, 64, 32, False, warps=4, stages=1)
+FEW = 1 << 26
+"""Products of two numbers, below which an op is small: it takes microseconds in any form."""
+forced = None
+"""The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
+and the device."""
+
+
+class Matrix(NamedTuple):
+    """A tensor as a kernel takes it: in two dimensions."""
+
+    tensor: torch.Tensor
+    shape: tuple[int, int]
+    strides: tuple[int, int]
+
+    @classmethod
+    def of(cls, tensor):
+        """Return a matrix, or the rows of a contiguous tensor of more dimensions."""
+        if len(tensor.shape) == 2:
+            return cls(tensor, tensor.shape, tensor.stride())
+        *rows, columns = tensor.shape
+        return cls(tensor, (prod(rows), columns), (columns, 1))
+
+    @property
+    def T(self):
+        """The transpose."""
+        return Matrix(self.tensor, self.shape[::-1], self.strides[::-1])
+
+    @property
+    def turned(self):
+        """Whether it lies in memory as the rows of its transpose."""
+        return self.strides[0] == 1
+
+    def is_describable(self):
+        """Return whether its rows or columns are contiguous, and multiples of 16 bytes."""
+        short, long = sorted(self.strides)
+        multiple = long * self.tensor.dtype.itemsize % 16 == 0
+        return short == 1 and multiple and self.tensor.data_ptr() % 16 == 0 and 0 not in self.shape
+
+    def tiles(self, rows, columns):
+        """Return a descriptor of tiles [rows, columns], or of the transposes of a turned one."""
+        shape, strides, block = self.shape, self.strides, (rows, columns)
+        if self.turned:
+            shape, strides, block = shape[::-1], strides[::-1], block[::-1]
+        return TensorDescriptor(self.tensor, [*shape], [*strides], [*block])
+
+    def factor(self, form, rows, columns):
+        """Return what a kernel of a form loads tiles [rows, columns] from."""
+        return self.tiles(rows, columns) if form.TMA else self.tensor
+
+
+def is_pair(matrix, distance):
+    """Return whether one descriptor describes two such turned matrices, so many bytes apart."""
+    return matrix.turned and 0 < abs(distance) < 1 << 40  # the most bytes of a stride
+
+
+def tiles_of_pair(matrix, distance, rows, columns):
+    """Return a descriptor of two turned matrices as one, given the lower one of both."""
+    one = matrix.tiles(rows, columns)
+    apart = abs(distance) // matrix.tensor.dtype.itemsize
+    shape, strides, block = (2, *one.shape), (apart, *one.strides), (2, *one.block_shape)
+    return TensorDescriptor(matrix.tensor, [*shape], [*strides], [*block])
+
+
+def ceil_div(length, block):
+    """Return how many blocks cover a length; `triton.cdiv` takes ten times as long."""
+    return -(-length // block)
+
+
+def _tiles(rows, columns):
+    return ceil_div(rows, 128) * ceil_div(columns, 256)
+
+
+def height_of(x, w, weights=1):
+    """Return the rows of a partition's tiles for x [tokens, depths] and weights [columns, depths].
+
+    They are 32 where the op is small, and 64 where tiles of 128 would leave processors idle.
+    """
+    try:
+        (tokens, depths), (columns, _) = x.shape, w.shape
+    except ValueError:
+        raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices") from None
+    columns *= weights
+    if forced == "small" or (forced is None and tokens * depths * columns < FEW):
+        return SMALL.M
+    return 64 if _tiles(tokens, columns) < gpu().processors else 128
+
+
+def is_small(tile):
+    """Return whether it is the height of a small op's tiles, which no other op has."""
+    return tile == SMALL.M
+
+
+def form_of(*matrices, pairs=(), height=128, shape=None):
+    """Return the form of a launch.
+
+    matrices: those that descriptors would describe; pairs: a matrix and the distance to another, of
+    which one descriptor would describe both; height: the rows of a tile of the partition; shape:
+    that of the product, where it may be narrow.
+    """
+    if is_small(height):
+        return SMALL
+    fits = all(each.is_describable() for each in matrices) and all(is_pair(*each) for each in pairs)
+    wanted = gpu().hopper if forced is None else forced == "descriptors"
+    if matrices[0].tensor.dtype.itemsize != 2 or not fits or not wanted:
+        # an MI300X has 64 KB of shared memory
+        plain = replace(PLAIN, N=64, stages=2) if gpu().amd else PLAIN
+        return plain if height == plain.M else replace(plain, M=height)
+    if height == 64:
+        return SHORT
+    return NARROW if shape and _tiles(*shape) < gpu().processors else HOPPER
+
+
+@functools.cache
+def _of_all_sizes(kernel):
+    """Return a kernel that no fact of its integers and addresses is compiled into."""
+    values = [name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
+    return triton.jit(kernel.fn, do_not_specialize=values)
+
+
+def kernel_of(kernel, tile):
+    """Return what to launch for a partition with tiles of so many rows."""
+    return _of_all_sizes(kernel) if is_small(tile) else kernel
+
+
+def is_whole(form, *lengths):
+    """Return whether blocks divide lengths, given as (length, block), and a kernel is to know."""
+    return form is not SMALL and all(length % block == 0 for length, block in lengths)
+
+
+def options_of(form):
+    """Return the options of a launch in a form."""
+    return {"FORM": form, "num_warps": form.warps, "num_stages": form.stages}
+
+
+def overlapping(form, triggers=False):
+    """Return the options of a launch that begins while the one before it still runs.
+
+    If it triggers, the next one begins while it runs, in the registers that it leaves.
+    """
+    if not (form.TMA and gpu().hopper):
+        return {}
+    begins = {"PDL": True, "launch_pdl": True}
+    return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
+
+
+class GPU(NamedTuple):
+    """What kernels are made for."""
+
+    nvidia: bool
+    hopper: bool  # compute capability 9.0
+    amd: bool
+    processors: int  # multiprocessors
+
+
+@functools.cache
+def gpu():
+    """Return the current GPU; where there is none, one with as many processors as an H100."""
+    try:
+        if triton.knobs.runtime.interpret:
+            raise RuntimeError
+        driver = triton.runtime.driver.active
+        backend, arch = driver.get_current_target().backend, driver.get_current_target().arch
+        found = driver.utils.get_device_properties(driver.get_current_device())
+    except (RuntimeError, ImportError):
+        return GPU(False, False, False, 132)
+    of_nvidia = backend == "cuda"
+    return GPU(of_nvidia, of_nvidia and arch == 90, backend == "hip", found["multiprocessor_count"])
+
+
+def programs_for(tiles, form):
+    """Return how many programs go through so many tiles."""
+    return tiles if form is SMALL else min(tiles, gpu().processors * form.programs)

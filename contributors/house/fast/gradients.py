@@ -1,0 +1,241 @@
+"""Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
+
+import functools
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from . import forms
+from .forms import ceil_div, form_of, gpu, is_small, is_whole, options_of, programs_for
+from .rows import pack, start_of
+from .tiles import choose, halves, load_rows, load_tile, rows_of, store_halves, tile_of, turns
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a launch of the kernel sums, and how."""
+
+    pairs: int
+    g: str  # how the rows of g are loaded; see `Rows`
+    x: str
+    tile: int  # the rows of a partition's tile
+    whole: bool  # whether tiles divide the outputs and the inputs, and the kernel is to know
+    by_kind: bool  # whether the two shares are the kinds
+
+
+@triton.jit
+def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.constexpr):
+    """Return where DEPTH sorted rows are: their tokens, or the first one's, or nothing of use."""
+    if HOW == "gathered":
+        return tl.load(order + row + tl.arange(0, DEPTH))
+    elif HOW == "pieces":
+        start = start_of(order, row // TILE * TILE, TILE)
+        return tl.where(start >= 0, start + row % TILE, -1)
+    else:
+        return row
+
+
+@triton.jit
+def _load_step(
+    factor, place, base, row, column, columns,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, WHOLE: tl.constexpr,
+    TMA: tl.constexpr,
+):  # fmt: skip
+    """Return some columns of DEPTH sorted rows, from `row` on, whose place is known.
+
+    factor: The matrix, what its rows apart are loaded from, all of its rows, and its strides.
+    """
+    matrix, apart, rows, strides = factor
+    if HOW == "gathered":
+        pointers = rows_of(apart, place, strides[0])
+        return load_rows(pointers, place, column, columns, strides[1], COLUMNS, WHOLE)
+    elif HOW == "pieces":
+        return choose(place >= 0, matrix, apart, TMA).load(
+            [tl.where(place >= 0, place, row), column]
+        )
+    else:
+        return load_tile(matrix, base + row, column, (rows, columns), strides, DEPTH, COLUMNS, TMA)
+
+
+@triton.jit
+def _sum_of_kind(
+    g, x, out, order, first, end, kind, rows, outputs, inputs, shares,
+    FORM: tl.constexpr, TASK: tl.constexpr,
+):  # fmt: skip
+    """Store the sum over one kind's steps, from first to end, for each tile of a program.
+
+    By kind, the share is the slot, so that `kind`, which is added to it, is 0.
+    """
+    M: tl.constexpr = FORM.M
+    N: tl.constexpr = FORM.N
+    K: tl.constexpr = FORM.K
+    TMA: tl.constexpr = FORM.TMA
+    PAIRS: tl.constexpr = TASK.pairs
+    WHOLE: tl.constexpr = TASK.whole
+    G: tl.constexpr = TASK.g
+    X: tl.constexpr = TASK.x
+    row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
+    tiles = row_blocks * column_blocks * TASK.pairs
+    number = tl.program_id(0)
+    for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
+        unit = number + turn * tl.num_programs(0)
+        block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, FORM.GROUP)
+        pair = block // row_blocks
+        row, column = block % row_blocks * M, column_block * N
+        acc = tl.zeros((M, N), tl.float32)
+        # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
+        g_place = _place_of(order, first * K, K, TASK.tile, G)
+        x_place = _place_of(order, first * K, K, TASK.tile, X)
+        for step in range(first, end):
+            at = step * K
+            g_tile = _load_step(
+                g, g_place, pair * rows, at, row, outputs, K, M, G, TASK.whole, FORM.TMA
+            )
+            x_tile = _load_step(x, x_place, 0, at, column, inputs, K, N, X, WHOLE, TMA)
+            acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
+            following = tl.minimum(step + 1, end - 1) * K
+            g_place = _place_of(order, following, K, TASK.tile, G)
+            x_place = _place_of(order, following, K, TASK.tile, X)
+        slot = unit // tiles + kind
+        to = out + (slot * TASK.pairs + pair).to(tl.int64) * outputs * inputs
+        place = row + tl.arange(0, M)
+        place = tl.where(place < outputs, place, -1)
+        # in quarters, which take less shared memory than one whole
+        left, right = halves(acc)
+        store_halves(to, place, column, inputs, left)
+        store_halves(to, place, column + N // 2, inputs, right)
+
+
+@triton.jit
+def _weight_kernel(
+    g, g_apart, x, x_apart, out, order, rows, outputs, inputs,
+    g_row, g_column, x_row, x_column, shares, FORM: tl.constexpr, TASK: tl.constexpr,
+):  # fmt: skip
+    """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
+
+    With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
+    With more, a program has one tile and one share of the sorted rows. Share s stores visual sums
+    in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
+    that a slot has one kind. By kind, the two shares are all rows of either kind, and `out` is d_w.
+
+    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs] by kind. g, if gathered
+    [tokens, outputs], otherwise sorted [PAIRS, rows, outputs]; x [tokens, inputs] or
+    [rows, inputs].
+
+    Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
+    FLOPs: 2 * PAIRS * tokens * outputs * inputs.
+    """
+    BY_KIND: tl.constexpr = TASK.by_kind
+    PAIRS: tl.constexpr = TASK.pairs
+    ends = order + rows
+    visual_steps, steps = tl.load(ends) // FORM.K, tl.load(ends + 1) // FORM.K
+    tiles = tl.cdiv(outputs, FORM.M) * tl.cdiv(inputs, FORM.N) * PAIRS
+    of_g = g, g_apart, PAIRS * rows, (g_row, g_column)
+    of_x = x, x_apart, rows, (x_row, x_column)
+    share, length = 0, steps
+    if shares > 1:
+        share, length = tl.program_id(0) // tiles, tl.cdiv(steps, shares)
+    first, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
+    for kind in tl.static_range(1 if BY_KIND else 2):
+        if BY_KIND:
+            here, until = share * visual_steps, tl.where(share == 0, visual_steps, steps)
+        elif kind == 0:
+            here, until = first, tl.minimum(end, visual_steps)
+        else:
+            here, until = tl.maximum(first, visual_steps), end
+        if BY_KIND or (here < until) | (shares == 1):
+            _sum_of_kind(
+                of_g, of_x, out, order, here, until, kind, rows, outputs, inputs, shares,
+                FORM, TASK,
+            )  # fmt: skip
+
+
+@triton.jit
+def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK: tl.constexpr):
+    """Add the slots of one kind in order, for BLOCK elements of size; no slot is a sum of zero.
+
+    slots [shares + 1, size], out [2, size]; sums are split only where size is small.
+    Bytes: 4 * (shares + 1) * size read, and out written.
+    """
+    kind, ends = tl.program_id(1), order + rows
+    visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
+    length = tl.cdiv(steps, shares)
+    if kind == 0:
+        first, end = 0, tl.cdiv(visual_steps, length)
+    else:
+        first, end = visual_steps // length + 1, tl.cdiv(steps, length) + 1
+        if visual_steps == steps:
+            end = first
+    place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK,), tl.float32)
+    for slot in range(first, end):
+        acc += tl.load(slots + slot * size + place, place < size, 0.0)
+    to = out + kind * size + place
+    tl.store(to, acc.to(out.dtype.element_ty), place < size)
+
+
+ROWS_BY_KIND = 2560
+"""Rows up to which a program sums a whole kind. Its loop is longer than that over a share, but no
+second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
+
+
+def _split(order, g, x, pairs):
+    """Return the form, the tiles of one kind, the shares, and whether the shares are the kinds.
+
+    Kinds are the shares where rows are few and all tiles of both run at once. Otherwise there are
+    as many shares as run at once, of at least eight steps each, or one.
+    """
+    height = order.tile if is_small(order.tile) else 128
+    outputs, inputs = g.shape[1], x.shape[1]
+
+    def tiles_of(form):
+        return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
+
+    of_factors = functools.partial(form_of, g, x, height=height)
+    form = of_factors(shape=(2 * pairs * outputs, inputs))
+    both = 2 * tiles_of(form)
+    if form is forms.NARROW and order.rows <= ROWS_BY_KIND and programs_for(both, form) == both:
+        return form, tiles_of(form), 2, True
+    form = of_factors()
+    shares = min(gpu().processors // tiles_of(form), order.rows // form.K // 8)
+    return form, tiles_of(form), max(shares, 1), False
+
+
+def weight_gradients(s, g, x, order, pairs=1, early=False):
+    """Return the gradients [2 * pairs, outputs, inputs]: of the visual weights, then the textual.
+
+    Gathered factors are packed, unless a program sums a whole kind: then packing takes longer than
+    it saves.
+
+    g: the products' gradient, Rows of [tokens, outputs] or sorted ones of [pairs, rows, outputs];
+    x: their factor, Rows of [tokens, inputs] or sorted ones; pairs: the products of each token;
+    early: whether the launch before lets packing begin, as `pack` has it.
+    """
+    outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
+    form, tiles, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
+    if not by_kind:
+        g, x = pack(s, order, g, early), pack(s, order, x, early)
+    g_how, *g_sources = g.sources(form, form.K, form.M)
+    x_how, *x_sources = x.sources(form, form.K, form.N)
+    slots = d_w = s.empty(2 * pairs, outputs, inputs)
+    if shares > 1 and not by_kind:
+        slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
+    s.launch(
+        forms.kernel_of(_weight_kernel, order.tile), (programs_for(tiles * shares, form),),
+        *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
+        *g.matrix.strides, *x.matrix.strides, shares,
+        TASK=Task(
+            pairs, g_how, x_how, order.tile,
+            is_whole(form, (outputs, form.M), (inputs, form.N)), by_kind,
+        ),
+        **options_of(form),
+    )  # fmt: skip
+    if slots is not d_w:
+        size, block = pairs * outputs * inputs, 2048
+        s.launch(
+            forms.kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
+            slots, d_w, order.sorted, order.rows, shares, size, STEP=form.K, BLOCK=block,
+        )  # fmt: skip
+    return d_w

@@ -1,0 +1,103 @@
+"""Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
+
+import functools
+
+import torch
+
+from .forms import Matrix
+from .gradients import weight_gradients
+from .launch import Recorded
+from .layers import layer
+from .partition import Partition, check, sort
+from .products import gated_product, gates_gradient, product
+from .rows import Rows, pack, packed_if_it_pays, require_even
+
+
+@functools.partial(Recorded, pairs=((1, 3), (4, 6)))
+def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
+    """Return the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
+    there is one, and a new mask's order.
+    """
+    _check(tokens, mask, x, w1, w2, w3, u1, u2, u3)
+    require_even(tile, [x], [w1, w3, u1, u3], [w2, u2])
+    new = None if mask is None else sort(s, tile, mask)
+    order = Partition(tokens, tile, order if mask is None else new)
+    x = packed_if_it_pays(s, order, Rows.of(x), 2 * w1.shape[0])
+    up, down = ([Matrix.of(w).T for w in group] for group in ((w1, w3, u1, u3), (w2, u2)))
+    hidden, gates = gated_product(s, x, up, (to_w3, to_u3), order, keep)
+    return product(s, Rows.sorted(hidden), down, order), gates, x.packed, new
+
+
+@Recorded
+def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
+    """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
+    require_even(tile, [g], [w2, u2])
+    order = Partition(tokens, tile, order)
+    g = pack(s, order, Rows.of(g))
+    d_gates, hidden = gates_gradient(s, g, [Matrix.of(w) for w in (w2, u2)], gates, order)
+    return d_gates, weight_gradients(s, g, Rows.sorted(hidden), order) if of_down else None
+
+
+@Recorded
+def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
+    """Return d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
+    require_even(tile, [x], [w1, w3, u1, u3])
+    order, d_gates, x = Partition(tokens, tile, order), Rows.sorted(d_gates), Rows.of(x, packed)
+    weights = [Matrix.of(w) for w in (w1, u1, w3, u3)]
+    d_x = product(s, d_gates, weights, order) if of_x else None
+    return d_x, weight_gradients(s, d_gates, x, order, pairs=2) if of_up else None
+
+
+def _check(tokens, mask, x, w1, w2, w3, u1, u2, u3):
+    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
+    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
+    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
+    check("masked_ffn", tokens, mask, x, **weights)
+
+
+def _run_backward(partition, wanted, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
+    """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
+
+    Two directions, so that the memory of g's copy and of hidden is free in the second one.
+    """
+    how, order = (partition.tokens, partition.tile), partition.sorted
+    of_x, of_up, of_down = wanted
+    d_gates, d_down = _backward_down((*how, of_down), g, w2, u2, gates, order)
+    if not (of_x or of_up):
+        return None, None, d_down
+    d_x, d_up = _backward_up((*how, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
+    return d_x, d_up, d_down
+
+
+_layer = layer(
+    "masked_ffn",
+    weights=("w1", "w2", "w3", "u1", "u2", "u3"),
+    stacks=[(1, 3, 4, 6), (2, 5)],
+    forward=lambda partition, keep, *tensors: partition.forward(_forward, (keep,), *tensors),
+    backward=_run_backward,
+    check=_check,
+    kept={"gates": lambda rows, x, w1, *_: (2, rows, w1.shape[0])},
+    products=2,
+)
+
+
+def masked_ffn(
+    x: torch.Tensor,
+    w1: torch.Tensor,
+    w2: torch.Tensor,
+    w3: torch.Tensor,
+    u1: torch.Tensor,
+    u2: torch.Tensor,
+    u3: torch.Tensor,
+    mask: torch.Tensor,
+) -> torch.Tensor:
+    """Return w2(silu(w1 x) * w3 x) for the tokens of the mask; the others take u1, u2 and u3.
+
+    x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
+    Returns x's shape and dtype.
+
+    Raises:
+        ValueError: The shapes or the dtypes do not fit.
+        NotImplementedError: A second derivative is asked for.
+    """
+    return _layer(x, w1, w2, w3, u1, u2, u3, mask)

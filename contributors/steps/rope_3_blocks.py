@@ -1,0 +1,96 @@
+"""Step three: about 4 KiB of a token's heads a program, in memory's order.
+
+A program of step two has 8 KiB where a token has 32 heads of 128, and 16 KiB of 64: few of its
+loads are under way at once. Here a token has as many programs as it has blocks of 4 KiB. Their
+numbers follow each other, so that programs that run together still have neighbouring memory.
+"""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _rope_kernel(
+    t,  # [tokens, heads, WIDTH], contiguous
+    freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
+    out,  # as t
+    heads,
+    tokens_per_position,  # tokens in a row that have one position
+    positions,  # after so many, positions begin again with 0
+    WIDTH: tl.constexpr,  # features of a head
+    ROTARY: tl.constexpr,  # of these turn
+    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BLOCK_H: tl.constexpr,  # heads of a program
+):
+    """Turn each pair of features, i and i + ROTARY / 2, of t:
+
+        forward    y1 = x1 cos f1 - x2 sin f1    y2 = x2 cos f2 + x1 sin f2
+        backward   y1 = x1 cos f1 + x2 sin f2    y2 = x2 cos f2 - x1 sin f1
+
+    Bytes: 2 * t.numel() * itemsize, and ROTARY angles for each program.
+    """
+    blocks = tl.cdiv(heads, BLOCK_H)
+    token = tl.program_id(0) // blocks
+    position = token // tokens_per_position % positions
+    head = tl.program_id(0) % blocks * BLOCK_H + tl.arange(0, BLOCK_H)[:, None]
+    inside = head < heads
+    t += (token.to(tl.int64) * heads + head) * WIDTH
+    out += (token.to(tl.int64) * heads + head) * WIDTH
+    BLOCK: tl.constexpr = triton.next_power_of_2(WIDTH)
+    feature = tl.arange(0, BLOCK)[None, :]
+    first = feature < ROTARY // 2
+    partner = tl.where(first, feature + ROTARY // 2, feature - ROTARY // 2)
+    x = tl.load(t + feature, mask=inside & (feature < WIDTH))
+    z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
+    turned = feature < ROTARY
+    freqs += position.to(tl.int64) * ROTARY
+    angle = tl.load(freqs + feature, mask=turned, other=0)
+    of_sin = -tl.load(freqs + partner, mask=turned, other=0) if BACKWARD else angle
+    cos, sin = tl.cos(angle), tl.sin(of_sin)
+    sin = tl.where(first, -sin, sin)
+    y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
+    y = tl.where(feature < ROTARY, y, x)  # the others pass through
+    tl.store(out + feature, y, mask=inside & (feature < WIDTH))
+
+
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, t, freqs, seq_first, backward):
+        ctx.save_for_backward(freqs)
+        ctx.options = seq_first, backward
+        t, freqs = t.contiguous(), freqs.contiguous()
+        out = torch.empty_like(t)
+        rows, columns, heads, width = t.shape
+        tokens_per_position, positions = (columns, rows) if seq_first else (1, columns)
+        lines = triton.next_power_of_2(max(4096 // (width * t.element_size()), 1))
+        block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
+        if t.numel():
+            _rope_kernel[(rows * columns * triton.cdiv(heads, block_h),)](
+                t, freqs, out, heads, tokens_per_position, positions, width, freqs.shape[-1],
+                backward, block_h,
+            )  # fmt: skip
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        seq_first, backward = ctx.options
+        return _Rope.apply(grad, *ctx.saved_tensors, seq_first, not backward), None, None, None
+
+
+def rope(t, freqs, *, tensor_format="sbhd"):
+    """Turn the first d2 features of every head by the angles of its token's position.
+
+    t: [s, b, h, d] (sbhd) or [b, s, h, d] (bshd); freqs: [s2, 1, 1, d2] float32, which takes no
+    gradient. Returns t's shape and dtype. What does not fit is a ValueError.
+    """
+    if tensor_format not in ("sbhd", "bshd"):
+        raise NotImplementedError(f"tensor_format {tensor_format!r}")
+    length = t.shape[tensor_format.index("s")] if t.dim() == 4 else 0
+    fits = t.dim() == 4 and freqs.dim() == 4 and freqs.shape[1:3] == (1, 1)
+    fits = fits and freqs.shape[0] >= length and freqs.dtype == torch.float32
+    fits = fits and not freqs.requires_grad and t.is_floating_point()
+    if not fits or freqs.shape[-1] % 2 or not 0 < freqs.shape[-1] <= t.shape[-1]:
+        shapes = f"t {list(t.shape)}, freqs {list(freqs.shape)} {freqs.dtype}"
+        raise ValueError(f"rope: no {tensor_format} of {shapes}")
+    return _Rope.apply(t, freqs, tensor_format == "sbhd", False)
