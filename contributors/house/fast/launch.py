@@ -76,9 +76,9 @@ class Recorded:
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays() and not watched():
             device = torch._C._cuda_getDevice()
-            recording, uneven = self._recording(device, how, tuple(layouts))
-            if uneven:
-                return self(given, *uneven.made_even(recording.inputs, tensors))
+            recording = self._recording(device, how, tuple(layouts))
+            if recording.uneven:
+                return self(given, *recording.uneven.made_even(recording.inputs, tensors))
             if recording.complete:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
@@ -97,13 +97,12 @@ class Recorded:
             return self.at_once(how, uneven.made_even(tensors, tensors), kernel_of)
 
     def _record(self, device, how, layouts):
-        """Return a recording, and an Uneven if there can be none for these tensors."""
         recording = Recording(layouts)
         try:
             recording.close(self.function(recording.launch, *how, *recording.inputs))
-        except Uneven as uneven:
-            return recording, uneven
-        return recording, None
+        except Uneven as uneven:  # there can be none for these tensors
+            recording.uneven = uneven
+        return recording
 
 
 class Recording:
@@ -111,7 +110,7 @@ class Recording:
 
     def __init__(self, layouts):
         """Take shape, strides (None: contiguous), dtype and "on a GPU" of each tensor."""
-        self.inputs, self.complete, self._launches = [], True, []
+        self.inputs, self.complete, self.uneven, self._launches = [], True, None, []
         layouts = iter(layouts)
         for shape in layouts:
             if shape is None:

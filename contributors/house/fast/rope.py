@@ -8,6 +8,7 @@ The queries and keys may be slices of one tensor [s, b, heads of q + heads of k 
 which is read where it lies.
 """
 
+import functools
 from typing import Any
 
 import torch
@@ -118,17 +119,9 @@ def _launch(launch, how, t, k, freqs, out, k_out, starts, ends, in_place):
     )  # fmt: skip
 
 
-@Recorded
-def _map(launch, *call):
-    """Return t turned."""
+def _one(launch, *call, in_place=False):
     *how, t, freqs, starts, ends = call
-    return _turned(launch, how, [t], freqs, starts, ends)
-
-
-@Recorded
-def _map_in_place(launch, *call):
-    *how, t, freqs, starts, ends = call
-    return _turned(launch, how, [t], freqs, starts, ends, in_place=True)
+    return _turned(launch, how, [t], freqs, starts, ends, in_place)
 
 
 @Recorded
@@ -142,6 +135,7 @@ def _map_qk(launch, *call):
     return _turned(launch, how, [q, k], freqs, starts, ends)
 
 
+_map, _map_in_place = Recorded(_one), Recorded(functools.partial(_one, in_place=True))
 _turn, _turn_qk = differentiable(_map), differentiable(_map_qk)
 _operator = traceable(
     "rope",
