@@ -82,6 +82,8 @@ def _weight_kernel(
     K: tl.constexpr = FORM.K
     PAIRS: tl.constexpr = TASK.pairs
     TILE: tl.constexpr = TASK.tile
+    G: tl.constexpr = TASK.g
+    X: tl.constexpr = TASK.x
     visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
     tiles = row_blocks * column_blocks * PAIRS
@@ -109,21 +111,21 @@ def _weight_kernel(
                 row, column = block % row_blocks * M, column_block * N
                 acc = tl.zeros((M, N), tl.float32)
                 # A step's place is loaded one step ahead: the loads of its rows wait for nothing.
-                g_place = _place_of(order, first * K, K, TILE, TASK.g)
-                x_place = _place_of(order, first * K, K, TILE, TASK.x)
+                g_place = _place_of(order, first * K, K, TILE, G)
+                x_place = _place_of(order, first * K, K, TILE, X)
                 for step in range(first, last):
                     g_tile = _load_step(
                         of_g, g_place, pair * rows + step * K, row, outputs,
-                        K, M, TASK.g, TASK.full, FORM.TMA,
+                        K, M, G, TASK.full, FORM.TMA,
                     )  # fmt: skip
                     x_tile = _load_step(
                         of_x, x_place, step * K, column, inputs,
-                        K, N, TASK.x, TASK.full, FORM.TMA,
+                        K, N, X, TASK.full, FORM.TMA,
                     )  # fmt: skip
                     acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
                     following = tl.minimum(step + 1, last - 1) * K
-                    g_place = _place_of(order, following, K, TILE, TASK.g)
-                    x_place = _place_of(order, following, K, TILE, TASK.x)
+                    g_place = _place_of(order, following, K, TILE, G)
+                    x_place = _place_of(order, following, K, TILE, X)
                 # by kind, the share is the slot, and `kind` is 0
                 slot = unit // tiles + kind
                 to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
