@@ -8,10 +8,8 @@ compiled once for a dtype and serves all sizes and strides.
 
 import functools
 from dataclasses import dataclass, replace
-from math import prod
 from typing import NamedTuple
 
-import torch
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -51,60 +49,35 @@ forced = None
 and the device."""
 
 
-class Matrix(NamedTuple):
-    """A tensor as a kernel takes it: in two dimensions."""
+def is_turned(matrix):
+    """Return whether a matrix lies in memory as the rows of its transpose."""
+    return matrix.stride()[0] == 1
 
-    tensor: torch.Tensor
-    shape: tuple[int, int]
-    strides: tuple[int, int]
 
-    @classmethod
-    def of(cls, tensor):
-        """Return a matrix, or the rows of a contiguous tensor of more dimensions."""
-        if len(tensor.shape) == 2:
-            return cls(tensor, tensor.shape, tensor.stride())
-        *rows, columns = tensor.shape
-        return cls(tensor, (prod(rows), columns), (columns, 1))
-
-    @property
-    def T(self):
-        """The transpose."""
-        return Matrix(self.tensor, self.shape[::-1], self.strides[::-1])
-
-    @property
-    def turned(self):
-        """Whether it lies in memory as the rows of its transpose."""
-        return self.strides[0] == 1
-
-    def is_describable(self):
-        """Return whether its rows or columns are contiguous, and multiples of 16 bytes."""
-        short, long = sorted(self.strides)
-        multiple = long * self.tensor.dtype.itemsize % 16 == 0
-        return short == 1 and multiple and self.tensor.data_ptr() % 16 == 0 and 0 not in self.shape
-
-    def tiles(self, rows, columns):
-        """Return a descriptor of tiles [rows, columns], or of the transposes of a turned one."""
-        shape, strides, block = self.shape, self.strides, (rows, columns)
-        if self.turned:
-            shape, strides, block = shape[::-1], strides[::-1], block[::-1]
-        return TensorDescriptor(self.tensor, [*shape], [*strides], [*block])
-
-    def factor(self, form, rows, columns):
-        """Return what a kernel of a form loads tiles [rows, columns] from."""
-        return self.tiles(rows, columns) if form.TMA else self.tensor
+def is_describable(matrix):
+    """Return whether rows or columns are contiguous, and multiples of 16 bytes."""
+    short, long = sorted(matrix.stride())
+    multiple = long * matrix.dtype.itemsize % 16 == 0
+    return short == 1 and multiple and matrix.data_ptr() % 16 == 0 and 0 not in matrix.shape
 
 
 def is_pair(matrix, distance):
     """Return whether one descriptor describes two such turned matrices, so many bytes apart."""
-    return matrix.turned and 0 < abs(distance) < 1 << 40  # the most bytes of a stride
+    return is_turned(matrix) and 0 < abs(distance) < 1 << 40  # the most bytes of a stride
+
+
+def tiles_of(matrix, rows, columns):
+    """Return a descriptor of tiles [rows, columns], or of the transposes of a turned matrix."""
+    if is_turned(matrix):
+        return TensorDescriptor.from_tensor(matrix.T, [columns, rows])
+    return TensorDescriptor.from_tensor(matrix, [rows, columns])
 
 
 def tiles_of_pair(matrix, distance, rows, columns):
     """Return a descriptor of two turned matrices as one, given the lower one of both."""
-    one = matrix.tiles(rows, columns)
-    apart = abs(distance) // matrix.tensor.dtype.itemsize
-    shape, strides, block = (2, *one.shape), (apart, *one.strides), (2, *one.block_shape)
-    return TensorDescriptor(matrix.tensor, [*shape], [*strides], [*block])
+    one = tiles_of(matrix, rows, columns)
+    strides = abs(distance) // matrix.dtype.itemsize, *one.strides
+    return TensorDescriptor(matrix, [2, *one.shape], strides, [2, *one.block_shape])
 
 
 def ceil_div(length, block):
@@ -145,12 +118,11 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
     """
     if is_small(height):
         return SMALL
-    fits = all(each.is_describable() for each in matrices) and all(is_pair(*each) for each in pairs)
+    fits = all(map(is_describable, matrices)) and all(is_pair(*each) for each in pairs)
     wanted = gpu().hopper if forced is None else forced == "descriptors"
-    if matrices[0].tensor.dtype.itemsize != 2 or not fits or not wanted:
+    if matrices[0].dtype.itemsize != 2 or not fits or not wanted:
         # an MI300X has 64 KB of shared memory
-        plain = replace(PLAIN, N=64, stages=2) if gpu().amd else PLAIN
-        return plain if height == plain.M else replace(plain, M=height)
+        return replace(PLAIN, M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))
     if height == 64:
         return SHORT
     return NARROW if shape and _tiles(*shape) < gpu().processors else HOPPER
@@ -189,30 +161,31 @@ def overlapping(form, triggers=False):
     return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
 
 
+def programs_for(tiles, form):
+    """Return how many programs go through so many tiles."""
+    return tiles if form is SMALL else min(tiles, gpu().processors * form.programs)
+
+
 class GPU(NamedTuple):
     """What kernels are made for."""
 
-    nvidia: bool
-    hopper: bool  # compute capability 9.0
-    amd: bool
-    processors: int  # multiprocessors
+    nvidia: bool = False
+    hopper: bool = False  # compute capability 9.0
+    amd: bool = False
+    processors: int = 132  # multiprocessors
 
 
 @functools.cache
 def gpu():
     """Return the current GPU; where there is none, one with as many processors as an H100."""
+    if triton.knobs.runtime.interpret:
+        return GPU()
     try:
-        if triton.knobs.runtime.interpret:
-            raise RuntimeError
         driver = triton.runtime.driver.active
-        backend, arch = driver.get_current_target().backend, driver.get_current_target().arch
+        target = driver.get_current_target()
         found = driver.utils.get_device_properties(driver.get_current_device())
     except (RuntimeError, ImportError):
-        return GPU(False, False, False, 132)
-    of_nvidia = backend == "cuda"
-    return GPU(of_nvidia, of_nvidia and arch == 90, backend == "hip", found["multiprocessor_count"])
-
-
-def programs_for(tiles, form):
-    """Return how many programs go through so many tiles."""
-    return tiles if form is SMALL else min(tiles, gpu().processors * form.programs)
+        return GPU()
+    of_nvidia = target.backend == "cuda"
+    hopper, amd = of_nvidia and target.arch == 90, target.backend == "hip"
+    return GPU(of_nvidia, hopper, amd, found["multiprocessor_count"])

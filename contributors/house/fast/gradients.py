@@ -21,7 +21,7 @@ class Task:
     g: str  # how the rows of g are loaded; see `Rows`
     x: str
     tile: int  # the rows of a partition's tile
-    whole: bool  # whether tiles divide the outputs and the inputs, and the kernel is to know
+    full: bool  # whether tiles divide the outputs and the inputs, and the kernel is to know
     by_kind: bool  # whether the two shares are the kinds
 
 
@@ -39,8 +39,8 @@ def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.const
 
 @triton.jit
 def _load_step(
-    factor, place, base, row, column, columns,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, WHOLE: tl.constexpr,
+    factor, place, row, column, columns,
+    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, FULL: tl.constexpr,
     TMA: tl.constexpr,
 ):  # fmt: skip
     """Return some columns of DEPTH sorted rows, from `row` on, whose place is known.
@@ -50,62 +50,12 @@ def _load_step(
     matrix, apart, rows, strides = factor
     if HOW == "gathered":
         pointers = rows_of(apart, place, strides[0])
-        return load_rows(pointers, place, column, columns, strides[1], COLUMNS, WHOLE)
+        return load_rows(pointers, place, column, columns, strides[1], COLUMNS, FULL)
     elif HOW == "pieces":
-        return choose(place >= 0, matrix, apart, TMA).load(
-            [tl.where(place >= 0, place, row), column]
-        )
+        source = choose(place >= 0, matrix, apart, TMA)
+        return source.load([tl.where(place >= 0, place, row), column])
     else:
-        return load_tile(matrix, base + row, column, (rows, columns), strides, DEPTH, COLUMNS, TMA)
-
-
-@triton.jit
-def _sum_of_kind(
-    g, x, out, order, first, end, kind, rows, outputs, inputs, shares,
-    FORM: tl.constexpr, TASK: tl.constexpr,
-):  # fmt: skip
-    """Store the sum over one kind's steps, from first to end, for each tile of a program.
-
-    By kind, the share is the slot, so that `kind`, which is added to it, is 0.
-    """
-    M: tl.constexpr = FORM.M
-    N: tl.constexpr = FORM.N
-    K: tl.constexpr = FORM.K
-    TMA: tl.constexpr = FORM.TMA
-    PAIRS: tl.constexpr = TASK.pairs
-    WHOLE: tl.constexpr = TASK.whole
-    G: tl.constexpr = TASK.g
-    X: tl.constexpr = TASK.x
-    row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
-    tiles = row_blocks * column_blocks * TASK.pairs
-    number = tl.program_id(0)
-    for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
-        unit = number + turn * tl.num_programs(0)
-        block, column_block = tile_of(unit % tiles, row_blocks * PAIRS, column_blocks, FORM.GROUP)
-        pair = block // row_blocks
-        row, column = block % row_blocks * M, column_block * N
-        acc = tl.zeros((M, N), tl.float32)
-        # A step's place is loaded one step ahead, so that the loads of its rows wait for nothing.
-        g_place = _place_of(order, first * K, K, TASK.tile, G)
-        x_place = _place_of(order, first * K, K, TASK.tile, X)
-        for step in range(first, end):
-            at = step * K
-            g_tile = _load_step(
-                g, g_place, pair * rows, at, row, outputs, K, M, G, TASK.whole, FORM.TMA
-            )
-            x_tile = _load_step(x, x_place, 0, at, column, inputs, K, N, X, WHOLE, TMA)
-            acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
-            following = tl.minimum(step + 1, end - 1) * K
-            g_place = _place_of(order, following, K, TASK.tile, G)
-            x_place = _place_of(order, following, K, TASK.tile, X)
-        slot = unit // tiles + kind
-        to = out + (slot * TASK.pairs + pair).to(tl.int64) * outputs * inputs
-        place = row + tl.arange(0, M)
-        place = tl.where(place < outputs, place, -1)
-        # in quarters, which take less shared memory than one whole
-        left, right = halves(acc)
-        store_halves(to, place, column, inputs, left)
-        store_halves(to, place, column + N // 2, inputs, right)
+        return load_tile(matrix, row, column, (rows, columns), strides, DEPTH, COLUMNS, TMA)
 
 
 @triton.jit
@@ -127,29 +77,64 @@ def _weight_kernel(
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
     """
-    BY_KIND: tl.constexpr = TASK.by_kind
+    M: tl.constexpr = FORM.M
+    N: tl.constexpr = FORM.N
+    K: tl.constexpr = FORM.K
     PAIRS: tl.constexpr = TASK.pairs
-    ends = order + rows
-    visual_steps, steps = tl.load(ends) // FORM.K, tl.load(ends + 1) // FORM.K
-    tiles = tl.cdiv(outputs, FORM.M) * tl.cdiv(inputs, FORM.N) * PAIRS
+    TILE: tl.constexpr = TASK.tile
+    G: tl.constexpr = TASK.g
+    X: tl.constexpr = TASK.x
+    visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
+    row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
+    tiles = row_blocks * column_blocks * PAIRS
     of_g = g, g_apart, PAIRS * rows, (g_row, g_column)
     of_x = x, x_apart, rows, (x_row, x_column)
+    number = tl.program_id(0)
     share, length = 0, steps
     if shares > 1:
-        share, length = tl.program_id(0) // tiles, tl.cdiv(steps, shares)
-    first, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
-    for kind in tl.static_range(1 if BY_KIND else 2):
-        if BY_KIND:
-            here, until = share * visual_steps, tl.where(share == 0, visual_steps, steps)
+        share, length = number // tiles, tl.cdiv(steps, shares)
+    begin, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
+    for kind in tl.static_range(1 if TASK.by_kind else 2):
+        if TASK.by_kind:
+            first, last = share * visual_steps, tl.where(share == 0, visual_steps, steps)
         elif kind == 0:
-            here, until = first, tl.minimum(end, visual_steps)
+            first, last = begin, tl.minimum(end, visual_steps)
         else:
-            here, until = tl.maximum(first, visual_steps), end
-        if BY_KIND or (here < until) | (shares == 1):
-            _sum_of_kind(
-                of_g, of_x, out, order, here, until, kind, rows, outputs, inputs, shares,
-                FORM, TASK,
-            )  # fmt: skip
+            first, last = tl.maximum(begin, visual_steps), end
+        if TASK.by_kind or (first < last) | (shares == 1):
+            for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
+                unit = number + turn * tl.num_programs(0)
+                block, column_block = tile_of(
+                    unit % tiles, row_blocks * PAIRS, column_blocks, FORM.GROUP
+                )
+                pair = block // row_blocks
+                row, column = block % row_blocks * M, column_block * N
+                acc = tl.zeros((M, N), tl.float32)
+                # A step's place is loaded one step ahead: the loads of its rows wait for nothing.
+                g_place = _place_of(order, first * K, K, TILE, G)
+                x_place = _place_of(order, first * K, K, TILE, X)
+                for step in range(first, last):
+                    g_tile = _load_step(
+                        of_g, g_place, pair * rows + step * K, row, outputs,
+                        K, M, G, TASK.full, FORM.TMA,
+                    )  # fmt: skip
+                    x_tile = _load_step(
+                        of_x, x_place, step * K, column, inputs,
+                        K, N, X, TASK.full, FORM.TMA,
+                    )  # fmt: skip
+                    acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
+                    following = tl.minimum(step + 1, last - 1) * K
+                    g_place = _place_of(order, following, K, TILE, G)
+                    x_place = _place_of(order, following, K, TILE, X)
+                # by kind, the share is the slot, and `kind` is 0
+                slot = unit // tiles + kind
+                to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
+                place = row + tl.arange(0, M)
+                place = tl.where(place < outputs, place, -1)
+                # in quarters, which take less shared memory than one whole
+                left, right = halves(acc)
+                store_halves(to, place, column, inputs, left)
+                store_halves(to, place, column + N // 2, inputs, right)
 
 
 @triton.jit
@@ -162,9 +147,8 @@ def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK
     kind, ends = tl.program_id(1), order + rows
     visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
     length = tl.cdiv(steps, shares)
-    if kind == 0:
-        first, end = 0, tl.cdiv(visual_steps, length)
-    else:
+    first, end = 0, tl.cdiv(visual_steps, length)
+    if kind == 1:
         first, end = visual_steps // length + 1, tl.cdiv(steps, length) + 1
         if visual_steps == steps:
             end = first
@@ -187,12 +171,12 @@ def _split(order, g, x, pairs):
     Kinds are the shares where rows are few and all tiles of both run at once. Otherwise there are
     as many shares as run at once, of at least eight steps each, or one.
     """
-    height = order.tile if is_small(order.tile) else 128
     outputs, inputs = g.shape[1], x.shape[1]
 
     def tiles_of(form):
         return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
 
+    height = order.tile if is_small(order.tile) else 128
     of_factors = functools.partial(form_of, g, x, height=height)
     form = of_factors(shape=(2 * pairs * outputs, inputs))
     both = 2 * tiles_of(form)
@@ -203,38 +187,35 @@ def _split(order, g, x, pairs):
     return form, tiles_of(form), max(shares, 1), False
 
 
-def weight_gradients(s, g, x, order, pairs=1, early=False):
+def weight_gradients(launch, g, x, order, pairs=1, early=False):
     """Return the gradients [2 * pairs, outputs, inputs]: of the visual weights, then the textual.
 
     Gathered factors are packed, unless a program sums a whole kind: then packing takes longer than
     it saves.
 
-    g: the products' gradient, Rows of [tokens, outputs] or sorted ones of [pairs, rows, outputs];
+    g: the products' gradient, Rows of [tokens, outputs] or sorted ones of [pairs * rows, outputs];
     x: their factor, Rows of [tokens, inputs] or sorted ones; pairs: the products of each token;
     early: whether the launch before lets packing begin, as `pack` has it.
     """
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
     form, tiles, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
     if not by_kind:
-        g, x = pack(s, order, g, early), pack(s, order, x, early)
+        g, x = pack(launch, order, g, early), pack(launch, order, x, early)
     g_how, *g_sources = g.sources(form, form.K, form.M)
     x_how, *x_sources = x.sources(form, form.K, form.N)
-    slots = d_w = s.empty(2 * pairs, outputs, inputs)
+    full = is_whole(form, (outputs, form.M), (inputs, form.N))
+    slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
-        slots = s.empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
-    s.launch(
+        slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
+    launch(
         forms.kernel_of(_weight_kernel, order.tile), (programs_for(tiles * shares, form),),
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
-        *g.matrix.strides, *x.matrix.strides, shares,
-        TASK=Task(
-            pairs, g_how, x_how, order.tile,
-            is_whole(form, (outputs, form.M), (inputs, form.N)), by_kind,
-        ),
-        **options_of(form),
+        *g.matrix.stride(), *x.matrix.stride(), shares,
+        TASK=Task(pairs, g_how, x_how, order.tile, full, by_kind), **options_of(form),
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048
-        s.launch(
+        launch(
             forms.kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
             slots, d_w, order.sorted, order.rows, shares, size, STEP=form.K, BLOCK=block,
         )  # fmt: skip

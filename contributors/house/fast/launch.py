@@ -2,21 +2,21 @@
 
 `kernel[grid](...)` finds out at each launch how its arguments specialise the kernel. On one H200 a
 launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2.
-A `Recorded` function makes tensors and launches through its first argument:
+A `Recorded` function makes tensors from those that it is given, and launches by its first argument:
 
     @Recorded
-    def twice(s, block, a):
-        b, c = s.empty(*a.shape), s.empty(*a.shape)
-        s.launch(kernel, (1,), a, b, BLOCK=block)  # kernel[(1,)](a, b, BLOCK=block)
-        s.launch(kernel, (1,), b, c, BLOCK=block)
+    def twice(launch, block, a):
+        b, c = a.new_empty(a.shape), a.new_empty(a.shape)
+        launch(kernel, (1,), a, b, BLOCK=block)  # kernel[(1,)](a, b, BLOCK=block)
+        launch(kernel, (1,), b, c, BLOCK=block)
         return (c,)  # b is temporary
 
     (c,) = twice((64,), a)
 
 On a GPU of NVIDIA it runs once for all calls with tensors of the same shapes, strides and dtypes,
-on operands, which are tensors without memory. What follows is kept: such a call looks up one key,
-makes the results and one buffer for all temporary tensors, and launches with the arguments that
-Triton's launcher once had for these addresses, which torch's allocator gives again and again.
+on tensors of the device "meta", which have no memory. What follows is kept: such a call looks up
+one key, makes the results and one buffer for all temporary tensors, and launches with the arguments
+that Triton's launcher once had for these addresses, which torch's allocator gives again and again.
 Elsewhere, and where somebody watches launches, the function runs at each call.
 """
 
@@ -24,7 +24,7 @@ import dataclasses
 import functools
 import inspect
 import threading
-from math import prod
+from types import SimpleNamespace
 
 import torch
 import triton
@@ -34,31 +34,6 @@ KNOWN = {(3, 6), (3, 7)}
 """The versions of Triton whose launcher is called as below."""
 LINE = 256
 """A temporary tensor begins at a multiple of so many bytes of the buffer."""
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Operand:
-    """A tensor as a recorded function and Triton's specialisation know it: all but the memory."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    address: int = 0
-    """Any multiple of 16 stands for all of them."""
-
-    def stride(self):
-        return self.strides
-
-    def is_contiguous(self):
-        return self.strides == contiguous(self.shape)
-
-    def data_ptr(self):
-        return self.address
-
-
-def contiguous(shape):
-    """Return the strides of a contiguous tensor."""
-    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 class Uneven(Exception):
@@ -77,9 +52,8 @@ class Recorded:
     def __init__(self, function, pairs=()):
         """Record nothing yet.
 
-        function: `function(s, *how, *tensors)`, where `s` has `empty` and `launch`, returns results
-        that `s` made, or None; pairs: the places of two tensors each, whose distances in bytes come
-        after `how`.
+        function: `function(launch, *how, *tensors)` returns new tensors, or None for some; pairs:
+        the places of two tensors each, whose distances in bytes come after `how`.
         """
         self.function, self._pairs = function, pairs
         self._recording = functools.lru_cache(maxsize=1024)(self._record)
@@ -102,9 +76,9 @@ class Recorded:
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays() and not watched():
             device = torch._C._cuda_getDevice()
-            recording, uneven = self._recording(device, how, tuple(layouts))
-            if uneven:
-                return self(given, *uneven.made_even(recording.inputs, tensors))
+            recording = self._recording(device, how, tuple(layouts))
+            if recording.uneven:
+                return self(given, *recording.uneven.made_even(recording.inputs, tensors))
             if recording.complete:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
@@ -113,35 +87,22 @@ class Recorded:
 
     def at_once(self, how, tensors, kernel_of=lambda kernel: kernel):
         """Return the results of ordinary launches of what `kernel_of` returns for each kernel."""
+
+        def launch(kernel, grid, *arguments, **options):
+            kernel_of(kernel)[grid](*arguments, **options)
+
         try:
-            return tuple(self.function(AtOnce(tensors[0], kernel_of), *how, *tensors))
+            return tuple(self.function(launch, *how, *tensors))
         except Uneven as uneven:
             return self.at_once(how, uneven.made_even(tensors, tensors), kernel_of)
 
     def _record(self, device, how, layouts):
-        """Return a recording, and an Uneven if there can be none for these tensors."""
         recording = Recording(layouts)
         try:
-            recording.close(self.function(recording, *how, *recording.inputs))
-        except Uneven as uneven:
-            return recording, uneven
-        return recording, None
-
-
-class AtOnce:
-    """Makes tensors and launches, as a function is called."""
-
-    def __init__(self, first, kernel_of):
-        """Take the first tensor and a function of a kernel that returns what to launch."""
-        self._first, self._kernel_of = first, kernel_of
-
-    def empty(self, *shape, dtype=None):
-        """Return a new tensor, of the first one's dtype if no other is named."""
-        return self._first.new_empty(shape, dtype=dtype or self._first.dtype)
-
-    def launch(self, kernel, grid, *arguments, **options):
-        """Launch `kernel[grid](*arguments, **options)`."""
-        self._kernel_of(kernel)[grid](*arguments, **options)
+            recording.close(self.function(recording.launch, *how, *recording.inputs))
+        except Uneven as uneven:  # there can be none for these tensors
+            recording.uneven = uneven
+        return recording
 
 
 class Recording:
@@ -149,20 +110,17 @@ class Recording:
 
     def __init__(self, layouts):
         """Take shape, strides (None: contiguous), dtype and "on a GPU" of each tensor."""
-        self.inputs, self.complete, self._new, self._launches = [], True, [], []
+        self.inputs, self.complete, self.uneven, self._launches = [], True, None, []
         layouts = iter(layouts)
         for shape in layouts:
             if shape is None:
                 self.inputs.append(None)
             else:
                 strides, dtype, on_gpu = next(layouts), next(layouts), next(layouts)
-                self.inputs.append(Operand(shape, strides or contiguous(shape), dtype))
+                empty = torch.empty if strides is None else torch.empty_strided
+                layout = (shape,) if strides is None else (shape, strides)
+                self.inputs.append(empty(*layout, dtype=dtype, device="meta"))
                 self.complete &= on_gpu
-
-    def empty(self, *shape, dtype=None):
-        """Return a new operand, of the first one's dtype if no other is named."""
-        self._new.append(Operand(shape, contiguous(shape), dtype or self.inputs[0].dtype))
-        return self._new[-1]
 
     def launch(self, kernel, grid, *arguments, **options):
         """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
@@ -172,22 +130,24 @@ class Recording:
         self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
     def close(self, results):
-        """Take the results, new operands or None; the other new ones are temporary."""
+        """Take the results; what else there was a launch with is temporary."""
         first, self._results = self.inputs[0], []
         for each in results:
             if each is not None:
-                as_first = each.shape, each.strides, each.dtype
-                as_first = as_first == (first.shape, first.strides, first.dtype)
+                as_first = each.shape, each.stride(), each.dtype
+                as_first = as_first == (first.shape, first.stride(), first.dtype)
                 options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
                 each = as_first, each.shape, options
             self._results.append(each)
-        # where an operand begins: so many bytes behind an input, a result or the buffer
-        self._begins = {each: (place, 0) for place, each in enumerate((*self.inputs, *results))}
-        buffer, size = len(self.inputs) + len(results), 0
-        for each in self._new:
-            if each not in self._begins:
-                self._begins[each] = buffer, size
-                size += -(-prod(each.shape) * each.dtype.itemsize // LINE) * LINE
+        # where memory begins: so many bytes behind an input, a result or the buffer
+        known, size = (*self.inputs, *results), 0
+        self._begins = {_memory(x): (at, 0) for at, x in enumerate(known) if x is not None}
+        for _, _, arguments in self._launches:
+            for each in arguments:
+                each = each.base if isinstance(each, TensorDescriptor) else each
+                if isinstance(each, torch.Tensor) and _memory(each) not in self._begins:
+                    self._begins[_memory(each)] = len(known), size
+                    size += -(-each.untyped_storage().nbytes() // LINE) * LINE
         self._elements = size // first.dtype.itemsize
         self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
 
@@ -216,17 +176,23 @@ class Recording:
 
         def argument(each):
             if isinstance(each, TensorDescriptor):
-                base = dataclasses.replace(each.base, address=argument(each.base))
+                address = argument(each.base)
+                base = SimpleNamespace(data_ptr=lambda: address, dtype=each.base.dtype)
                 return dataclasses.replace(each, base=base)
-            if not isinstance(each, Operand):
+            if not isinstance(each, torch.Tensor):
                 return each
-            place, behind = self._begins[each]
+            place, behind = self._begins[_memory(each)]
             return addresses[place] + behind
 
         return [
             _launch(compiled, grid, stream, map(argument, arguments))
             for compiled, grid, arguments in self._launches
         ]
+
+
+def _memory(tensor):
+    """Return what is the same for all views of a tensor of the device "meta"."""
+    return tensor.untyped_storage()._cdata
 
 
 def _launch(compiled, grid, stream, arguments):

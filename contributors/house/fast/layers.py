@@ -31,11 +31,12 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
 
     def by_place(d_x, *stacked):
         """Return the gradients in the order of the arguments."""
-        grads = {0: d_x}
+        grads = [d_x, *[None] * (len(weights) + 1)]
         for places, stack in zip(stacks, stacked, strict=True):
             if stack is not None:
-                grads.update(zip(places, stack.unbind(), strict=True))
-        return tuple(grads.get(place) for place in range(len(weights) + 2))
+                for place, grad in zip(places, stack.unbind(), strict=True):
+                    grads[place] = grad
+        return tuple(grads)
 
     class Layer(torch.autograd.Function):
         @staticmethod

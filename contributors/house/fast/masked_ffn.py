@@ -4,7 +4,6 @@ import functools
 
 import torch
 
-from .forms import Matrix
 from .gradients import weight_gradients
 from .launch import Recorded
 from .layers import layer
@@ -14,38 +13,42 @@ from .rows import Rows, pack, packed_if_it_pays, require_even
 
 
 @functools.partial(Recorded, pairs=((1, 3), (4, 6)))
-def _forward(s, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
+def _forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
     there is one, and a new mask's order.
     """
     _check(tokens, mask, x, w1, w2, w3, u1, u2, u3)
     require_even(tile, [x], [w1, w3, u1, u3], [w2, u2])
-    new = None if mask is None else sort(s, tile, mask)
+    new = None if mask is None else sort(launch, tile, mask)
     order = Partition(tokens, tile, order if mask is None else new)
-    x = packed_if_it_pays(s, order, Rows.of(x), 2 * w1.shape[0])
-    up, down = ([Matrix.of(w).T for w in group] for group in ((w1, w3, u1, u3), (w2, u2)))
-    hidden, gates = gated_product(s, x, up, (to_w3, to_u3), order, keep)
-    return product(s, Rows.sorted(hidden), down, order), gates, x.packed, new
+    x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
+    up = [w1.T, u1.T, w3.T, u3.T]
+    hidden, gates = gated_product(launch, x, up, (to_w3, to_u3), order, keep)
+    out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], order)
+    return out, gates, x.packed, new
 
 
 @Recorded
-def _backward_down(s, tokens, tile, of_down, g, w2, u2, gates, order):
+def _backward_down(launch, tokens, tile, of_down, g, w2, u2, gates, order):
     """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
     require_even(tile, [g], [w2, u2])
     order = Partition(tokens, tile, order)
-    g = pack(s, order, Rows.of(g))
-    d_gates, hidden = gates_gradient(s, g, [Matrix.of(w) for w in (w2, u2)], gates, order)
-    return d_gates, weight_gradients(s, g, Rows.sorted(hidden), order) if of_down else None
+    g = pack(launch, order, Rows(g))
+    d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order)
+    if not of_down:
+        return d_gates, None
+    return d_gates, weight_gradients(launch, g, Rows(hidden, sorted=True), order)
 
 
 @Recorded
-def _backward_up(s, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
+def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
     """Return d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     require_even(tile, [x], [w1, w3, u1, u3])
-    order, d_gates, x = Partition(tokens, tile, order), Rows.sorted(d_gates), Rows.of(x, packed)
-    weights = [Matrix.of(w) for w in (w1, u1, w3, u3)]
-    d_x = product(s, d_gates, weights, order) if of_x else None
-    return d_x, weight_gradients(s, d_gates, x, order, pairs=2) if of_up else None
+    order, d_gates = Partition(tokens, tile, order), Rows(d_gates.flatten(0, 1), sorted=True)
+    d_x = product(launch, d_gates, [w1, u1, w3, u3], order) if of_x else None
+    if not of_up:
+        return d_x, None
+    return d_x, weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2)
 
 
 def _check(tokens, mask, x, w1, w2, w3, u1, u2, u3):

@@ -2,7 +2,6 @@
 
 import torch
 
-from .forms import Matrix
 from .gradients import weight_gradients
 from .launch import Recorded
 from .layers import layer
@@ -12,25 +11,26 @@ from .rows import Rows, packed_if_it_pays, require_even
 
 
 @Recorded
-def _forward(s, tokens, tile, x, w_v, w_t, mask, order):
+def _forward(launch, tokens, tile, x, w_v, w_t, mask, order):
     """Return the output [tokens, out], x's packed copy, if there is one, and a new mask's order."""
     _check(tokens, mask, x, w_v, w_t)
     require_even(tile, [x], [w_v, w_t])
-    new = None if mask is None else sort(s, tile, mask)
+    new = None if mask is None else sort(launch, tile, mask)
     order = Partition(tokens, tile, order if mask is None else new)
-    x = packed_if_it_pays(s, order, Rows.of(x), w_v.shape[0])
-    return product(s, x, [Matrix.of(w).T for w in (w_v, w_t)], order), x.packed, new
+    x = packed_if_it_pays(launch, order, Rows(x), w_v.shape[0])
+    return product(launch, x, [w_v.T, w_t.T], order), x.packed, new
 
 
 @Recorded
-def _backward(s, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
+def _backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     require_even(tile, [g, x], [w_v, w_t])
     order, both = Partition(tokens, tile, order), of_x and of_weights
-    g, x = packed_if_it_pays(s, order, Rows.of(g), w_v.shape[1], 1 + both), Rows.of(x, packed)
-    weights = [Matrix.of(w) for w in (w_v, w_t)]
-    d_x = product(s, g, weights, order, triggers=both) if of_x else None
-    return d_x, weight_gradients(s, g, x, order, early=both) if of_weights else None
+    g = packed_if_it_pays(launch, order, Rows(g), w_v.shape[1], 1 + both)
+    d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
+    if not of_weights:
+        return d_x, None
+    return d_x, weight_gradients(launch, g, Rows(x, packed), order, early=both)
 
 
 def _check(tokens, mask, x, w_v, w_t):

@@ -155,15 +155,15 @@ def check(op, tokens, mask, x, **weights):
             raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")
 
 
-def sort(s, tile, mask):
+def sort(launch, tile, mask):
     """Return `Partition.sorted` of a mask, bool `[tokens]`, made by one launch."""
     (tokens,), (stride,) = mask.shape, mask.stride()
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
     rows = Partition(tokens, tile).rows
-    result = s.empty(rows + 4, dtype=torch.int32)
-    s.launch(
+    result = mask.new_empty(rows + 4, dtype=torch.int32)
+    launch(
         kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,
         BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=gpu().hopper,

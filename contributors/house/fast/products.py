@@ -10,8 +10,8 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import forms, tiles
-from .forms import Matrix, ceil_div, form_of
-from .rows import blocks_of, start_of
+from .forms import ceil_div, form_of, is_turned, tiles_of
+from .rows import ALL, REST, WHOLE, blocks_of, start_of
 from .tiles import choose, halves, load_rows, rows_of, store_rows
 
 
@@ -21,9 +21,9 @@ class Task:
 
     stores: str  # "tokens", "gated" or "gradients"; see the kernel
     how: str  # the rows of `a` are loaded; see `Rows`
-    whole: bool  # whether steps divide the depths, and the kernel is to know
+    full: bool  # whether steps divide the depths, and the kernel is to know
     pairs: int
-    turned: bool  # whether the weights lie as their transposes
+    turned: bool  # whether the weights are described as their transposes
     fast: bool  # whether a sigmoid may leave out the cases of the exact functions
 
 
@@ -56,98 +56,78 @@ def _product_kernel(
         tl.extra.cuda.gdc_wait()
     if TRIGGERS:
         tl.extra.cuda.gdc_launch_dependents()
-    weights, results = (v, t, v2, t2, v_swapped, t_swapped), (out, gates, d_gates)
-    sizes, strides = (rows, depths, columns), ((a_row, a_column), (w_depth, w_column))
-    number = tl.program_id(0)
-    PARTS: tl.constexpr = 2 if FORM.TMA and TASK.stores != "gradients" else 1
-    for part in tl.static_range(PARTS):
-        number = _multiply(
-            a, apart, weights, results, order, number, sizes, strides, FORM, TASK,
-            PART="all" if PARTS == 1 else ("whole" if part == 0 else "rest"),
-        )  # fmt: skip
-
-
-@triton.jit
-def _multiply(
-    a, apart, weights, results, order, number, sizes, strides,
-    FORM: tl.constexpr, TASK: tl.constexpr, PART: tl.constexpr,
-):  # fmt: skip
-    """Store one part's tiles from a number on; return the number of the next part's first tile."""
-    v, t, v2, t2, v_swapped, t_swapped = weights
-    out, gates, d_gates = results
-    rows, depths, columns = sizes
-    a_strides, w_strides = strides
     M: tl.constexpr = FORM.M
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
     TMA: tl.constexpr = FORM.TMA
-    GROUP: tl.constexpr = FORM.GROUP
     STORES: tl.constexpr = TASK.stores
-    HOW: tl.constexpr = TASK.how
-    PAIRS: tl.constexpr = TASK.pairs
-    WHOLE: tl.constexpr = TASK.whole
-    TURNED: tl.constexpr = TASK.turned
-    FAST: tl.constexpr = TASK.fast
     WIDTH: tl.constexpr = N // 2 if STORES == "gated" else N
-    # One by one, not in a part of whole tiles or of a sorted matrix.
-    ALONE: tl.constexpr = PART != "whole" and HOW == "gathered"
-    blocks, visuals, first_visual, first_textual = blocks_of(order + rows, M, PART)
+    GATHERED: tl.constexpr = TASK.how == "gathered"
+    FIRST: tl.constexpr = WHOLE if TMA and STORES != "gradients" else ALL
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    count = blocks * column_blocks
-    # "gradients" are not fused with the loop over depths: then Triton would load no gates ahead.
-    for turn in tl.range(0, tiles.turns(number, count), flatten=STORES != "gradients"):
-        tile = number + turn * tl.num_programs(0)
-        block, column_block = tiles.tile_of(tile, blocks, column_blocks, GROUP)
-        visual, column = block < visuals, column_block * WIDTH
-        row = block * M
-        if PART != "all":
+    of_a, of_w = (TASK.pairs * rows, depths), (depths, columns)
+    number = tl.program_id(0)
+    for part in tl.static_range(FIRST, ALL if FIRST == WHOLE else ALL + 1):
+        blocks, visuals, first_visual, first_textual = blocks_of(order + rows, M, part)
+        count = blocks * column_blocks
+        # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
+        for turn in tl.range(0, tiles.turns(number, count), flatten=STORES != "gradients"):
+            tile = number + turn * tl.num_programs(0)
+            block, column_block = tiles.tile_of(tile, blocks, column_blocks, FORM.GROUP)
+            visual, column = block < visuals, column_block * WIDTH
             row = tl.where(visual, first_visual + block, first_textual + block - visuals) * M
-        w = choose(visual, v, t, TMA)
-        if PAIRS > 1 or (STORES == "gated" and not TMA):
-            w2 = choose(visual, v2, t2, TMA)
-        source, at = apart if PART == "rest" else a, row
-        if PART == "whole":
-            token = tl.load(order + row)
-            at = row if HOW == "sorted" else token
-        elif HOW == "pieces" and PART == "all":
-            start = start_of(order, row, M)
-            source, at = choose(start >= 0, a, apart, TMA), tl.where(start >= 0, start, row)
-        elif ALONE or STORES == "tokens":
-            tokens = tl.load(order + row + tl.arange(0, M))
-        if ALONE:
-            a_rows = rows_of(apart, tokens, a_strides[0])
-        acc = tl.zeros((M, N), tl.float32)
-        for step in range(0, PAIRS * steps):
-            second = step >= steps
-            depth = (step - second * steps) * K if PAIRS > 1 else step * K
-            if ALONE:
-                a_tile = load_rows(a_rows, tokens, depth, depths, a_strides[1], K, WHOLE)
+            w = choose(visual, v, t, TMA)
+            if TASK.pairs > 1 or (STORES == "gated" and not TMA):
+                w2 = choose(visual, v2, t2, TMA)
+            source, at = a, row  # the tile's rows lie in `source`, from `at` on
+            if part == WHOLE:
+                token = tl.load(order + row)
+                if TASK.how != "sorted":
+                    at = token
             else:
-                a_tile = tiles.load_tile(
-                    source, at + second * rows if PAIRS > 1 else at, depth,
-                    (PAIRS * rows, depths), a_strides, M, K, TMA,
-                )  # fmt: skip
-            if STORES == "gated":
-                w_tile = tiles.load_both(
-                    w, w if TMA else w2, depth, column, (depths, columns), w_strides,
-                    K, WIDTH, TMA,
-                )  # fmt: skip
+                tokens = tl.load(order + row + tl.arange(0, M))
+                if GATHERED:  # or one by one
+                    a_rows = rows_of(apart, tokens, a_row)
+                elif part == REST:
+                    source = apart
+                elif TASK.how == "pieces":
+                    start = start_of(order, row, M)
+                    source = choose(start >= 0, a, apart, TMA)
+                    at = tl.where(start >= 0, start, row)
+            acc = tl.zeros((M, N), tl.float32)
+            for step in range(0, TASK.pairs * steps):
+                second = step >= steps
+                depth = (step - second * steps) * K if TASK.pairs > 1 else step * K
+                if GATHERED and part != WHOLE:
+                    a_tile = load_rows(a_rows, tokens, depth, depths, a_column, K, TASK.full)
+                else:
+                    from_row = at + second * rows if TASK.pairs > 1 else at
+                    a_tile = tiles.load_tile(
+                        source, from_row, depth, of_a, (a_row, a_column), M, K, TMA
+                    )
+                if STORES == "gated":
+                    w_tile = tiles.load_both(
+                        w, w if TMA else w2, depth, column, of_w, (w_depth, w_column),
+                        K, WIDTH, TMA,
+                    )  # fmt: skip
+                else:
+                    w_tile = tiles.load_factor(
+                        choose(second, w2, w, TMA) if TASK.pairs > 1 else w, depth, column,
+                        of_w, (w_depth, w_column), K, WIDTH, TASK.turned, TMA,
+                    )  # fmt: skip
+                acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
+            if STORES == "tokens":
+                if part == WHOLE:
+                    tokens = token + tl.arange(0, M)
+                tiles.store_halves(out, tokens, column, columns, acc)
+            elif STORES == "gated":
+                swapped = tl.where(visual, v_swapped, t_swapped) != 0
+                _store_gated(out, gates, row, rows, column, columns, acc, swapped, TASK.fast)
             else:
-                w_tile = tiles.load_factor(
-                    choose(second, w2, w, TMA) if PAIRS > 1 else w, depth, column,
-                    (depths, columns), w_strides, K, N, TURNED, TMA,
-                )  # fmt: skip
-            acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
-        if STORES == "tokens":
-            if PART == "whole":
-                tokens = token + tl.arange(0, M)
-            tiles.store_halves(out, tokens, column, columns, acc)
-        elif STORES == "gated":
-            swapped = tl.where(visual, v_swapped, t_swapped) != 0
-            _store_gated(out, gates, row, rows, column, columns, acc, swapped, FAST)
-        else:
-            _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA, FAST)
-    return tiles.next_number(number, count)
+                _store_gradients(
+                    out, gates, d_gates, row, rows, column, columns, acc, TMA, TASK.fast
+                )
+        number = tiles.next_number(number, count)
 
 
 @triton.jit
@@ -236,88 +216,88 @@ def _store_part(
 
 
 def _launch(
-    s, form, a, weights, results, order, shape, strides, stores,
-    swapped=(0, 0), pairs=1, turned=False, triggers=False,
+    launch, form, a, weights, factors, results, order, stores,
+    swapped=(0, 0), pairs=1, triggers=False,
 ):  # fmt: skip
-    """Launch the kernel in a form, for Rows `a` and weights of a shape [depths, columns]."""
-    (depths, columns), width = shape, form.N // 2 if stores == "gated" else form.N
+    """Launch the kernel in a form, for Rows `a` and what it loads the weights' tiles from."""
+    (depths, columns), strides = weights[0].shape, weights[0].stride()
+    width = form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
-    missing = [None] * (4 - len(weights)), [None] * (3 - len(results))
-    whole = forms.is_whole(form, (depths, form.K))
-    s.launch(
+    task = Task(
+        stores, how, full=forms.is_whole(form, (depths, form.K)), pairs=pairs,
+        turned=form.TMA and is_turned(weights[0]), fast=forms.gpu().nvidia,
+    )  # fmt: skip
+    launch(
         forms.kernel_of(_product_kernel, order.tile),
         (forms.programs_for(order.rows // form.M * ceil_div(columns, width), form),),
-        *sources, *weights, *missing[0], *results, *missing[1], order.sorted, order.rows,
-        depths, columns, *a.matrix.strides, *strides, *swapped,
-        TASK=Task(stores, how, whole, pairs, form.TMA and turned, forms.gpu().nvidia),
-        **forms.options_of(form), **forms.overlapping(form, triggers),
+        *sources, *factors, *[None] * (4 - len(factors)),
+        *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
+        *a.matrix.stride(), *strides, *swapped,
+        TASK=task, **forms.options_of(form), **forms.overlapping(form, triggers),
     )  # fmt: skip
 
 
-def product(s, a, weights, order, triggers=False):
+def _factors(form, weights):
+    """Return what the kernel loads tiles of the weights from."""
+    return [tiles_of(each, form.K, form.N) if form.TMA else each for each in weights]
+
+
+def product(launch, a, weights, order, triggers=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
-    a: Rows of [tokens, depths], or sorted ones of [pairs, rows, depths]; weights: the visual and
-    the textual Matrix, [depths, columns], two such pairs where `a` has two, whose products are
-    added; triggers: whether the next launch may begin while this one runs.
+    a: Rows of [tokens, depths], or sorted ones of [pairs * rows, depths]; weights: the visual and
+    the textual one, [depths, columns], two such pairs where `a` has two, whose products are added;
+    triggers: whether the next launch may begin while this one runs.
     """
-    w, columns = weights[0], weights[0].shape[1]
+    columns = weights[0].shape[1]
     form = form_of(*weights, a.matrix, height=order.tile, shape=(order.rows, columns))
-    out = s.empty(order.tokens, columns)
-    factors = [each.factor(form, form.K, form.N) for each in weights]
+    out = a.matrix.new_empty(order.tokens, columns)
     _launch(
-        s, form, a, factors, [out], order, w.shape, w.strides, "tokens",
-        pairs=len(weights) // 2, turned=w.turned, triggers=triggers,
+        launch, form, a, weights, _factors(form, weights), [out], order, "tokens",
+        pairs=len(weights) // 2, triggers=triggers,
     )  # fmt: skip
     return out
 
 
-def gated_product(s, x, weights, apart, order, keep):
-    """Return hidden [1, rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
+def gated_product(launch, x, weights, apart, order, keep):
+    """Return hidden [rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
 
-    x: Rows of [tokens, depths]; weights: the Matrix of w1, w3, u1 and u3, [depths, columns]; apart:
-    how many bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
+    x: Rows of [tokens, depths]; weights: w1, u1, w3 and u3, [depths, columns]; apart: how many
+    bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
     """
-    w1, w3, u1, u3 = weights
-    pairs = (w1, apart[0]), (u1, apart[1])
+    w1, u1, w3, u3 = weights
+    pairs = [(w1, apart[0]), (u1, apart[1])]
     form = form_of(*weights, x.matrix, pairs=pairs, height=order.tile)
     if form is forms.HOPPER and w1.shape[0] <= 2048:  # many epilogues: fewer loads ahead in them
         form = replace(form, stages=3)
-    factors = [each.tensor for each in (w1, u1, w3, u3)]
+    factors, swapped = weights, [int(form.TMA and each < 0) for each in apart]
     if form.TMA:
-        lower = (w1 if apart[0] > 0 else w3), (u1 if apart[1] > 0 else u3)
-        both = zip(lower, apart, strict=True)
-        factors = [forms.tiles_of_pair(*each, form.K, form.N // 2) for each in both]
-    hidden = s.empty(1, order.rows, w1.shape[1])
-    gates = s.empty(2, order.rows, w1.shape[1]) if keep else None
-    _launch(
-        s, form, x, factors, [hidden, gates], order, w1.shape, w1.strides, "gated",
-        swapped=[int(form.TMA and each < 0) for each in apart],
-    )  # fmt: skip
+        lower = (w3 if swapped[0] else w1), (u3 if swapped[1] else u1)
+        factors = [
+            forms.tiles_of_pair(*each, form.K, form.N // 2)
+            for each in zip(lower, apart, strict=True)
+        ]
+    hidden = x.matrix.new_empty(order.rows, w1.shape[1])
+    gates = x.matrix.new_empty(2, *hidden.shape) if keep else None
+    results = [hidden, gates]
+    _launch(launch, form, x, weights, factors, results, order, "gated", swapped)
     return hidden, gates
 
 
-def gates_gradient(s, g, weights, gates, order):
-    """Return the gates' gradient [2, rows, columns] and hidden [1, rows, columns], both sorted.
+def gates_gradient(launch, g, weights, gates, order):
+    """Return the gates' gradient [2, rows, columns] and hidden [rows, columns], both sorted.
 
-    g: Rows of [tokens, depths]; weights: the Matrix of w2 and u2, [depths, columns]; gates:
-    [2, rows, columns].
+    g: Rows of [tokens, depths]; weights: w2 and u2, [depths, columns]; gates: [2, rows, columns].
     """
-    w = weights[0]
-    form = form_of(*weights, g.matrix, Matrix.of(gates), height=order.tile)
+    form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=order.tile)
     form = forms.LIGHT if form is forms.HOPPER else form
-    d_gates, hidden = s.empty(*gates.shape), s.empty(1, *gates.shape[1:])
-    results = hidden, gates, d_gates
+    d_gates, hidden = gates.new_empty(gates.shape), gates.new_empty(gates.shape[1:])
+    results = [hidden, gates, d_gates]
     if form.TMA:
-        (_, rows, columns), block = gates.shape, (2, form.M, form.N // 4)
-        of_gates = [2, rows, columns], [rows * columns, columns, 1], [*block]
-        of_hidden = [each[1:] for each in of_gates]
+        block = [form.M, form.N // 4]
+        blocks = block, [2, *block], [2, *block]
         results = [
-            TensorDescriptor(tensor, *tiles)
-            for tensor, tiles in zip(results, (of_hidden, of_gates, of_gates), strict=True)
+            TensorDescriptor.from_tensor(*each) for each in zip(results, blocks, strict=True)
         ]
-    factors = [each.factor(form, form.K, form.N) for each in weights]
-    _launch(
-        s, form, g, factors, results, order, w.shape, w.strides, "gradients", turned=w.turned
-    )  # fmt: skip
+    _launch(launch, form, g, weights, _factors(form, weights), results, order, "gradients")
     return d_gates, hidden

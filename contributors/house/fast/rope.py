@@ -21,16 +21,16 @@ from .rope_sizes import blocks_of, check, constants_of, require_contiguous_featu
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-def _launch(s, *arguments, in_place=False):
+def _launch(launch, *arguments, in_place=False):
     """Return t turned; in place, nothing."""
     *how, t, freqs, starts, ends = arguments
     check(t, freqs, starts, ends, *how)
     require_contiguous_features(t, freqs)
-    out = t if in_place else s.empty(*t.shape)
+    out = t if in_place else t.new_empty(t.shape)
     if 0 not in t.shape:
         table = table_of(t, how[0], as_heads=starts is None)
         blocks = blocks_of(table, t.dtype.itemsize)
-        s.launch(
+        launch(
             rope_kernel, (blocks.programs,), t, freqs, out, starts, ends,
             table.tokens, table.columns, table.heads, blocks.count, table.length,
             0 if ends is None else ends.shape[0] - 1, *table.strides, freqs.stride()[0], how[3],
@@ -41,7 +41,7 @@ def _launch(s, *arguments, in_place=False):
 
 
 @Recorded
-def _map_qk(s, *arguments):
+def _map_qk(launch, *arguments):
     """Return q and k turned."""
     *how, q, k, freqs, starts, ends = arguments
     for t in (q, k):
@@ -52,13 +52,13 @@ def _map_qk(s, *arguments):
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     require_contiguous_features(q, k, freqs)
     if 0 in q.shape or 0 in k.shape:
-        return [_launch(s, *how, t, freqs, starts, ends)[0] for t in (q, k)]
-    outs = [s.empty(*t.shape) for t in (q, k)]
+        return [_launch(launch, *how, t, freqs, starts, ends)[0] for t in (q, k)]
+    outs = [t.new_empty(t.shape) for t in (q, k)]
     of_q, of_k = (table_of(t, how[0], as_heads=False) for t in (q, k))
     blocks, k_blocks = (blocks_of(each, q.dtype.itemsize, alone=False) for each in (of_q, of_k))
     count = blocks.count + k_blocks.count
     programs = blocks.programs // blocks.count * count
-    s.launch(
+    launch(
         rope_qk_kernel, (programs,), q, k, freqs, *outs, starts, ends,
         of_q.tokens, of_q.columns, of_q.heads, of_k.heads, count, of_q.length,
         0 if ends is None else ends.shape[0] - 1, *of_q.strides, *of_k.strides,

@@ -35,17 +35,17 @@ def _check(x, *how):
 
 
 @Recorded
-def _map(s, interleaved, transposed, x):
+def _map(launch, interleaved, transposed, x):
     """Return x turned."""
     _check(x)
     if not x.is_contiguous():
         raise Uneven(x)
-    y = s.empty(*x.shape)
+    y = x.new_empty(x.shape)
     if 0 not in x.shape:
         rows, width = math.prod(x.shape[:-1]), int(x.shape[-1])  # torch.compile may not know it
         block = triton.next_power_of_2(width)
         block_r = max(4096 // (block * x.dtype.itemsize), 1)  # 32 bytes for each of 128 threads
-        s.launch(
+        launch(
             _rotate_half_kernel, (triton.cdiv(rows, block_r),), x, y, rows,
             SIGN=-1 if transposed else 1, WIDTH=width, INTERLEAVED=interleaved,
             BLOCK_R=block_r, BLOCK=block,

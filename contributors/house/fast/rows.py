@@ -6,46 +6,38 @@ import torch
 import triton
 import triton.language as tl
 
-from .forms import HOPPER, Matrix, ceil_div, form_of, is_small, overlapping
-from .launch import Uneven, contiguous
+from .forms import HOPPER, ceil_div, form_of, is_small, overlapping, tiles_of
+from .launch import Uneven
 from .tiles import load_rows, rows_of, store_rows
 
-GATHERED, PIECES, SORTED = "gathered", "pieces", "sorted"
+WHOLE, REST, ALL = (tl.constexpr(part) for part in range(3))
+"""Parts of a partition's tiles: those whose tokens follow one another, the others, and both."""
 PACKED = 32, 256
 """The rows and columns that a program packs. Its 64 elements a thread take so few registers that
 two programs run besides one of a product in the form HOPPER."""
 
 
 class Rows(NamedTuple):
-    """A factor of sorted tokens.
+    """A factor of sorted tokens, [tokens, columns] unless it is sorted.
 
-    GATHERED, its rows are in the order of the tokens: with descriptors the partition's whole tiles
-    are loaded whole, and each other row by itself. PIECES, they are too, but the other tiles are
-    loaded from a sorted copy. SORTED, the rows lie as the partition sorts them.
+    Its rows are "gathered": with descriptors whole tiles are loaded whole, and each other row by
+    itself. In "pieces", if there is a copy, whole tiles are too, and the others are loaded from it.
     """
 
-    matrix: Matrix  # [tokens, columns], or SORTED the rows of [pairs, rows, columns]
-    how: str = GATHERED
-    packed: torch.Tensor | None = None  # the copy, [rows, columns]
-
-    @classmethod
-    def of(cls, tensor, packed=None):
-        """Return rows in the order of the tokens, of which there may be a copy."""
-        return cls(Matrix.of(tensor), GATHERED if packed is None else PIECES, packed)
-
-    @classmethod
-    def sorted(cls, tensor):
-        """Return rows as the partition sorts them."""
-        return cls(Matrix.of(tensor), SORTED)
+    matrix: torch.Tensor
+    packed: torch.Tensor | None = None  # the copy, sorted: [rows, columns]
+    sorted: bool = (
+        False  # whether all rows lie as the partition sorts them: [pairs * rows, columns]
+    )
 
     def sources(self, form, height, width):
         """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
-        if not form.TMA:  # all rows are loaded one by one
-            return SORTED if self.how == SORTED else GATHERED, *[self.matrix.tensor] * 2
-        whole = self.matrix.tiles(height, width)
-        if self.how == PIECES:
-            return self.how, whole, Matrix.of(self.packed).tiles(height, width)
-        return self.how, whole, self.matrix.tensor if self.how == GATHERED else whole
+        whole = tiles_of(self.matrix, height, width) if form.TMA else self.matrix
+        if self.sorted:
+            return "sorted", whole, whole
+        if self.packed is None or not form.TMA:
+            return "gathered", whole, self.matrix
+        return "pieces", whole, tiles_of(self.packed, height, width)
 
 
 def require_even(tile, rows, *weights):
@@ -66,14 +58,12 @@ def require_even(tile, rows, *weights):
 def blocks_of(ends, HEIGHT: tl.constexpr, PART: tl.constexpr):
     """Return how many blocks of HEIGHT rows a part has and how many of them are visual, and the
     first block of either kind.
-
-    The parts are "whole", the tiles whose tokens follow one another, the "rest", and "all".
     """
     visual_end, end = tl.load(ends) // HEIGHT, tl.load(ends + 1) // HEIGHT
     whole_visual, whole_end = tl.load(ends + 2) // HEIGHT, tl.load(ends + 3) // HEIGHT
-    if PART == "whole":
+    if PART == WHOLE:
         return whole_visual + whole_end - visual_end, whole_visual, 0, visual_end
-    elif PART == "rest":
+    elif PART == REST:
         visual = visual_end - whole_visual
         return visual + end - whole_end, visual, whole_visual, whole_end
     else:
@@ -102,6 +92,8 @@ def _pack_kernel(
 
     Bytes: twice the matrix for a random mask, nearly none for spans.
     """
+    if PDL:  # a second matrix is packed at the same time
+        tl.extra.cuda.gdc_launch_dependents()
     row, column = tl.program_id(0) * HEIGHT, tl.program_id(1) * COLUMNS
     ends = order + all_rows
     whole = tl.load(ends + tl.where(row < tl.load(ends), 2, 3))  # the kind's whole tiles end here
@@ -116,32 +108,32 @@ def _pack_kernel(
             tl.extra.cuda.gdc_wait()
 
 
-def pack(s, order, rows, early=False):
-    """Return a factor, Rows of [tokens, columns], as PIECES.
+def pack(launch, order, rows, early=False):
+    """Return a factor, Rows of [tokens, columns], with a copy.
 
-    It stays as it is if it is not GATHERED, or if no descriptor describes the matrix, or its copy.
-    Early, packing begins while the launch before it runs, if that one triggers it: a product keeps
-    the tensor cores busy, packing the memory.
+    It stays as it is if it is sorted or has one, or if no descriptor describes the matrix, or its
+    copy. Early, packing begins while the launch before it runs, if that one triggers it: a product
+    keeps the tensor cores busy, packing the memory.
     """
-    matrix, (height, width) = rows.matrix, PACKED
-    copy = matrix._replace(strides=contiguous(matrix.shape))
-    if rows.how != GATHERED or not form_of(matrix, copy, height=order.tile).TMA:
+    matrix, columns, (height, width) = rows.matrix, rows.matrix.shape[1], PACKED
+    if rows.sorted or rows.packed is not None or columns * matrix.dtype.itemsize % 16:
         return rows
-    columns, overlaps = matrix.shape[1], overlapping(HOPPER) if early else {}
-    packed = s.empty(order.rows, columns)
-    s.launch(
+    if not form_of(matrix, height=order.tile).TMA:
+        return rows
+    packed = matrix.new_empty(order.rows, columns)
+    launch(
         _pack_kernel, (order.rows // height, ceil_div(columns, width)),
-        matrix.tensor, packed, order.sorted, order.rows, columns, matrix.strides[0],
-        HEIGHT=height, COLUMNS=width, num_warps=4, **overlaps,
+        matrix, packed, order.sorted, order.rows, columns, matrix.stride()[0],
+        HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
     )  # fmt: skip
-    return Rows(matrix, PIECES, packed)
+    return Rows(matrix, packed)
 
 
-def packed_if_it_pays(s, order, rows, columns, launches=1):
+def packed_if_it_pays(launch, order, rows, columns, launches=1):
     """Return a factor of a product with so many columns, packed if that pays.
 
     Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
     an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
     several launches use it.
     """
-    return pack(s, order, rows) if columns * launches >= 8192 else rows
+    return pack(launch, order, rows) if columns * launches >= 8192 else rows
