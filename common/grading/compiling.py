@@ -60,8 +60,8 @@ Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
 
-class Compiler:
-    """Compile solutions' kernels, in one process per solution and thread; a context manager."""
+class Compiler(contextlib.AbstractContextManager["Compiler"]):
+    """Compile solutions' kernels, in one process per solution and thread."""
 
     def __init__(self, device: str, quiet: bool = True) -> None:
         """Start no worker yet; the fork servers share the process of the graded solutions' one.
@@ -78,10 +78,6 @@ class Compiler:
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
-
-    def __enter__(self) -> Compiler:
-        """Return the compiler."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Save the faults of this run, and end the processes."""
