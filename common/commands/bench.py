@@ -43,10 +43,7 @@ def run(options: argparse.Namespace) -> int:
     from common.records.lines import Counted, Selection
 
     selection, failed = Selection(options.op, options.only, options.tier), set[str]()
-    with (
-        Progress("rows") as steps,
-        contextlib.closing(bench(engine, selection, absent)) as events,
-    ):
+    with Progress("rows") as steps, contextlib.closing(bench(engine, selection, absent)) as events:
         for event in events:
             match event:
                 case int():

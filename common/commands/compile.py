@@ -66,11 +66,8 @@ def run(options: argparse.Namespace) -> int:
     if options.show and options.show[0] not in STAGES:
         raise UserError(f"no stage {options.show[0]}: the stages are {', '.join(STAGES)}")
     todo = _todo(shared.contributors(options), options.case)
-    found: list[Compiled] = []
-    with (
-        closing(compiled(todo, targets, quiet=not options.verbose)) as parts,
-        Progress("solutions and targets", len(todo) * len(targets)) as steps,
-    ):
+    found, parts = list[Compiled](), compiled(todo, targets, quiet=not options.verbose)
+    with closing(parts), Progress("solutions and targets", len(todo) * len(targets)) as steps:
         for kernels in parts:
             found += kernels
             steps.done(f"{kernels[0].solution} {kernels[0].target}" if kernels else "no kernel")

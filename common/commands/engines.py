@@ -25,9 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(
-    options: argparse.Namespace,
-    command: Literal["bench", "grade"],
-    solutions: Sequence[Solution],
+    options: argparse.Namespace, command: Literal["bench", "grade"], solutions: Sequence[Solution]
 ) -> Engine:
     """Return the engine for the visible devices or the cluster, not yet started.
 

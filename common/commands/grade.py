@@ -26,12 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     engines.add_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
     shared.add(parser, "--sample")
-    parser.add_argument(
-        "--json",
-        type=Path,
-        metavar="FILE",
-        help="write the verdicts to this file",
-    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts to this file")
 
 
 def run(options: argparse.Namespace) -> int:

@@ -36,9 +36,7 @@ DEADLINE = 300.0
 
 
 def counts(
-    solutions: Sequence[Solution],
-    run: str,
-    digests: Mapping[Solution, tuple[str, str]],
+    solutions: Sequence[Solution], run: str, digests: Mapping[Solution, tuple[str, str]]
 ) -> Iterator[Counted]:
     """Yield the work of each solution on every board case that it supports.
 

@@ -51,11 +51,7 @@ class Finding(NamedTuple):
 
 
 def compare(
-    problem: Problem,
-    name: str,
-    first: torch.Tensor,
-    second: torch.Tensor,
-    beside: bool = False,
+    problem: Problem, name: str, first: torch.Tensor, second: torch.Tensor, beside: bool = False
 ) -> tuple[list[Finding], float | None]:
     """Compare one result of two runs on the same inputs with each other and with the oracle.
 

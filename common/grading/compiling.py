@@ -60,8 +60,8 @@ Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
 
-class Compiler:
-    """Compile solutions' kernels, in one process per solution and thread; a context manager."""
+class Compiler(contextlib.AbstractContextManager["Compiler"]):
+    """Compile solutions' kernels, in one process per solution and thread."""
 
     def __init__(self, device: str, quiet: bool = True) -> None:
         """Start no worker yet; the fork servers share the process of the graded solutions' one.
@@ -78,10 +78,6 @@ class Compiler:
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
         self._pool = threads(cores())
-
-    def __enter__(self) -> Compiler:
-        """Return the compiler."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Save the faults of this run, and end the processes."""
@@ -143,7 +139,11 @@ class Compiler:
             Failure, ServerEnded: See `_asked`.
         """
         with self._lock:
-            known = self._cache(solution).found
+            if solution not in self._caches:
+                self._caches[solution] = DiskCache(
+                    "verdicts", solution.name, lambda: f"{TARGET} {solution.text_digest}"
+                )
+            known = self._caches[solution].found
         if case.name not in known:
             known[case.name] = self._asked(op, case, solution)
         faults: Faults = known[case.name]
@@ -166,13 +166,6 @@ class Compiler:
         reason, places = wraps[first]
         fault = {"note": WRAPPED, "reason": f"at {large.name}: {reason}", "places": places}
         return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
-
-    def _cache(self, solution: Solution) -> DiskCache:
-        if solution not in self._caches:
-            self._caches[solution] = DiskCache(
-                "verdicts", solution.name, lambda: f"{TARGET} {solution.text_digest}"
-            )
-        return self._caches[solution]
 
     def _asked(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
         """Return the faults of one case; ask again if the fork server ended.
@@ -239,17 +232,16 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> Faults | None:
     reply = worker.ask(wire.AtFullShape(case=board.name))
     _check(Failure.from_reply(reply) if "verdict" in reply else None)
     stopped = reply.get("stopped", reply)
-    fault = _fault(stopped, configurations_of(stopped))
-    if stopped and not fault:
-        return None
-    if not fault and (fault := _fault(reply["caught"])):
+    if stopped:
+        if not (fault := _fault(stopped, configurations_of(stopped))):
+            return None
+    elif fault := _fault(reply["caught"]):
         fault["note"] = CAUGHT
-    if not fault:
+    else:
         return {}
     fault["reason"] = f"at {board.name}: {fault['reason']}"
-    return dict.fromkeys(
-        ("backward",) if stopped.get("direction") == "backward" else twin.directions, fault
-    )
+    backward = stopped.get("direction") == "backward"
+    return dict.fromkeys(("backward",) if backward else twin.directions, fault)
 
 
 def _check(failure: Failure | None) -> None:

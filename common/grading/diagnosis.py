@@ -242,10 +242,7 @@ class _Judged:
         return self._outside({name: results[name] for name in outside}, expected, budgets)
 
     def _outside(
-        self,
-        results: Mapping[str, torch.Tensor],
-        expected: Results,
-        budgets: Mapping[str, Budget],
+        self, results: Mapping[str, torch.Tensor], expected: Results, budgets: Mapping[str, Budget]
     ) -> list[str]:
         """Return the results outside of the numeric rule; expected infinity and NaN are right."""
         outside = []

@@ -17,14 +17,7 @@ from common import wire
 from common.errors import Kind
 from common.grading import remarks
 from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, plans_of
-from common.grading.compare import (
-    Finding,
-    altered,
-    compare,
-    compare_other,
-    differing,
-    wrong_values,
-)
+from common.grading.compare import Finding, altered, compare, compare_other, differing, wrong_values
 from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
 from common.grading.problem import OUTPUT, Problem
@@ -44,11 +37,7 @@ NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.auto
 
 
 def grade_case(
-    problem: Problem,
-    worker: Worker,
-    repeats: int = 0,
-    keep: bool = False,
-    thorough: bool = False,
+    problem: Problem, worker: Worker, repeats: int = 0, keep: bool = False, thorough: bool = False
 ) -> dict[Direction, Verdict]:
     """Return the verdicts of the worker's solution on a problem.
 

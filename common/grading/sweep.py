@@ -11,6 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -87,8 +88,8 @@ class _Run(NamedTuple):
     """The most cases of one solution that are graded at the same time."""
 
 
-class Sweep:
-    """The workers of one device and the threads that use them; a context manager."""
+class Sweep(AbstractContextManager["Sweep"]):
+    """The workers of one device and the threads that use them."""
 
     def __init__(
         self,
@@ -123,10 +124,6 @@ class Sweep:
         self._cores = min(cores(), at_once)
         # on a GPU the threads mostly wait for processes that compile
         self._pool = threads(self._cores * (2 if device == "cuda" else 1))
-
-    def __enter__(self) -> Sweep:
-        """Return the sweep."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End the workers, and the fork server if this sweep started it."""

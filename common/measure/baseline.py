@@ -95,6 +95,8 @@ class Baseline:
         `reference` is another worker of eager, which is timed in place of a solution.
         """
         self.worker, self.calibrated, self.reference = worker, calibrated, reference or worker
+        self._slow = {clock: SLOW[clock] * quick for clock, quick in calibrated.items()}
+        """The microseconds above which a probe is slow, by clock."""
         self.patient = True
         """Whether a slow probe stops the timing; otherwise it is only counted."""
         self.slow_probes: Counter[str] = Counter()
@@ -145,7 +147,7 @@ class Baseline:
                 order = random.sample(names, len(names))
                 with eagers_own_faults():
                     report = process.sample(order, clock, rounds, burst, look)
-                slow = any(self._is_slow(clock, median(probe)) for probe in report.probes)
+                slow = any(median(probe) > self._slow[clock] for probe in report.probes)
                 if not slow or not self.patient:
                     break
                 self._await_quick_probe(clock)
@@ -157,20 +159,15 @@ class Baseline:
     def _await_quick_probe(self, clock: ByClock) -> None:
         """Wait until the probe is quick, or raise Disturbed."""
         for _ in range(MOST):
-            if (microseconds := self.slow_probe(clock)) is None:
+            if not (microseconds := self.slow_probe(clock)):
                 return
             time.sleep(PAUSE)
-        raise Disturbed(clock, microseconds or 0.0)
+        raise Disturbed(clock, microseconds)
 
-    def _is_slow(self, clock: ByClock, microseconds: float) -> bool:
-        return microseconds > SLOW[clock] * self.calibrated[clock]
-
-    def slow_probe(self, clock: ByClock) -> float | None:
-        """Return the probe's time in microseconds if it is slow now, else None."""
-        if clock not in self.calibrated:
-            return None
-        microseconds = probe(self.worker, clock)
-        return microseconds if self._is_slow(clock, microseconds) else None
+    def slow_probe(self, clock: ByClock) -> float:
+        """Return the probe's time in microseconds if it is slow now, else 0."""
+        microseconds = probe(self.worker, clock) if clock in self._slow else 0.0
+        return microseconds if microseconds > self._slow.get(clock, 0.0) else 0.0
 
     @contextlib.contextmanager
     def on_one_core(self, worker: Worker) -> Iterator[None]:

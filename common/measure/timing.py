@@ -26,13 +26,7 @@ from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import limits
-from common.measure.baseline import (
-    Baseline,
-    BaselineFailed,
-    Disturbed,
-    eagers_own_faults,
-    keep_on,
-)
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults, keep_on
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Sampler, Samples, TimedProcess, stage_calls, wrong_replay
 from common.spec import ByClock, Direction

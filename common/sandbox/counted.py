@@ -17,9 +17,8 @@ import itertools
 import math
 import random
 import zlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -148,17 +147,14 @@ PROGRAMS, MOST_PROGRAMS = 32, 256
 """The number of equal strata of a launch, and the strata from which none is halved."""
 SETTLED = 0.05
 """The share of a launch's bytes or FLOPs, two standard errors, up to which a sample is settled."""
-Region = tuple[tuple[int, int], bool]
-"""The first sector of a tensor and the one after its last, and whether the access is a store."""
-ANYWHERE = (0, 1 << 59)
-"""The sectors of a pointer that belongs to no argument of the launch."""
 
 
 class Program(NamedTuple):
     """The work of one program; amounts are scaled to all iterations of its sampled loops."""
 
-    nbytes: Mapping[Region, float]
-    """Bytes of the sectors; a sector that the program touches again counts once."""
+    nbytes: np.ndarray
+    """Bytes of sectors by region (see `Regions`); one that the program touches again counts once.
+    """
     flops: Mapping[str, float]
     """FLOPs of `tl.dot`, by the operands' dtype."""
     rounds: float
@@ -170,7 +166,7 @@ class Program(NamedTuple):
     @property
     def amounts(self) -> np.ndarray:
         """The bytes that are loaded, the bytes that are stored, and the FLOPs."""
-        return np.array([*loaded_and_stored(self.nbytes), sum(self.flops.values())], float)
+        return np.array([*self.nbytes.sum(0), sum(self.flops.values())])
 
 
 class Stratum(NamedTuple):
@@ -189,11 +185,6 @@ class Stratum(NamedTuple):
 
 Run = Callable[[Sequence[int]], list[Program]]
 """A function that runs the programs of some indices."""
-
-
-def loaded_and_stored(nbytes: Mapping[Region, Any]) -> list[Any]:
-    """Return the sum of the regions that are loaded, and of those that are stored."""
-    return [sum(n for (_, stored), n in nbytes.items() if stored == each) for each in (False, True)]
 
 
 def drawn(edges: Sequence[int], dice: random.Random) -> list[tuple[int, int, int]]:
@@ -262,65 +253,96 @@ def _uncertain(strata: Sequence[Stratum]) -> tuple[float, float]:
     return float(of_programs.max()), float(of_all.max())
 
 
-@dataclass
-class Touched:
-    """What the programs of a launch that ran touch of a region."""
+PLACE_BITS, PLACES = np.uint64(48), np.uint64((1 << 48) - 1)
+"""The low bits of a key, which hold a place, and their mask; see `Regions`."""
+NO_PLACE = np.array([], np.uint64)
 
-    sectors: np.ndarray = field(default_factory=lambda: np.array([], np.uint64))
-    """The sectors of each program, all in order: one that several touch is repeated."""
-    new: float = 0.0
-    """Bytes of the sectors that no program before has touched, scaled to all iterations."""
 
-    def distinct(self, region: Region, nbytes: float, all_ran: bool) -> tuple[float, float]:
-        """Return the least and the most bytes of the sectors that a launch touches.
+class Regions:
+    """The regions of a launch, and what its programs that ran touch of them.
+
+    A tensor is two regions, one that is loaded and one that is stored. An array by region has the
+    shape [1 + tensors, 2]; its first row is memory of no tensor. A place is twice a sector's
+    number, plus 1 if it is stored.
+    """
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        """Take the tensors' memory."""
+        sectors = sorted({(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans})
+        self._edges = np.array(sectors, np.uint64).ravel()
+        self.shape = 1 + len(sectors), 2
+        sizes = [math.inf, *(SECTOR * (end - first) for first, end in sectors)]
+        self._sizes = np.array(sizes)[:, None]
+        self._new = np.zeros(self.shape)
+        """Bytes of the sectors that no program before has touched, scaled to all iterations."""
+        self._places = NO_PLACE
+        """The places of each program, all in order: one that several touch is repeated."""
+
+    def count(
+        self, keys: np.ndarray, like: np.ndarray, weights: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Return the number of places, or the sum of their weights, in the form of `like`.
+
+        That is an array by region or, of keys, by program and region.
+        """
+        edges = np.searchsorted(self._edges, (keys & PLACES) >> 1, side="right")
+        # odd between a tensor's first sector and its end
+        tensors = np.where(edges % 2, (edges + 1) // 2, 0)
+        programs, stored = (keys >> PLACE_BITS).astype(int), (keys & 1).astype(int)
+        regions = 2 * (self.shape[0] * programs + tensors) + stored
+        counts: np.ndarray = np.bincount(regions, weights, like.size).reshape(like.shape)
+        return counts
+
+    def touch(self, keys: np.ndarray, parts: Sequence[tuple[np.ndarray, float]]) -> None:
+        """Add what programs touch: the keys of all, and the places of parts with their weights."""
+        seen = _ordered(self._places)
+        for places, weight in parts:
+            new = _without(places, seen)
+            self._new += SECTOR * self.count(new, self._new) * weight
+            seen = _ordered(seen, new)
+        self._places = np.sort(np.concatenate([self._places, keys & PLACES]))
+
+    def distinct(self, nbytes: np.ndarray, all_ran: bool) -> np.ndarray:
+        """Return the least and the most bytes of the sectors that a launch touches, by region.
 
         The least is what the sample touches. The most is the tensor, or the sum over all programs;
         or what the sample touches and the share of the sum that is of other sectors, which is about
         that of the sectors that one program of the sample alone has touched (Good-Turing).
 
         Args:
-            region: The region.
-            nbytes: The sum over all programs.
+            nbytes: The sum over all programs, by region.
             all_ran: Whether all programs have run.
         """
-        (first, end), _ = region
-        counts = np.unique(self.sectors, return_counts=True)[1]
-        others = 0 if all_ran else nbytes * (counts == 1).sum() / len(self.sectors)
-        most = min(self.new + others, nbytes, SECTOR * float(end - first))
-        return min(SECTOR * float(len(counts)), most), most
+        places, counts = np.unique(self._places, return_counts=True)
+        times, alone = (self.count(places, nbytes, each) for each in (counts, counts == 1))
+        others = 0 if all_ran else nbytes * alone / np.maximum(times, 1)
+        most = np.minimum(np.minimum(self._new + others, nbytes), self._sizes)
+        return np.stack([np.minimum(SECTOR * self.count(places, nbytes), most), most])
 
 
-def total(strata: Sequence[Stratum], uncertain: float, touched: Mapping[Region, Touched]) -> Reply:
-    """Return the work of all programs of a launch; see `sampled` and `Touched`."""
-    programs, nbytes, flops = strata[-1].end, Counter[Region](), Counter[str]()
-    for size, program in ((each.size, each.program) for each in strata):
-        for dtype, amount in program.flops.items():
-            flops[dtype] += size * amount  # type: ignore[assignment]
-        for region, number in program.nbytes.items():
-            nbytes[region] += size * number  # type: ignore[assignment]
-    distinct = {
-        region: np.array(each.distinct(region, nbytes[region], len(strata) == programs))
-        for region, each in touched.items()
-    }
-    read, written = (np.rint(each + np.zeros(2)).astype(int).tolist()
-                     for each in loaded_and_stored(distinct))  # fmt: skip
+def total(strata: Sequence[Stratum], uncertain: float, regions: Regions) -> Reply:
+    """Return the work of all programs of a launch; see `sampled` and `Regions`."""
+    programs, flops = strata[-1].end, Counter[str]()
+    for each in strata:
+        for dtype, amount in each.program.flops.items():
+            flops[dtype] += each.size * amount  # type: ignore[assignment]
+    nbytes = np.sum([each.size * each.program.nbytes for each in strata], 0)
+    distinct = regions.distinct(nbytes, len(strata) == programs).sum(1)
+    (read_least, written_least), (read, written) = np.rint(distinct).astype(int).tolist()
     return {
         "sampled": len(strata),
         "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
-        "fetched": round(loaded_and_stored(nbytes)[0]),
-        "read": read[1],
-        "read_least": read[0],
-        "written": written[1],
-        "written_least": written[0],
+        "fetched": round(nbytes.sum(0).tolist()[0]),
+        "read": read,
+        "read_least": read_least,
+        "written": written,
+        "written_least": written_least,
         "flops": {dtype: round(amount) for dtype, amount in sorted(flops.items())},
         "rounds": round(sum(each.size * each.program.rounds for each in strata) / programs, 2),
     }  # fmt: skip
 
 
 # --- launches and their accesses ------------------------------------------------------------------
-
-SECTOR_BITS, SECTORS = np.uint64(48), np.uint64((1 << 48) - 1)
-"""The low bits of a key, which number a sector, and their mask."""
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
@@ -404,14 +426,11 @@ class Counting:
                 run = functools.partial(self._programs, launch, sizes)
                 strata, uncertain = self._sample(math.prod(sizes), run)
                 named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
-                self.steps.append(named | total(strata, uncertain, self._touched))
+                self.steps.append(named | total(strata, uncertain, self._regions))
 
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Start counting the programs of a launch with these spans."""
-        tensors = {(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans}
-        self._tensors = [ANYWHERE, *sorted(tensors)]
-        self._ends = np.array(self._tensors[1:], np.uint64).ravel()
-        self._touched: dict[Region, Touched] = defaultdict(Touched)
+        self._spans, self._regions = spans, Regions(spans)
         self._whole = False
         """Every program and every iteration runs, and kernels may store integers."""
 
@@ -423,7 +442,7 @@ class Counting:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
         self._whole = True
-        self._touched.clear()
+        self._regions = Regions(self._spans)
         return [Stratum(at, at + 1, at, *run([at])) for at in range(programs)], 0.0
 
     def _programs(
@@ -462,31 +481,23 @@ class Counting:
         self._weight = 1.0
         self._others = 0
         """The number of accesses and products so far, less the loads of integers."""
-        self._known: dict[Region, np.ndarray] = {}
-        """Keys in order: the number of a program, and in the low bits a sector that it touches."""
-        self._fresh: dict[Region, list[tuple[np.ndarray, float]]] = defaultdict(list)
-        self._nbytes: dict[Region, np.ndarray] = {}
+        self._nbytes = np.zeros((programs, *self._regions.shape))
+        self._pending = list[np.ndarray]()
+        self._known = NO_PLACE
+        """Keys in order: the number of a program, and in the low bits a place that it touches."""
+        self._parts: list[tuple[np.ndarray, float]] = []
+        """Places that programs touched first with a weight, in order of time."""
         self._flops = Counter[str]()
         self._rounds, self._variance = np.zeros(programs), np.zeros((programs, 3))
         self._waits = np.zeros(programs, bool)
-        self._pending: tuple[list[np.ndarray], ...] = ([], [])
-        """The keys of the loads, and of the stores, that are not yet known."""
 
-    def _ended(self) -> Iterator[Program]:
-        """Yield the work of each program, and add what they touch to the launch's."""
+    def _ended(self) -> list[Program]:
+        """Return the work of each program, and add what they touch to the launch's."""
         self._end_wait()
         self._touch()
-        for region, keys in self._known.items():
-            touched = self._touched[region]
-            seen = _ordered(touched.sectors)
-            for sectors, weight in self._fresh[region]:
-                new = _without(sectors, seen)
-                touched.new += SECTOR * len(new) * weight
-                seen = _ordered(seen, new)
-            touched.sectors = np.sort(np.concatenate([touched.sectors, keys & SECTORS]))
-        for at in range(self._number):
-            nbytes = {name: float(each[at]) for name, each in self._nbytes.items() if each[at]}
-            yield Program(nbytes, self._flops, float(self._rounds[at]), self._variance[at])
+        self._regions.touch(self._known, self._parts)
+        flops = itertools.repeat(self._flops)
+        return [*map(Program, self._nbytes, flops, self._rounds.tolist(), self._variance)]
 
     def access(
         self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
@@ -520,16 +531,16 @@ class Counting:
         if verb != READS and not (self._whole or self._is_large or floating):
             raise WritesIntegers
         programs = np.broadcast_to(programs, addresses.shape)
-        keys = selected(programs, mask).ravel().astype(np.uint64) << SECTOR_BITS
-        keys = _ordered(keys | selected(addresses, mask).ravel() // np.uint64(SECTOR))
+        keys = selected(programs, mask).ravel().astype(np.uint64) << PLACE_BITS
+        keys = _ordered(keys | selected(addresses, mask).ravel() // np.uint64(SECTOR) << 1)
         if verb != WRITES:
-            self._pending[False].append(keys)
-            self._waits[keys >> SECTOR_BITS] = True
+            self._pending.append(keys)
+            self._waits[keys >> PLACE_BITS] = True
             self._others += floating
             if is_scalar:
                 self._end_wait()
         if verb != READS:
-            self._pending[True].append(keys)
+            self._pending.append(keys | 1)
             self._others += 1
             self._end_wait()
 
@@ -538,26 +549,19 @@ class Counting:
         self._rounds += self._waits * self._weight
         self._waits[:] = False
 
-    def _touch(self) -> None:
-        """Add the sectors of the accesses since the last time, which have one weight."""
-        for stores, accesses in enumerate(self._pending):
-            keys = _ordered(*accesses, np.array([], np.uint64))
-            accesses.clear()
-            ends = np.searchsorted(self._ends, keys & SECTORS, side="right")
-            # odd between a tensor's first sector and its end
-            tensors = np.where(ends % 2, (ends + 1) // 2, 0)
-            for tensor in set(tensors.tolist()):
-                self._add((self._tensors[tensor], bool(stores)), keys[tensors == tensor])
+    def _touch(self) -> np.ndarray:
+        """Count the sectors of the accesses since the last time, which have one weight.
 
-    def _add(self, region: Region, keys: np.ndarray) -> None:
-        """Add the keys of a region."""
-        known = self._known.get(region, keys[:0])
-        new = _without(keys, known)
-        counts = np.bincount(new >> SECTOR_BITS, minlength=self._number)
-        self._nbytes[region] = self._nbytes.get(region, 0) + SECTOR * counts * self._weight
-        if len(new):
-            self._known[region] = _ordered(known, new)
-            self._fresh[region].append((_ordered(new & SECTORS), self._weight))
+        Returns:
+            The amounts of each program so far, as those of `Program`: [programs, 3].
+        """
+        new = _without(_ordered(NO_PLACE, *self._pending), self._known)
+        self._known = _ordered(self._known, new)
+        self._pending.clear()
+        self._nbytes += SECTOR * self._regions.count(new, self._nbytes) * self._weight
+        self._parts.append((_ordered(new & PLACES), self._weight))
+        flops = np.full(self._number, sum(self._flops.values()))
+        return np.column_stack([self._nbytes.sum(1), flops])
 
     def _product(
         self, dot: Any, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
@@ -582,12 +586,6 @@ class Counting:
         if self._lanes > MOST_LANES:
             raise NotImplementedError("counting the call's work takes too many accesses")
 
-    def _amounts(self) -> np.ndarray:
-        """Return the amounts of each program so far, as those of `Program`: [programs, 3]."""
-        self._touch()
-        none, flops = np.zeros(self._number), sum(self._flops.values())
-        return np.stack([*(none + n for n in loaded_and_stored(self._nbytes)), none + flops], 1)
-
     def _iterations(self, values: Sequence[Any]) -> Iterator[Any]:
         """Yield the values of the iterations that run; each has the weight of its range.
 
@@ -598,26 +596,23 @@ class Counting:
         if total > ITERATIONS and not self._whole:
             edges = [0, 1, total // 2, total - 1, total]
         waiting = drawn(edges, random.Random(total))
-        halves, numbers = list[np.ndarray](), list[int]()
+        halves = list[tuple[int, np.ndarray]]()
         try:
             while waiting:
                 (first, end, index), *waiting = waiting
-                self._touch()
-                self._weight = outer * (end - first)
-                alone = end - first > 1 and outer == 1
-                before = self._amounts() if alone else None
+                before, number = self._touch(), end - first
+                self._weight = outer * number
                 yield values[index]
-                if before is not None:
-                    halves.append((self._amounts() - before) / (end - first))
-                    numbers.append(end - first)
+                if number > 1 and outer == 1:
+                    halves.append((number, (self._touch() - before) / number))
                 if index == 0 and self._others == others and total <= WHOLE_LOOP:
                     waiting = [(later, later + 1, later) for later in range(1, total)]
         finally:
             self._touch()
             self._weight = outer
             if len(halves) == 2:
-                both = sum(number**2 for number in numbers)
-                self._variance += both * (halves[0] - halves[1]) ** 2 / 2
+                (one, a), (other, b) = halves
+                self._variance += (one**2 + other**2) * (a - b) ** 2 / 2
 
 
 def _ordered(*keys: np.ndarray) -> np.ndarray:

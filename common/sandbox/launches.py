@@ -8,11 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch._C._dynamo.eval_frame import (
-    _FrameAction,
-    _FrameExecStrategy,
-    set_code_exec_strategy,
-)
+from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch.utils._python_dispatch import TorchDispatchMode
 from triton import knobs
 

@@ -385,7 +385,7 @@ def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeyp
 # --- samples and operators, without a process ----------------------------------------------------
 
 
-NOTHING = counting_of.Program({}, {}, 0.0, np.zeros(3))
+NOTHING = counting_of.Program(np.zeros((1, 2)), {}, 0.0, np.zeros(3))
 
 
 @pytest.mark.parametrize("total", [1, 2, 16, 17, 32, 33, 1000, 524_288])
