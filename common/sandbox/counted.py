@@ -34,7 +34,7 @@ from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
 from common.sandbox.interpreter.explanation import READS, WRITES
 from common.sandbox.interpreter.language import Loop
 from common.sandbox.interpreter.operations import Operation, wrap
-from common.sandbox.interpreter.spans import Span, selected
+from common.sandbox.interpreter.spans import Act, Mask, Span, selected
 from common.sandbox.interpreter.together import Dependent, Differs, ProgramGroup, shape_of
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
@@ -375,9 +375,7 @@ class Together(ProgramGroup):
         self._accessing = self._numbers  # all make an access whose operands do not vary
         return super()._call(name, operation, args)
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Count an access; make it if it only loads.
 
         Raises:
@@ -499,16 +497,12 @@ class Counting:
         flops = itertools.repeat(self._flops)
         return [*map(Program, self._nbytes, flops, self._rounds.tolist(), self._variance)]
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Count an access of a program that runs by itself, and make it."""
         self.count(verb, pointers, mask, np.array(0))
         return act()
 
-    def count(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, programs: np.ndarray
-    ) -> None:
+    def count(self, verb: str, pointers: TensorHandle, mask: Mask, programs: np.ndarray) -> None:
         """Count an access; an atomic update counts as a load and a store.
 
         Args:

@@ -29,7 +29,7 @@ from common.sandbox.interpreter import explanation, spans, together
 from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Rerun, Wrap
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
-from common.sandbox.interpreter.spans import Span
+from common.sandbox.interpreter.spans import Act, Mask, Span
 from common.sandbox.interpreter.together import ProgramGroup
 from common.source import Reason
 
@@ -67,7 +67,7 @@ class WatchedLaunch(NamedTuple):
         """Return the memory that the pointers may point into."""
         return self.alive() if spans.ANYWHERE in spans.origins_of(pointers) else self.spans
 
-    def first_outside(self, pointers: TensorHandle, mask: np.ndarray | None) -> int | None:
+    def first_outside(self, pointers: TensorHandle, mask: Mask) -> int | None:
         """Return the first address of an active lane that is out of bounds, or None."""
         _, outside = spans.accessed(pointers, mask, self.reached_by(pointers))
         return int(outside.flat[0]) if outside.size else None
@@ -133,9 +133,7 @@ class Observer(Protocol):
     def begin_launch(self, spans: tuple[Span, ...]) -> None:
         """Begin a launch whose arguments span this memory."""
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Make an access by calling `act`; return its result."""
 
 
@@ -159,7 +157,7 @@ class Watch:
         self.log, self.observer = AccessLog(), None
         return self.log
 
-    def check(self, verb: str, pointers: TensorHandle, mask: np.ndarray | None) -> None:
+    def check(self, verb: str, pointers: TensorHandle, mask: Mask) -> None:
         """Check the addresses of all active lanes.
 
         Raises:
@@ -173,9 +171,7 @@ class Watch:
         self.log.add(fault)
         raise OutOfBounds(fault, wrap is not None)
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Check an access's addresses, then make the access."""
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)

@@ -22,7 +22,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from common import source
 from common.sandbox.interpreter.operations import Operation, handles
-from common.sandbox.interpreter.spans import Span, element, selected, width_of
+from common.sandbox.interpreter.spans import Act, Mask, Span, element, selected, width_of
 from common.source import Place, Reason
 
 READS, WRITES, ATOMIC = "reads", "writes", "updates"
@@ -84,9 +84,7 @@ class Conflicts:
         """The conflict: `programs (0,) and (1,) both write out + 64, line 12 of ...`, or ""."""
         return self._found.get(False) or self._found.get(True) or Reason("")
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Make an access; ignore the conflicts of a write that leaves the bytes unchanged."""
         access, width = Access.now(verb), width_of(pointers)
         addresses = selected(pointers.data, mask).ravel().tolist()
@@ -157,7 +155,7 @@ class Rerun:
 
     address: int
     """The access's first address out of bounds."""
-    first_outside: Callable[[TensorHandle, np.ndarray | None], int | None]
+    first_outside: Callable[[TensorHandle, Mask], int | None]
     """Returns such an address of an access."""
     wrap: Wrap | None = None
     """What wrapped in the access's offset, if all lanes would be in bounds without it."""
@@ -170,9 +168,7 @@ class Rerun:
             result.attr["wrap"] = wrap
         return result
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Make an access.
 
         Raises:

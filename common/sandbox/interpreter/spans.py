@@ -17,6 +17,11 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common.sandbox.interpreter.operations import wrap
 
+Mask = np.ndarray | None
+"""The lanes that make an access; None for all."""
+Act = Callable[[], Any]
+"""Makes the access, and returns its result."""
+
 
 class Span(NamedTuple):
     """A named range of addresses from `first` to `end`, exclusive."""
@@ -141,7 +146,7 @@ def _set_origins(handle: TensorHandle, origins: frozenset[str]) -> None:
 # --- the lanes of an access -----------------------------------------------------------------------
 
 
-def selected(values: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+def selected(values: np.ndarray, mask: Mask) -> np.ndarray:
     """Return the values of all lanes that the mask selects."""
     if mask is None:
         return values
@@ -159,7 +164,7 @@ def width_of(pointers: TensorHandle) -> int:
 
 
 def accessed(
-    pointers: TensorHandle, mask: np.ndarray | None, spans: Sequence[Span]
+    pointers: TensorHandle, mask: Mask, spans: Sequence[Span]
 ) -> tuple[list[Span], np.ndarray]:
     """Return the spans that an access may touch, and the addresses of active lanes outside them."""
     addresses, width = pointers.data, np.uint64(width_of(pointers))

@@ -27,7 +27,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.sandbox.interpreter.explanation import ATOMIC, READS
 from common.sandbox.interpreter.operations import Operation, handles, mapped
-from common.sandbox.interpreter.spans import Span, accessed, selected, width_of
+from common.sandbox.interpreter.spans import Act, Mask, Span, accessed, selected, width_of
 
 MAX_ELEMENTS = 1 << 22
 """The maximum number of elements of an operation's result, over all programs."""
@@ -188,9 +188,7 @@ class ProgramGroup:
 
         return mapped(stacked, results[0])
 
-    def access(
-        self, verb: str, pointers: TensorHandle, mask: np.ndarray | None, act: Callable[[], Any]
-    ) -> Any:
+    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Load, or let a store or an atomic update wait.
 
         Raises:
