@@ -139,7 +139,8 @@ def readme(folder: Path, names: Container[str]) -> Markup:
     for token in tokens:
         if token.tag in ("h1", "h2", "h3", "h4"):
             token.tag = f"h{int(token.tag[1]) + 2}"  # below the headings of the view
-    return Markup(parser.renderer.render(tokens, parser.options, {}))
+    text = parser.renderer.render(tokens, parser.options, {})
+    return Markup(text.replace("<pre>", '<pre tabindex="0">'))  # keys scroll a wide block
 
 
 def _read(path: Path) -> str:
