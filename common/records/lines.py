@@ -228,12 +228,13 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     """Bytes of the sectors of 32 bytes that programs read, counted once per program."""
     read: int
     """The most bytes of the sectors that the launch reads, counted once per launch."""
-    read_least: int
-    """The least of them: a sample does not show whether other programs read the same."""
+    read_least: int = 0
+    """The least of them: a sample does not show whether other programs read the same. Lines of
+    older checkouts state none."""
     written: int
     """The most bytes of the sectors that the launch writes, counted once per launch."""
-    written_least: int
-    """The least of them."""
+    written_least: int = 0
+    """The least of them, too."""
     flops: dict[str, int]
     """FLOPs of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
     rounds: float

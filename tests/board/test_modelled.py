@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -124,3 +125,12 @@ def test_an_uncertain_count_is_no_fact():
     assert [row[1][0] for row in table.rows] == ["~", "4"] and "±" in shown(
         replace_results(UNTIMED, counted=rough)
     )
+
+
+def test_a_line_of_an_older_checkout_has_no_least_and_is_read():
+    """Its interval begins at the least bytes of any right call."""
+    line = counted("alice/rope", launch(read=1 << 28, read_least=0, written_least=0))
+    older = msgspec.to_builtins(line)
+    assert not {"read_least", "written_least"} & {*older["steps"][0]}
+    again = msgspec.convert(older, Counted)
+    assert again == line and modelled.moved(again) == (again.bytes, 3 << 27)
