@@ -152,23 +152,26 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     about = "~" * any(map(is_rough, cases))
     return (
         named(cases[0]),
-        about + _times((moved(case), (case.bytes, case.bytes)) for case in cases),
-        about + _times(((fetched(case), fetched(case)), read(case)[::-1]) for case in cases),
-        about
-        + _times(
-            ((multiplied(case), multiplied(case)), (case.flops, case.flops)) for case in cases
-        ),
+        about + _times((moved(case), case.bytes) for case in cases),
+        about + _times((_again(case), 1) for case in cases),
+        about + _times(((flops := multiplied(case), flops), case.flops) for case in cases),
         str(max(kernels)),
         str(max(operators)),
     )
 
 
-def _times(amounts: Iterable[tuple[Interval, Interval]]) -> str:
-    """Return the geometric mean of amounts over others, or a dash if all amounts are 0.
+def _again(case: Counted) -> Interval:
+    """Return the least and the most times that programs fetch what their launches read."""
+    least, most = read(case)
+    return (fetched(case) / most, fetched(case) / least) if least else (0, 0)
 
-    It is an interval, if the first and the second of both amounts are apart.
+
+def _times(amounts: Iterable[tuple[Interval, float]]) -> str:
+    """Return the geometric mean of amounts over their least, or a dash if all amounts are 0.
+
+    It is an interval if the ends of the amounts are apart.
     """
-    ratios = [(a / over_a, b / over_b) for (a, b), (over_a, over_b) in amounts if a and over_a]
+    ratios = [(low / least, high / least) for (low, high), least in amounts if low and least]
     if not ratios:
         return "–"
     low, high = map(statistics.geometric_mean, zip(*ratios, strict=True))

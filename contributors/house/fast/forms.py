@@ -167,7 +167,7 @@ def programs_for(tiles, form):
 
 
 class GPU(NamedTuple):
-    """What kernels are made for."""
+    """Facts of the GPU that sizes of launches follow from."""
 
     nvidia: bool = False
     hopper: bool = False  # compute capability 9.0

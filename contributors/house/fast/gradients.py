@@ -15,7 +15,7 @@ from .tiles import choose, halves, load_rows, load_tile, rows_of, store_halves, 
 
 @dataclass(frozen=True)
 class Task:
-    """What a launch of the kernel sums, and how."""
+    """The sums of one launch, and the order of its loop."""
 
     pairs: int
     g: str  # how the rows of g are loaded; see `Rows`

@@ -17,7 +17,7 @@ from .tiles import choose, halves, load_rows, rows_of, store_rows
 
 @dataclass(frozen=True)
 class Task:
-    """What a launch of the kernel does."""
+    """The product and the epilogue of one launch."""
 
     stores: str  # "tokens", "gated" or "gradients"; see the kernel
     how: str  # the rows of `a` are loaded; see `Rows`

@@ -93,7 +93,7 @@ def table_of(t, tensor_format, as_heads):
 
 
 class Blocks(NamedTuple):
-    """What the programs of a launch take of a table."""
+    """The number of programs of a launch, and the tokens and heads of each."""
 
     programs: int
     count: int  # of blocks of a token's heads
