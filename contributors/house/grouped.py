@@ -98,16 +98,14 @@ def sort(mask, tile):
     return Sorted(order, ends, tokens)
 
 
-def pack(plan, *matrices):
-    """Return two matrices, [tokens, columns], each with a copy of sorted rows that lie apart."""
-    matrices = tuple(map(aligned, matrices))
-    copies = tuple(new_rows(each, len(plan.order), each.shape[1]) for each in matrices)
-    pairs = tuple(zip(matrices, copies, strict=True))
-    sizes = tuple((a.shape[1], a.stride(0), b.stride(0)) for a, b in pairs)
-    rows, columns = blocks_for(copies[0])["BLOCK_K"], max(each.shape[1] for each in matrices)
-    grid = len(plan.order) // rows, triton.cdiv(columns, 256), 2
-    _pack_kernel[grid](matrices, copies, *plan[:2], sizes, rows, 256, **early(plan.order))
-    return pairs
+def pack(plan, matrix):
+    """Return a matrix, [tokens, columns], and a copy of those sorted rows that lie apart."""
+    matrix, columns, rows = aligned(matrix), matrix.shape[1], blocks_for(matrix)["BLOCK_K"]
+    copy = new_rows(matrix, len(plan.order), columns)
+    sizes = columns, matrix.stride(0), copy.stride(0)
+    grid = len(plan.order) // rows, triton.cdiv(columns, 256)
+    _pack_kernel[grid](matrix, copy, *plan[:2], sizes, rows, 256, **early(matrix))
+    return matrix, copy
 
 
 @triton.jit
@@ -120,9 +118,8 @@ def wait():
 @triton.jit
 def tile_at(number, row_blocks, column_blocks):
     """Return a tile's row and column, by groups of 8 rows, that share their factors in L2."""
-    group = number // (8 * column_blocks)
+    group, inside = number // (8 * column_blocks), number % (8 * column_blocks)
     height = tl.minimum(row_blocks - group * 8, 8)
-    inside = number % (8 * column_blocks)
     return group * 8 + inside % height, inside // height
 
 
@@ -138,6 +135,14 @@ def load_columns(pointers, column, limit, COLUMNS: tl.constexpr, WHOLE: tl.const
     columns = column + tl.arange(0, COLUMNS)
     there = True if WHOLE else (columns < limit)[None, :]
     return tl.load(pointers + columns[None, :], there, 0.0)
+
+
+@triton.jit
+def load_rows(matrix, rows, column, row_stride, limit, COLUMNS: tl.constexpr):
+    """Return columns of rows, [ROWS, COLUMNS]; row -1 and columns from the limit on are zero."""
+    columns = column + tl.arange(0, COLUMNS)
+    there = (rows >= 0)[:, None] & (columns < limit)[None, :]
+    return tl.load(pointers_to(matrix, rows, row_stride) + columns[None, :], there, 0.0)
 
 
 @triton.jit
@@ -225,26 +230,21 @@ def _sort_kernel(
 
 @triton.jit
 def _pack_kernel(
-    matrices,  # two of [tokens, columns]
-    copies,  # two of [rows, columns], the results
+    matrix,  # [tokens, columns]
+    copy,  # [rows, columns], the result
     order,  # int32 [rows]
     ends,  # int32 [2]
-    sizes,  # columns; the row strides of the matrix and of the copy, elements; for each of the two
+    sizes,  # columns; the row strides of the matrix and of the copy, elements
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,  # of a block
 ):  # fmt: skip
-    """Copy a block of a matrix's sorted rows, unless their tokens follow one another.
+    """Copy a block of the matrix's sorted rows, unless their tokens follow one another.
 
-    Bytes: twice the matrices for a random mask, nearly none for spans.
+    Bytes: twice the matrix for a random mask, nearly none for spans.
     """
     wait()
+    columns, from_row, to_row = sizes
     row, column = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
     if row < tl.load(ends + 1) and run_at(order, row, ROWS) < 0:
         rows = row + tl.arange(0, ROWS)
-        tokens = tl.load(order + rows)
-        for which in tl.static_range(2):
-            if tl.program_id(2) == which:
-                columns, from_row, to_row = sizes[which]
-                pointers = pointers_to(matrices[which], tokens, from_row)
-                values = load_columns(pointers, column, columns, COLUMNS, False)
-                values = tl.where((tokens >= 0)[:, None], values, 0.0)
-                store_rows(copies[which], rows, column, to_row, columns, values)
+        values = load_rows(matrix, tl.load(order + rows), column, from_row, columns, COLUMNS)
+        store_rows(copy, rows, column, to_row, columns, values)

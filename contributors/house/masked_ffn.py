@@ -186,10 +186,10 @@ class _MaskedFFN(torch.autograd.Function):
         if of_x:
             grads["x"] = product(d_gates, [w1, w3], [u1, u3], plan, turned=False, is_sorted=True)
         if any(of_weights):
-            g_rows, x_rows = grouped.pack(plan, g, x)
-            d_down = weight_gradients(g_rows, (hidden, None), plan)
+            d_down = weight_gradients(g, (hidden, None), plan)
             grads["w2"], grads["u2"] = d_down[..., : len(w1)]
-            d_visual, d_textual = weight_gradients((d_gates, None), x_rows, plan)
+            x_rows = grouped.pack(plan, x)
+            d_visual, d_textual = weight_gradients(d_gates, x_rows, plan, is_sorted=True)
             grads["w1"], grads["w3"] = (each[: len(w1)] for each in d_visual.chunk(2))
             grads["u1"], grads["u3"] = (each[: len(u1)] for each in d_textual.chunk(2))
         return *grads.values(), None

@@ -24,8 +24,7 @@ def _product_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
     BLOCK_K: tl.constexpr,  # depths of a step
     PAIRS: tl.constexpr,  # products to add
-    TURNED: tl.constexpr,
-    SORTED: tl.constexpr,
+    TURNED: tl.constexpr, SORTED: tl.constexpr,
     WHOLE: tl.constexpr,  # whether steps fill the depths
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? w_v : w_t), for a program's tiles.
@@ -95,26 +94,16 @@ def product(a, visual, textual, plan, turned, is_sorted=False):
 
 
 @triton.jit
-def _load_run(matrix, packed, run, row, column):
-    """Return a tile of sorted rows, from token `run` on or from the copy; without one, as it is."""
-    if packed is None:
-        return matrix.load([row, column])
-    else:
-        return grouped.choose(run >= 0, matrix, packed).load([tl.where(run >= 0, run, row), column])
-
-
-@triton.jit
 def _sums_kernel(
-    g,  # tiles of the products' gradient, [tokens, outputs]; without a copy, [rows, outputs]
-    g_packed,  # tiles of its packed rows, [rows, outputs], or None
+    g,  # the products' gradient, [tokens, outputs]; SORTED, tiles of [rows, outputs]
     x,  # tiles of the products' factor, [tokens, inputs]; without a copy, [rows, inputs]
     x_packed,  # tiles of its packed rows, [rows, inputs], or None
     slots,  # [shares + 1, outputs, inputs], the result
     order,  # int32 [rows]
     ends,  # int32 [2]
-    sizes,  # outputs, inputs, shares
+    sizes,  # outputs, inputs, shares; g's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # outputs and inputs of a tile
-    BLOCK_K: tl.constexpr,  # rows of a step
+    BLOCK_K: tl.constexpr, SORTED: tl.constexpr,  # rows of a step
 ):  # fmt: skip
     """Sum g[row] x[row], an outer product, over a share of the sorted rows, for a tile.
 
@@ -125,7 +114,7 @@ def _sums_kernel(
     FLOPs: 2 * tokens * outputs * inputs.
     """
     grouped.wait()
-    outputs, inputs, shares = sizes
+    outputs, inputs, shares, g_row = sizes
     visual_steps, steps = tl.load(ends) // BLOCK_K, tl.load(ends + 1) // BLOCK_K
     row_blocks, column_blocks = tl.cdiv(outputs, BLOCK_M), tl.cdiv(inputs, BLOCK_N)
     share = tl.program_id(0) // (row_blocks * column_blocks)
@@ -138,18 +127,24 @@ def _sums_kernel(
         end = tl.where(kind == 0, tl.minimum(last, visual_steps), last)
         if (begin < end) | (shares == 1):
             acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
-            # A step's place is known one step ahead, so that its loads wait for no other load.
-            run = grouped.run_at(order, begin * BLOCK_K, BLOCK_K)
             for step in range(begin, end):
-                g_tile = _load_run(g, g_packed, run, step * BLOCK_K, output)
-                x_tile = _load_run(x, x_packed, run, step * BLOCK_K, column)
+                row = step * BLOCK_K
+                if SORTED:
+                    g_tile = g.load([row, output])
+                else:
+                    tokens = tl.load(order + row + tl.arange(0, BLOCK_K))
+                    g_tile = grouped.load_rows(g, tokens, output, g_row, outputs, BLOCK_M)
+                if x_packed is None:
+                    x_tile = x.load([row, column])
+                else:
+                    run = grouped.run_at(order, row, BLOCK_K)
+                    rows_of_x = grouped.choose(run >= 0, x, x_packed)
+                    x_tile = rows_of_x.load([tl.where(run >= 0, run, row), column])
                 acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
-                run = grouped.run_at(order, tl.minimum(step + 1, end - 1) * BLOCK_K, BLOCK_K)
             slot = slots + (share + kind).to(tl.int64) * outputs * inputs
             rows = output + tl.arange(0, BLOCK_M)
-            grouped.store_rows(
-                slot, tl.where(rows < outputs, rows, -1), column, inputs, inputs, acc
-            )
+            rows = tl.where(rows < outputs, rows, -1)
+            grouped.store_rows(slot, rows, column, inputs, inputs, acc)
 
 
 @triton.jit
@@ -181,14 +176,16 @@ def _add_kernel(
     tl.store(out + kind * size + place, acc.to(out.dtype.element_ty), place < size)
 
 
-def weight_gradients(g, x, plan):
+def weight_gradients(g, x, plan, is_sorted=False):
     """Return the gradients of the visual and of the textual weight, [2, outputs, inputs].
 
-    g, x: The products' gradient and factor, by `pack`; or sorted matrices, each with None.
+    g: The products' gradient, [tokens, outputs]; sorted, [rows, outputs].
+    x: The products' factor and its packed rows, by `pack`; or sorted, [rows, inputs], and None.
     """
-    outputs, inputs, blocks = g[0].shape[1], x[0].shape[1], grouped.blocks_for(g[0])
+    g, blocks = grouped.aligned(g), grouped.blocks_for(g)
+    outputs, inputs = g.shape[1], x[0].shape[1]
     m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
-    d_w = g[0].new_empty(2, outputs, inputs)
+    d_w = g.new_empty(2, outputs, inputs)
     if not plan.tokens:
         return d_w.zero_()
     tiles = triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
@@ -196,13 +193,16 @@ def weight_gradients(g, x, plan):
     shares, slots = max(min(grouped.processors(d_w) // tiles, len(plan.order) // k // 8), 1), d_w
     if shares > 1:
         slots = d_w.new_empty(shares + 1, outputs, inputs, dtype=torch.float32)
-    places = [(each, k, m) for each in g] + [(each, k, n) for each in x]
-    factors = [None if each is None else grouped.tiles_of(each, *block) for each, *block in places]
-    sizes, order, ends = (outputs, inputs, shares), plan.order, plan.ends
-    _sums_kernel[(tiles * shares,)](*factors, slots, order, ends, sizes, **blocks)
+    blocks["num_stages"] += 1  # Triton divides them among loads of places and of rows
+    _sums_kernel[(tiles * shares,)](
+        grouped.tiles_of(g, k, m) if is_sorted else g,
+        *(None if each is None else grouped.tiles_of(each, k, n) for each in x),
+        slots, plan.order, plan.ends, (outputs, inputs, shares, g.stride(0)), **blocks,
+        SORTED=is_sorted,
+    )  # fmt: skip
     if shares > 1:
         sizes, grid = (outputs * inputs, shares), (triton.cdiv(outputs * inputs, 1024), 2)
-        _add_kernel[grid](slots, d_w, ends, sizes, k, 1024, **grouped.early(d_w))
+        _add_kernel[grid](slots, d_w, plan.ends, sizes, k, 1024, **grouped.early(d_w))
     return d_w
 
 
@@ -222,7 +222,7 @@ class _MaskedLinear(torch.autograd.Function):
         d_x = product(g, [w_v], [w_t], plan, turned=False) if of_x else None
         d_v = d_t = None
         if of_v or of_t:
-            d_v, d_t = weight_gradients(*grouped.pack(plan, g, x), plan)
+            d_v, d_t = weight_gradients(g, grouped.pack(plan, x), plan)
         return d_x, d_v, d_t, None
 
 
