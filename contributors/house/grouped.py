@@ -130,19 +130,15 @@ def pointers_to(matrix, rows, row_stride):
 
 
 @triton.jit
-def load_columns(pointers, column, limit, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
-    """Return columns of rows, [ROWS, COLUMNS]; unless these are WHOLE, zero from the limit on."""
-    columns = column + tl.arange(0, COLUMNS)
-    there = True if WHOLE else (columns < limit)[None, :]
+def load_columns(pointers, rows, column, limit, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
+    """Return columns of rows, [ROWS, COLUMNS], by `pointers_to` them.
+
+    Row -1 is zero and, unless these are WHOLE, columns from the limit on.
+    """
+    columns, there = column + tl.arange(0, COLUMNS), (rows >= 0)[:, None]
+    if not WHOLE:
+        there &= (columns < limit)[None, :]
     return tl.load(pointers + columns[None, :], there, 0.0)
-
-
-@triton.jit
-def load_rows(matrix, rows, column, row_stride, limit, COLUMNS: tl.constexpr):
-    """Return columns of rows, [ROWS, COLUMNS]; row -1 and columns from the limit on are zero."""
-    columns = column + tl.arange(0, COLUMNS)
-    there = (rows >= 0)[:, None] & (columns < limit)[None, :]
-    return tl.load(pointers_to(matrix, rows, row_stride) + columns[None, :], there, 0.0)
 
 
 @triton.jit
@@ -246,5 +242,7 @@ def _pack_kernel(
     row, column = tl.program_id(0) * ROWS, tl.program_id(1) * COLUMNS
     if row < tl.load(ends + 1) and run_at(order, row, ROWS) < 0:
         rows = row + tl.arange(0, ROWS)
-        values = load_rows(matrix, tl.load(order + rows), column, from_row, columns, COLUMNS)
+        tokens = tl.load(order + rows)
+        pointers = pointers_to(matrix, tokens, from_row)
+        values = load_columns(pointers, tokens, column, columns, COLUMNS, False)
         store_rows(copy, rows, column, to_row, columns, values)

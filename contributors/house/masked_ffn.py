@@ -53,14 +53,12 @@ def _up_kernel(
         pointers = grouped.pointers_to(x, tokens, x_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            x_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+            x_tile = grouped.load_columns(pointers, tokens, depth, depths, BLOCK_K, WHOLE)
             w_tile = tl.reshape(w.load([0, column, depth]), (BLOCK_N, BLOCK_K)).T
             acc = tl.dot(x_tile, w_tile, acc, input_precision="ieee")
         left, right = grouped.halves(acc)
         swapped = grouped.is_swapped(weights, visual) != 0
         a, b = tl.where(swapped, right, left), tl.where(swapped, left, right)
-        there = (tokens >= 0)[:, None]
-        a, b = tl.where(there, a, 0.0), tl.where(there, b, 0.0)
         grouped.store_rows(hidden, rows, column, columns, columns, a * _sigmoid(a) * b)
         if gates is not None:
             grouped.store_rows(gates, rows, column, 2 * columns, columns, a)
@@ -100,9 +98,9 @@ def _down_gradient_kernel(
         pointers = grouped.pointers_to(g, tokens, g_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for depth in range(0, depths, BLOCK_K):
-            g_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+            g_tile = grouped.load_columns(pointers, tokens, depth, depths, BLOCK_K, WHOLE)
             acc = tl.dot(g_tile, w.load([depth, column]), acc, input_precision="ieee")
-        left, right = grouped.halves(tl.where((tokens >= 0)[:, None], acc, 0.0))
+        left, right = grouped.halves(acc)
         d_0, d_1 = grouped.halves(left)
         d_2, d_3 = grouped.halves(right)
         PART: tl.constexpr = BLOCK_N // 4

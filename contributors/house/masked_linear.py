@@ -56,7 +56,7 @@ def _product_kernel(
             if SORTED:
                 a_tile = a.load([row, second * depths + depth])
             else:
-                a_tile = grouped.load_columns(pointers, depth, depths, BLOCK_K, WHOLE)
+                a_tile = grouped.load_columns(pointers, tokens, depth, depths, BLOCK_K, WHOLE)
             at = second ^ swapped if PAIRS == 2 else 0
             if TURNED:
                 w_tile = tl.reshape(w.load([at, column, depth]), (BLOCK_N, BLOCK_K)).T
@@ -133,7 +133,8 @@ def _sums_kernel(
                     g_tile = g.load([row, output])
                 else:
                     tokens = tl.load(order + row + tl.arange(0, BLOCK_K))
-                    g_tile = grouped.load_rows(g, tokens, output, g_row, outputs, BLOCK_M)
+                    at = grouped.pointers_to(g, tokens, g_row)
+                    g_tile = grouped.load_columns(at, tokens, output, outputs, BLOCK_M, False)
                 if x_packed is None:
                     x_tile = x.load([row, column])
                 else:
