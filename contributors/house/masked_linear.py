@@ -167,9 +167,8 @@ def _add_kernel(
     length = tl.cdiv(steps, shares)
     first, end = 0, tl.cdiv(visual_steps, length)
     if kind == 1:
-        first, end = visual_steps // length + 1, tl.cdiv(steps, length) + 1
-        if visual_steps == steps:
-            end = first
+        first = visual_steps // length + 1
+        end = tl.where(visual_steps < steps, tl.cdiv(steps, length) + 1, first)
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), tl.float32)
     for slot in range(first, end):
