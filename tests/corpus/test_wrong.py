@@ -1,7 +1,7 @@
 """Every kernel of `wrong` gets its promised verdict, is told no wrong cause and harms nobody.
 
-All are graded on the smoke cases until they are caught, as `check` does, and then on every second
-one that is small; cheats with wrong results, and kernels that must not compile, on some. Kernels
+All are graded on the smoke cases until they are caught, as `check` does, and then on one in
+three that is small; cheats with wrong results, and kernels that must not compile, on some. Kernels
 are compiled in some of the cases.
 """
 
@@ -32,6 +32,8 @@ UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solu
 SAMPLE_STEP = 5
 """One smoke case in so many is asked of a cheat and of a kernel that does not compile, and
 compiled where that decides nothing."""
+AFTERWARDS = 3
+"""One small smoke case in so many is asked of a kernel that is caught, for its cause."""
 LARGE = 100_000
 """Bytes of a case that the interpreter takes a second for, or gigabytes where views are far."""
 SOON = 1.0
@@ -73,7 +75,7 @@ def answers(fork_server):
 
                 def skip(solution, case, op=op, some=some, cases=cases):
                     caught = solution in awaited and awaited[solution] <= seen[solution]
-                    left_out = cases.index(case) % 2 or is_large(op, case)
+                    left_out = cases.index(case) % AFTERWARDS or is_large(op, case)
                     return case not in some.get(solution, cases) or (caught and left_out)
 
                 for graded in sweep.grade(op, cases, everyone, skip):

@@ -66,10 +66,30 @@ class Time(NamedTuple):
 
 
 def counted() -> dict[Key, Counted]:
-    """Return the counts of everyone but torch.compile, which needs a GPU, by their key."""
-    everyone = [solution for solution in solutions.everyone() if solution.handle != "torch_compile"]
+    """Return the counts of everyone whom a whole run timed, by their key.
+
+    torch.compile, which needs a GPU, is left out.
+    """
+    timed = {row.solution for device in DEVICES for row in rows_of(device)}
+    everyone = [each for each in solutions.everyone() if each.name in timed]
+    everyone = [solution for solution in everyone if solution.handle != "torch_compile"]
     digests = digests_of(everyone)
     return {line.key: line for line in counting.counts(everyone, "run", digests)}
+
+
+def rows_of(device: str, last: str = "") -> list[Record]:
+    """Return the latest rows of a device's whole runs.
+
+    A run over some solutions alone may be of another host, whose host times are no order's.
+
+    Args:
+        device: The folder of its records.
+        last: The name of the last record that counts; all of them by default.
+    """
+    files = runs.files(paths.RESULTS / device)
+    results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
+    whole = {run.run for run in results.runs if run.whole}
+    return replace(results, rows=[row for row in results.rows if row.run in whole]).latest()
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
@@ -97,18 +117,12 @@ def time_of(line: Counted, gpu: Peak) -> float:
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
     """Return both times of each row, of those too that an earlier version of a source took.
 
-    A run over some solutions alone may be of another host, whose host times are no order's.
-
     Args:
         device: The folder of its records.
         lines: What was counted.
         last: The name of the last record that counts; all of them by default.
     """
-    files = runs.files(paths.RESULTS / device)
-    results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
-    whole = {run.run for run in results.runs if run.whole}
-    results = replace(results, rows=[row for row in results.rows if row.run in whole])
-    rows = results.latest()
+    rows = rows_of(device, last)
     names = {solution.name for solution in solutions.discover()}
     timed = {row.key for row in rows if row.verdict == "PASSED" and row.solution in names}
     assert not timed - lines.keys(), f"not counted: {sorted(timed - lines.keys())}"
