@@ -27,7 +27,7 @@ def blocks_for(x):
     """
     if x.dtype.itemsize == 4:
         return {"BLOCK": 64, "DEPTH": 32, "num_warps": 4}
-    return {"BLOCK": 128, "DEPTH": 64, "num_warps": 8, "num_stages": 2}
+    return {"BLOCK": 128, "DEPTH": 64, "num_warps": 8, "num_stages": 3}
 
 
 def check(x, w_v, w_t, mask):
