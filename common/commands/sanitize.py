@@ -78,47 +78,31 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
     A report on a kernel that names no line of Python is on a library's kernel, and is no fault.
 
     Raises:
-        UserError: The tool does not run here.
-    """
-    output, code = _called(tool, solution, cases)
-    if not (counts := SUMMARY.findall(output)):
-        lines = [line for line in output.splitlines() if line.strip(" =")] or ["it printed nothing"]
-        line = next((line for line in lines if "error" in line.lower()), lines[-1]).strip(" =")
-        raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
-    reports = REPORT.findall(output)
-    own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]
-    libraries = len(reports) - len(own)
-    found = sum(map(int, counts)) - libraries
-    called = len(re.findall(r": called$", output, re.MULTILINE))
-    print(
-        f"{tool} {solution.name}: {f'{found} found' if found else 'nothing found'}"
-        f"{f', {libraries} in libraries' if libraries else ''}"
-        f", {called} of {len(cases)} cases called"
-        f"{f', ended with {code}' if code else ''}"
-    )
-    for text in [output] if verbose else own[:MAX_REPORTS]:
-        print(text, flush=True)
-    return not found and not code
-
-
-def _called(tool: str, solution: Solution, cases: Sequence[str]) -> tuple[str, int]:
-    """Call the cases under the tool; return its output and exit status.
-
-    Raises:
-        UserError: The tool is not installed.
+        UserError: The tool is not installed, or does not run here.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), f"{home}/bin"])
     if not (executable := shutil.which(EXECUTABLE, path=path)):
         raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
     call = (sys.executable, "-m", "common.sandbox.standalone", str(solution.path), solution.op)
+    command = [executable, "--tool", tool, *OPTIONS, *TOOLS[tool], *call, *cases]
     ran = subprocess.run(
-        [executable, "--tool", tool, *OPTIONS, *TOOLS[tool], *call, *cases],
-        cwd=ROOT,
-        env={**os.environ, **SETTINGS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-    )
-    return ran.stdout, ran.returncode
+        command, cwd=ROOT, env={**os.environ, **SETTINGS}, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, errors="replace",
+    )  # fmt: skip
+    output, reports = ran.stdout, REPORT.findall(ran.stdout)
+    if not (counts := SUMMARY.findall(output)):
+        lines = [line for line in output.splitlines() if line.strip(" =")] or ["it printed nothing"]
+        line = next((line for line in lines if "error" in line.lower()), lines[-1]).strip(" =")
+        raise UserError(f"{EXECUTABLE} --tool {tool} reported no result: {line}")
+    own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]
+    libraries, called = len(reports) - len(own), output.count(": called\n")
+    found = sum(map(int, counts)) - libraries
+    words = [f"{tool} {solution.name}: {found or 'nothing'} found"]
+    words += [f"{libraries} in libraries"] * bool(libraries)
+    words.append(f"{called} of {len(cases)} cases called")
+    words += [f"ended with {ran.returncode}"] * bool(ran.returncode)
+    print(*words, sep=", ")
+    for text in [output] if verbose else own[:MAX_REPORTS]:
+        print(text, flush=True)
+    return not found and not ran.returncode

@@ -198,11 +198,11 @@ class Session(SharedTensors):
         Raises:
             Failure: OUT_OF_BOUNDS, even if the solution caught the exception of its access.
         """
-        request, observer, report = call.request, Conflicts(), Reply()
+        request, conflicts, report = call.request, Conflicts(), Reply()
         CONFIGURATIONS.begin(request.configurations)
         log = backend.begin_watch(call.inputs, backwards=request.run == SECOND_RUN)
         if request.conflicts:
-            bounds.WATCH.observer = observer
+            bounds.WATCH.conflicts = conflicts
         fill = ZERO if backend.TARGET else POISONS[request.run]
         try:
             with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
@@ -213,7 +213,7 @@ class Session(SharedTensors):
             caught = judge(LOG.error) if LOG.error else {}
             report[LAUNCHED] = {"count": LOG.count, "caught": caught}
             if request.conflicts:
-                report["conflict"] = observer.conflict
+                report["conflict"] = conflicts.conflict
         finally:
             LOG.clear()
             self.seal.check()

@@ -8,7 +8,7 @@ result is untouched memory, to which the operating system has not assigned pages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -86,25 +86,17 @@ def tensors_of(values: Any) -> Iterator[torch.Tensor]:
 
 def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small: int) -> Any:
     """Return the operator's result, either computed or as untouched memory of its shape."""
-    if func._overloadpacket not in PRODUCTS and _all_within(small, inputs):
-        like = _meta_result(func, args, kwargs)
-        if like is not None and _all_within(small, tensors_of(like)):
-            return func(*args, **kwargs)
+    like, is_product = _meta_result(func, args, kwargs), func._overloadpacket in PRODUCTS
     written = written_by(func, args, kwargs)
-    if written:
-        if not all(tensor.is_floating_point() for tensor in tensors_of(written)):
-            return func(*args, **kwargs)
-        return written[0] if len(written) == 1 else tuple(written)
-    like = _meta_result(func, args, kwargs)
-    if like is None and func._overloadpacket in PRODUCTS:
+    if like is None and is_product and not written:
         raise NotImplementedError(f"the shape of {func} cannot be determined without a GPU")
-    if like is None or not any(tensor.is_floating_point() for tensor in tensors_of(like)):
-        return func(*args, **kwargs)  # its shape or its integers depend on values
+    results = list(tensors_of(written or like))
+    is_small = not is_product and all(each.numel() <= small for each in [*inputs, *results])
+    if is_small or not any(each.is_floating_point() for each in results):
+        return func(*args, **kwargs)  # its integers, or a shape that depends on values
+    if written:
+        return written[0] if len(written) == 1 else tuple(written)
     return tree_map(_untouched, like)
-
-
-def _all_within(small: int, tensors: Iterable[torch.Tensor]) -> bool:
-    return all(tensor.numel() <= small for tensor in tensors)
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:

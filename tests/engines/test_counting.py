@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import textwrap
 
 import numpy as np
@@ -385,19 +384,22 @@ def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeyp
 # --- samples and operators, without a process ----------------------------------------------------
 
 
-NOTHING = counting_of.Program(np.zeros((1, 2)), {}, 0.0, np.zeros(3))
+def sampled(programs, number, flops=lambda at: 0):
+    """A sample of a launch whose programs do nothing but products."""
+    sample = counting_of.Sample(counting_of.strata(programs, number), ())
+    sample.flops["bf16"][:] = [*map(flops, sample.indices)]
+    sample.touched.append((np.array([], np.uint64), 1.0))
+    return sample
 
 
-@pytest.mark.parametrize("total", [1, 2, 16, 17, 32, 33, 1000, 524_288])
-def test_a_sample_stands_for_all(total):
-    ran = set()
-    strata, uncertain = counting_of.sampled(
-        total, lambda indices: [NOTHING for at in indices if not ran.add(at)]
-    )
-    assert {0, total - 1} <= ran and uncertain == 0
-    assert (strata[0].first, strata[-1].end) == (0, total)
-    assert all(each.end == after.first for each, after in itertools.pairwise(strata))
-    assert all(each.first <= each.at < each.end for each in strata)
+@pytest.mark.parametrize("number", counting_of.STRATA)
+@pytest.mark.parametrize("programs", [1, 2, 16, 17, 32, 33, 1000, 524_288])
+def test_a_sample_stands_for_all(programs, number):
+    sample = sampled(programs, number)
+    ends = np.cumsum(sample.counts)
+    assert sample.indices[0] == 0 and sample.indices[-1] == programs - 1 == ends[-1] - 1
+    assert (ends - sample.counts <= sample.indices).all() and (sample.indices < ends).all()
+    assert sample.uncertain() == 0 and len(ends) < 1.2 * number + 14
 
 
 @pytest.mark.parametrize(
@@ -410,12 +412,10 @@ def test_a_sample_stands_for_all(total):
     ],
 )
 def test_the_sums_of_a_sample_are_as_certain_as_it_says(flops):
-    strata, uncertain = counting_of.sampled(
-        8192, lambda indices: [NOTHING._replace(flops={"bf16": flops(at)}) for at in indices]
-    )
-    found = sum(each.size * each.program.flops["bf16"] for each in strata)
-    assert found == pytest.approx(sum(map(flops, range(8192))), rel=counting_of.SETTLED)
-    assert uncertain <= 2 * counting_of.SETTLED and len(strata) < 600
+    sample = sampled(8192, counting_of.STRATA[-1], flops)
+    found = sample.total()["flops"]["bf16"]
+    assert found == pytest.approx(sum(map(flops, range(8192))), rel=sample.uncertain())
+    assert 0 < sample.uncertain() <= 4 * counting_of.SETTLED
 
 
 def test_a_count_ends_by_its_work_and_not_by_its_time(counted, monkeypatch):

@@ -16,7 +16,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 from common.arena import extent
 from common.sandbox import target
 from common.sandbox.interpreter import explanation, spans, together
-from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Rerun, Wrap
+from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Conflicts, Rerun, Wrap
 from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
 from common.sandbox.interpreter.spans import Act, Mask, Span
@@ -127,16 +127,6 @@ class AccessLog:
         return next(iter(self.faults), removed)
 
 
-class Observer(Protocol):
-    """An observer of checked accesses: it looks for conflicting programs or counts traffic."""
-
-    def begin_launch(self, spans: tuple[Span, ...]) -> None:
-        """Begin a launch whose arguments span this memory."""
-
-    def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
-        """Make an access by calling `act`; return its result."""
-
-
 @dataclass
 class Watch:
     """The memory that the running launch may touch, and the log of out-of-bounds accesses."""
@@ -147,14 +137,14 @@ class Watch:
     """Run programs from the last to the first, since a kernel must not rely on their order."""
     launch: WatchedLaunch | None = None
     log: AccessLog = field(default_factory=AccessLog)
-    observer: Observer | None = None
-    """Receives each access, if set."""
+    conflicts: Conflicts | None = None
+    """Receives each access, if set, to find programs that conflict."""
 
     def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
         """Begin a graded call with these arguments; return the log of its accesses."""
         self.backwards = backwards
         self.inputs = tuple(Span(name, *extent(tensor)) for name, tensor in tensors.items())
-        self.log, self.observer = AccessLog(), None
+        self.log, self.conflicts = AccessLog(), None
         return self.log
 
     def check(self, verb: str, pointers: TensorHandle, mask: Mask) -> None:
@@ -176,7 +166,7 @@ class Watch:
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)
-        return self.observer.access(verb, pointers, mask, act) if self.observer else act()
+        return self.conflicts.access(verb, pointers, mask, act) if self.conflicts else act()
 
 
 WATCH = Watch()
@@ -234,7 +224,7 @@ def _launch(_: Callable[..., None], executor: Any, *args: Any, **options: Any) -
         if WATCH.backwards:
             programs.reverse()
         at_once = functools.partial(run, launch)
-        if not WATCH.observer and together.play(at_once, np.array(programs), launch.spans):
+        if not WATCH.conflicts and together.play(at_once, np.array(programs), launch.spans):
             return
         for program in programs:
             interpreter.interpreter_builder.set_grid_idx(*program)
@@ -274,8 +264,8 @@ def launched(
         hook(*args, **named)
     try:
         WATCH.launch = launch = _watched(executor, arguments)
-        if WATCH.observer:
-            WATCH.observer.begin_launch(launch.spans)
+        if WATCH.conflicts:
+            WATCH.conflicts.begin_launch(launch.spans)
         interpreter.interpreter_builder.set_grid_dim(*sizes)
         with np.errstate(all="ignore"):  # a GPU does not warn about a NaN either
             yield launch, sizes

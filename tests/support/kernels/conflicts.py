@@ -62,7 +62,7 @@ def kind(name):
 
 def found(launch):
     bounds.WATCH.begin_call({})
-    bounds.WATCH.observer = conflicts = Conflicts()
+    bounds.WATCH.conflicts = conflicts = Conflicts()
     launch(torch.randn(2 * N), torch.zeros(2 * N))
     return conflicts.conflict.text
 
