@@ -254,32 +254,22 @@ def dense(products: Sequence[Product], dtype: torch.dtype) -> Runnable:
     return run
 
 
-class Probes:
-    """A copy and a launch of fixed size, whose times show whether the machine is disturbed."""
+@functools.cache
+def probe(clock: ByClock) -> Callable[[int], list[float]]:
+    """Return a function that times fixed work, which shows whether the machine is disturbed.
 
-    def __init__(self) -> None:
-        """Warm up."""
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        small, self._flush = torch.zeros(8, device=device), twice_the_l2()
-        self._probes: dict[ByClock, TimedCallable] = {"host": limit(lambda: small + 1)}
-        if device == "cuda":
-            self._probes["gpu"] = limit(copy(PROBE_BYTES))
-        for timed_callable in self._probes.values():
-            timed_callable.warm_up(WARM_UP_CALLS)
-        synchronize()
-
-    def take(self, clock: ByClock, rounds: int) -> list[float]:
-        """Return the microseconds of a copy in GPU time, or of a launch in host time."""
-        timed_callable = self._probes[clock]
-        if clock == "gpu":
-            return [timed_callable.gpu_sample(self._flush) for _ in range(rounds)]
-        return [timed_callable.host_sample(PROBE_BURST) for _ in range(rounds)]
+    It takes the given number of samples: of a copy in GPU time, or of a launch in host time.
+    """
+    zeros = torch.zeros(8, device="cuda" if torch.cuda.is_available() else "cpu")
+    work = limit(copy(PROBE_BYTES) if clock == "gpu" else lambda: zeros + 1)
+    work.warm_up(WARM_UP_CALLS)
+    flush = twice_the_l2()
+    if clock == "gpu":
+        return lambda rounds: [work.gpu_sample(flush) for _ in range(rounds)]
+    return lambda rounds: [work.host_sample(PROBE_BURST) for _ in range(rounds)]
 
 
 # --- requests -------------------------------------------------------------------------------------
-
-probes = functools.cache(Probes)
-"""Returns the probes of eager's process, warmed up."""
 
 
 def begin_timing(session: Session, request: BeginTiming) -> Reply:
@@ -325,16 +315,16 @@ def timed_call(
 
 def take_samples(session: Session, request: TakeSamples) -> Reply:
     """Take samples of timed callables in the given order, with samples of the probe in between."""
-    samples, of_probe, report = {}, [], Reply()
+    samples, probes, report = {}, [], Reply()
     if request.probes:  # the processor may have slept
-        of_probe = [probes().take(request.clock, PROBE_WAKING + request.probes)[PROBE_WAKING:]]
+        probes = [probe(request.clock)(PROBE_WAKING + request.probes)[PROBE_WAKING:]]
     for name in request.names:
         clock = session.clocks[request.backward]
         samples[name] = clock.take_samples(name, request.clock, request.rounds, request.burst)
         report = clock.rotation.report()
         if request.probes:
-            of_probe.append(probes().take(request.clock, request.probes))
-    return {"samples": samples, "probes": of_probe} | report
+            probes.append(probe(request.clock)(request.probes))
+    return {"samples": samples, "probes": probes} | report
 
 
 def run_calls(session: Session, request: RunCalls) -> Reply:
