@@ -16,7 +16,6 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
 
 if TYPE_CHECKING:
-    from common.grading.sweep import Sweep
     from common.peaks import Peak
     from common.records.lines import Record
 
@@ -36,8 +35,8 @@ def run(options: argparse.Namespace) -> int:
     device = shared.device(options)
     if device == "cpu":
         _print_counts(chosen)
-    else:
-        profile(chosen, device, options.verbose, options.memory)
+    for solution in chosen if device == "cuda" else ():
+        profile(solution, device, options.verbose, options.memory)
     return 0
 
 
@@ -115,42 +114,31 @@ def _padded(cells: Sequence[str]) -> str:
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
-def profile(
-    chosen: Iterable[Solution], device: str, verbose: bool, memory: int | None = None
-) -> None:
-    """Print a line for each case and direction of the solutions."""
-    from common.grading.device import DeviceMemory
-    from common.grading.sweep import Sweep
-
-    for solution in chosen:
-        # a new sweep for each solution: the probe is calibrated before a solution has run
-        with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
-            _print_times(sweep, solution)
-        print(COUNTERS.format(path=solution.path, op=solution.op))
-
-
-def _print_times(sweep: Sweep, solution: Solution) -> None:
-    """Print a line for each case and direction."""
-    from common.grading.device import tier_cases
-    from common.grading.sweep import TooLarge
+def profile(solution: Solution, device: str, verbose: bool, memory: int | None = None) -> None:
+    """Print a line for each case and direction of a solution."""
+    from common.grading.device import DeviceMemory, tier_cases
+    from common.grading.sweep import Sweep, TooLarge
     from common.measure import machine, rows
     from common.peaks import PEAKS
 
-    op, name = ops.load(solution.op), machine.device_name(sweep.device)
-    peak, by_name = PEAKS.get(name), {case.name: case for case in op.tier("board", sweep.device)}
+    op, name = ops.load(solution.op), machine.device_name(device)
+    peak, by_name = PEAKS.get(name), {case.name: case for case in op.tier("board", device)}
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
-    print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
-    measurement = rows.Measurement(sweep, machine.digests_of([solution]))
-    cases = tier_cases([solution], "board", sweep.device, budget=sweep.supervisor.memory.budget)
-    for measured in measurement.measure([solution], cases):
-        if isinstance(measured, TooLarge):
-            print(shared.left_out(solution.op, measured.case.name, measured.reason))
-            continue
-        for row, direction in zip((timing.row for timing in measured), DIRECTIONS, strict=True):
-            case = by_name[row.case]
-            cells = counts(op, case, direction)
-            if row.gpu:
-                cells += times(row, op.timed_work(case, direction), peak, case.dtype)
-            else:
-                cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
-            print(_padded(cells), flush=True)
+    # a new sweep for each solution: the probe is calibrated before a solution has run
+    with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
+        print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
+        measurement = rows.Measurement(sweep, machine.digests_of([solution]))
+        cases = tier_cases([solution], "board", device, budget=sweep.supervisor.memory.budget)
+        for measured in measurement.measure([solution], cases):
+            if isinstance(measured, TooLarge):
+                print(shared.left_out(solution.op, measured.case.name, measured.reason))
+                continue
+            for row, direction in zip((timing.row for timing in measured), DIRECTIONS, strict=True):
+                case = by_name[row.case]
+                cells = counts(op, case, direction)
+                if row.gpu:
+                    cells += times(row, op.timed_work(case, direction), peak, case.dtype)
+                else:
+                    cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
+                print(_padded(cells), flush=True)
+    print(COUNTERS.format(path=solution.path, op=solution.op))

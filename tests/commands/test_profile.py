@@ -85,7 +85,7 @@ def on_a_gpu(monkeypatch, fork_server):
 
 
 def test_each_direction_is_a_line(on_a_gpu, capsys):
-    profile.profile([HOUSE], "cuda", verbose=False)
+    profile.profile(HOUSE, "cuda", verbose=False)
     lines = capsys.readouterr().out.splitlines()
     forward, backward = (line.split() for line in lines if line.startswith("sbhd"))
     assert forward[2:5] == ["285.2", "0.109", "0.382"]
