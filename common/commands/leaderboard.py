@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 from common import paths, solutions
 from common.board import columns, modelled
@@ -62,13 +61,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
-    """Draw the boards of all records, and print those to show."""
+    """Draw the boards and the page of all records, and print the boards to show."""
     from common.board import sweeps, terminal
+    from common.board.page.site import Site
 
     # a record without times is not committed
     timed = [device for device in devices if device.results.timed]
     rewritten = _write(timed) if timed else []
-    page = _draw_page(devices)
+    page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
     for device in shown:
         terminal.show(device, console, only)
@@ -76,7 +76,7 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
         list(sweeps.draw_due(device, paths.PLOTS / device.slug))
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
-    console.print(f"the page: {page}", style="dim")
+    console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
 
 
 def _compare(devices: Sequence[Device], only: str) -> None:
@@ -116,11 +116,3 @@ def _write(timed: Sequence[Device]) -> list[str]:
             folder.mkdir(parents=True, exist_ok=True)
             paths.replace(folder / overview.FILE, drawn.encode())
     return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]
-
-
-def _draw_page(devices: Sequence[Device]) -> Path:
-    """Write the page, including records made without a GPU, and return the page's path."""
-    from common.board.page.site import Site
-
-    page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
-    return page.relative_to(paths.ROOT)
