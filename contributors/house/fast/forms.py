@@ -13,6 +13,8 @@ from typing import NamedTuple
 import triton
 from triton.tools.tensor_descriptor import TensorDescriptor
 
+from .launch import ceil_div
+
 
 @dataclass(frozen=True)
 class Form:
@@ -25,7 +27,22 @@ class Form:
     warps: int
     stages: int
     programs: int = 1  # that share a multiprocessor
-    GROUP: int = 8  # rows of tiles whose factors L2 keeps
+
+    @property
+    def options(self):
+        """The options of a launch."""
+        return {"FORM": self, "num_warps": self.warps, "num_stages": self.stages}
+
+    def is_filled(self, *lengths):
+        """Return whether blocks divide lengths, given as (length, block), and a kernel is to know.
+
+        A small op's kernel serves all sizes, and knows nothing of them.
+        """
+        return self is not SMALL and all(length % block == 0 for length, block in lengths)
+
+    def programs_for(self, tiles):
+        """Return how many programs go through so many tiles."""
+        return tiles if self is SMALL else min(tiles, gpu().processors * self.programs)
 
 
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
@@ -61,28 +78,18 @@ def is_describable(matrix):
     return short == 1 and multiple and matrix.data_ptr() % 16 == 0 and 0 not in matrix.shape
 
 
-def is_pair(matrix, distance):
-    """Return whether one descriptor describes two such turned matrices, so many bytes apart."""
-    return is_turned(matrix) and 0 < abs(distance) < 1 << 40  # the most bytes of a stride
+def tiles_of(matrix, rows, columns, pair=None):
+    """Return a descriptor of tiles [rows, columns], or of the transposes of a turned matrix.
 
-
-def tiles_of(matrix, rows, columns):
-    """Return a descriptor of tiles [rows, columns], or of the transposes of a turned matrix."""
-    if is_turned(matrix):
+    pair: how many bytes behind a turned matrix, or before it, another one begins: one descriptor
+    describes both, and its tiles are [2, columns, rows].
+    """
+    if not is_turned(matrix):
+        return TensorDescriptor.from_tensor(matrix, [rows, columns])
+    if pair is None:
         return TensorDescriptor.from_tensor(matrix.T, [columns, rows])
-    return TensorDescriptor.from_tensor(matrix, [rows, columns])
-
-
-def tiles_of_pair(matrix, distance, rows, columns):
-    """Return a descriptor of two turned matrices as one, given the lower one of both."""
-    one = tiles_of(matrix, rows, columns)
-    strides = abs(distance) // matrix.dtype.itemsize, *one.strides
-    return TensorDescriptor(matrix, [2, *one.shape], strides, [2, *one.block_shape])
-
-
-def ceil_div(length, block):
-    """Return how many blocks cover a length; `triton.cdiv` takes ten times as long."""
-    return -(-length // block)
+    strides = abs(pair) // matrix.dtype.itemsize, *matrix.stride()[::-1]
+    return TensorDescriptor(matrix, [2, *matrix.shape[::-1]], strides, [2, columns, rows])
 
 
 def _tiles(rows, columns):
@@ -112,13 +119,14 @@ def is_small(tile):
 def form_of(*matrices, pairs=(), height=128, shape=None):
     """Return the form of a launch.
 
-    matrices: those that descriptors would describe; pairs: a matrix and the distance to another, of
-    which one descriptor would describe both; height: the rows of a tile of the partition; shape:
-    that of the product, where it may be narrow.
+    matrices: those that descriptors would describe; pairs: the distances of turned ones of which
+    one descriptor would describe two; height: the rows of a tile of the partition; shape: that of
+    the product, where it may be narrow.
     """
     if is_small(height):
         return SMALL
-    fits = all(map(is_describable, matrices)) and all(is_pair(*each) for each in pairs)
+    fits = all(map(is_describable, matrices))
+    fits &= all(is_turned(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
     wanted = gpu().hopper if forced is None else forced == "descriptors"
     if matrices[0].dtype.itemsize != 2 or not fits or not wanted:
         # an MI300X has 64 KB of shared memory
@@ -140,16 +148,6 @@ def kernel_of(kernel, tile):
     return _of_all_sizes(kernel) if is_small(tile) else kernel
 
 
-def is_whole(form, *lengths):
-    """Return whether blocks divide lengths, given as (length, block), and a kernel is to know."""
-    return form is not SMALL and all(length % block == 0 for length, block in lengths)
-
-
-def options_of(form):
-    """Return the options of a launch in a form."""
-    return {"FORM": form, "num_warps": form.warps, "num_stages": form.stages}
-
-
 def overlapping(form, triggers=False):
     """Return the options of a launch that begins while the one before it still runs.
 
@@ -161,15 +159,9 @@ def overlapping(form, triggers=False):
     return {**begins, "TRIGGERS": True, "maxnreg": 224} if triggers else begins
 
 
-def programs_for(tiles, form):
-    """Return how many programs go through so many tiles."""
-    return tiles if form is SMALL else min(tiles, gpu().processors * form.programs)
-
-
 class GPU(NamedTuple):
     """Facts of the GPU that sizes of launches follow from."""
 
-    nvidia: bool = False
     hopper: bool = False  # compute capability 9.0
     amd: bool = False
     processors: int = 132  # multiprocessors
@@ -186,6 +178,5 @@ def gpu():
         found = driver.utils.get_device_properties(driver.get_current_device())
     except (RuntimeError, ImportError):
         return GPU()
-    of_nvidia = target.backend == "cuda"
-    hopper, amd = of_nvidia and target.arch == 90, target.backend == "hip"
-    return GPU(of_nvidia, hopper, amd, found["multiprocessor_count"])
+    hopper = target.backend == "cuda" and target.arch == 90
+    return GPU(hopper, target.backend == "hip", found["multiprocessor_count"])

@@ -7,10 +7,10 @@ import torch
 import triton
 import triton.language as tl
 
-from . import forms
-from .forms import ceil_div, form_of, gpu, is_small, is_whole, options_of, programs_for
-from .rows import pack, start_of
-from .tiles import choose, halves, load_rows, load_tile, rows_of, store_halves, tile_of, turns
+from . import forms, tiles
+from .forms import form_of, gpu, is_small, kernel_of
+from .launch import ceil_div
+from .tiles import choose, halves, load_rows, load_tile, pack, rows_of, start_of, store_halves
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,22 @@ def _load_step(
 ):  # fmt: skip
     """Return some columns of DEPTH sorted rows, from `row` on, whose place is known.
 
-    factor: The matrix, what its rows apart are loaded from, all of its rows, and its strides.
+    factor: The matrix, what its rows apart are loaded from, all of its rows, and their stride.
     """
-    matrix, apart, rows, strides = factor
+    matrix, apart, rows, stride = factor
     if HOW == "gathered":
-        pointers = rows_of(apart, place, strides[0])
-        return load_rows(pointers, place, column, columns, strides[1], COLUMNS, FULL)
+        return load_rows(rows_of(apart, place, stride), place, column, columns, COLUMNS, FULL)
     elif HOW == "pieces":
         source = choose(place >= 0, matrix, apart, TMA)
         return source.load([tl.where(place >= 0, place, row), column])
     else:
-        return load_tile(matrix, row, column, (rows, columns), strides, DEPTH, COLUMNS, TMA)
+        return load_tile(matrix, row, column, (rows, columns), (stride, 1), DEPTH, COLUMNS, TMA)
 
 
 @triton.jit
 def _weight_kernel(
-    g, g_apart, x, x_apart, out, order, rows, outputs, inputs,
-    g_row, g_column, x_row, x_column, shares, FORM: tl.constexpr, TASK: tl.constexpr,
+    g, g_apart, x, x_apart, out, order, rows, outputs, inputs, g_row, x_row, shares,
+    FORM: tl.constexpr, TASK: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
@@ -86,13 +85,12 @@ def _weight_kernel(
     X: tl.constexpr = TASK.x
     visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
-    tiles = row_blocks * column_blocks * PAIRS
-    of_g = g, g_apart, PAIRS * rows, (g_row, g_column)
-    of_x = x, x_apart, rows, (x_row, x_column)
+    count = row_blocks * column_blocks * PAIRS
+    of_g, of_x = (g, g_apart, PAIRS * rows, g_row), (x, x_apart, rows, x_row)
     number = tl.program_id(0)
     share, length = 0, steps
     if shares > 1:
-        share, length = number // tiles, tl.cdiv(steps, shares)
+        share, length = number // count, tl.cdiv(steps, shares)
     begin, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
     for kind in tl.static_range(1 if TASK.by_kind else 2):
         if TASK.by_kind:
@@ -102,11 +100,9 @@ def _weight_kernel(
         else:
             first, last = tl.maximum(begin, visual_steps), end
         if TASK.by_kind or (first < last) | (shares == 1):
-            for turn in tl.range(0, turns(number, tiles * shares), flatten=True):
+            for turn in tl.range(0, tiles.turns(number, count * shares), flatten=True):
                 unit = number + turn * tl.num_programs(0)
-                block, column_block = tile_of(
-                    unit % tiles, row_blocks * PAIRS, column_blocks, FORM.GROUP
-                )
+                block, column_block = tiles.tile_of(unit % count, row_blocks * PAIRS, column_blocks)
                 pair = block // row_blocks
                 row, column = block % row_blocks * M, column_block * N
                 acc = tl.zeros((M, N), tl.float32)
@@ -114,20 +110,19 @@ def _weight_kernel(
                 g_place = _place_of(order, first * K, K, TILE, G)
                 x_place = _place_of(order, first * K, K, TILE, X)
                 for step in range(first, last):
+                    g_row_0 = pair * rows + step * K
                     g_tile = _load_step(
-                        of_g, g_place, pair * rows + step * K, row, outputs,
-                        K, M, G, TASK.full, FORM.TMA,
-                    )  # fmt: skip
+                        of_g, g_place, g_row_0, row, outputs, K, M, G, TASK.full, FORM.TMA
+                    )
                     x_tile = _load_step(
-                        of_x, x_place, step * K, column, inputs,
-                        K, N, X, TASK.full, FORM.TMA,
-                    )  # fmt: skip
+                        of_x, x_place, step * K, column, inputs, K, N, X, TASK.full, FORM.TMA
+                    )
                     acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
                     following = tl.minimum(step + 1, last - 1) * K
                     g_place = _place_of(order, following, K, TILE, G)
                     x_place = _place_of(order, following, K, TILE, X)
                 # by kind, the share is the slot, and `kind` is 0
-                slot = unit // tiles + kind
+                slot = unit // count + kind
                 to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
                 place = row + tl.arange(0, M)
                 place = tl.where(place < outputs, place, -1)
@@ -180,7 +175,7 @@ def _split(order, g, x, pairs):
     of_factors = functools.partial(form_of, g, x, height=height)
     form = of_factors(shape=(2 * pairs * outputs, inputs))
     both = 2 * tiles_of(form)
-    if form is forms.NARROW and order.rows <= ROWS_BY_KIND and programs_for(both, form) == both:
+    if form is forms.NARROW and order.rows <= ROWS_BY_KIND and form.programs_for(both) == both:
         return form, tiles_of(form), 2, True
     form = of_factors()
     shares = min(gpu().processors // tiles_of(form), order.rows // form.K // 8)
@@ -198,25 +193,25 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
     early: whether the launch before lets packing begin, as `pack` has it.
     """
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
-    form, tiles, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
+    form, count, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
     if not by_kind:
         g, x = pack(launch, order, g, early), pack(launch, order, x, early)
     g_how, *g_sources = g.sources(form, form.K, form.M)
     x_how, *x_sources = x.sources(form, form.K, form.N)
-    full = is_whole(form, (outputs, form.M), (inputs, form.N))
+    full = form.is_filled((outputs, form.M), (inputs, form.N))
     slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
         slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     launch(
-        forms.kernel_of(_weight_kernel, order.tile), (programs_for(tiles * shares, form),),
+        kernel_of(_weight_kernel, order.tile), (form.programs_for(count * shares),),
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
-        *g.matrix.stride(), *x.matrix.stride(), shares,
-        TASK=Task(pairs, g_how, x_how, order.tile, full, by_kind), **options_of(form),
+        g.matrix.stride()[0], x.matrix.stride()[0], shares,
+        TASK=Task(pairs, g_how, x_how, order.tile, full, by_kind), **form.options,
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048
         launch(
-            forms.kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
+            kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
             slots, d_w, order.sorted, order.rows, shares, size, STEP=form.K, BLOCK=block,
         )  # fmt: skip
     return d_w

@@ -15,9 +15,9 @@ A `Recorded` function makes tensors from those that it is given, and launches by
 
 On a GPU of NVIDIA it runs once for all calls with tensors of the same shapes, strides and dtypes,
 on tensors of the device "meta", which have no memory. What follows is kept: such a call looks up
-one key, makes the results and one buffer for all temporary tensors, and launches with the arguments
-that Triton's launcher once had for these addresses, which torch's allocator gives again and again.
-Elsewhere, and where somebody watches launches, the function runs at each call.
+one key, makes the results and the temporary tensors, and launches with the arguments that Triton's
+launcher once had for these addresses, which torch's allocator gives again and again. Elsewhere, and
+where somebody watches launches, the function runs at each call.
 """
 
 import dataclasses
@@ -32,18 +32,16 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 KNOWN = {(3, 6), (3, 7)}
 """The versions of Triton whose launcher is called as below."""
-LINE = 256
-"""A temporary tensor begins at a multiple of so many bytes of the buffer."""
 
 
-class Uneven(Exception):
-    """Its arguments are tensors of a call that must be contiguous."""
+def ceil_div(length, block):
+    """Return how many blocks cover a length; `triton.cdiv` takes ten times as long."""
+    return -(-length // block)
 
-    def made_even(self, given, tensors):
-        """Return a call's tensors, contiguous where those given to the function are to be."""
-        how = {"memory_format": torch.contiguous_format}
-        uneven = [any(each is one for one in self.args) for each in given]
-        return [x.clone(**how) if one else x for x, one in zip(tensors, uneven, strict=True)]
+
+def power_of_2(length):
+    """Return the least power of two that is not less than a length, at least 1."""
+    return 1 << (length - 1).bit_length()
 
 
 class Recorded:
@@ -55,30 +53,24 @@ class Recorded:
         function: `function(launch, *how, *tensors)` returns new tensors, or None for some; pairs:
         the places of two tensors each, whose distances in bytes come after `how`.
         """
-        self.function, self._pairs = function, pairs
+        self._function, self._pairs = function, pairs
         self._recording = functools.lru_cache(maxsize=1024)(self._record)
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
-        layouts, addresses, joined, given = [], [], 0, how
+        layouts, addresses, joined = [], [], 0
         for each in tensors:
-            if each is None:
-                layouts.append(None)
-                addresses.append(None)
-            else:
+            layout = address = None
+            if each is not None:
                 address = each.data_ptr()
-                joined |= address
-                addresses.append(address)
-                strides = None if each.is_contiguous() else each.stride()
-                layouts += each.shape, strides, each.dtype, each.is_cuda
-        if self._pairs:
-            how = *how, *[addresses[second] - addresses[first] for first, second in self._pairs]
+                joined |= address if each.is_cuda else 1
+                layout = each.shape, each.stride(), each.dtype
+            layouts.append(layout)
+            addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays() and not watched():
-            device = torch._C._cuda_getDevice()
-            recording = self._recording(device, how, tuple(layouts))
-            if recording.uneven:
-                return self(given, *recording.uneven.made_even(recording.inputs, tensors))
+            device, apart = torch._C._cuda_getDevice(), self._distances(tensors)
+            recording = self._recording(device, (*how, *apart), tuple(layouts))
             if recording.complete:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
@@ -91,17 +83,14 @@ class Recorded:
         def launch(kernel, grid, *arguments, **options):
             kernel_of(kernel)[grid](*arguments, **options)
 
-        try:
-            return tuple(self.function(launch, *how, *tensors))
-        except Uneven as uneven:
-            return self.at_once(how, uneven.made_even(tensors, tensors), kernel_of)
+        return tuple(self._function(launch, *how, *self._distances(tensors), *tensors))
+
+    def _distances(self, tensors):
+        return [tensors[b].data_ptr() - tensors[a].data_ptr() for a, b in self._pairs]
 
     def _record(self, device, how, layouts):
         recording = Recording(layouts)
-        try:
-            recording.close(self.function(recording.launch, *how, *recording.inputs))
-        except Uneven as uneven:  # there can be none for these tensors
-            recording.uneven = uneven
+        recording.close(self._function(recording.launch, *how, *recording.inputs))
         return recording
 
 
@@ -109,18 +98,12 @@ class Recording:
     """The launches of a function, one after the other, on one device."""
 
     def __init__(self, layouts):
-        """Take shape, strides (None: contiguous), dtype and "on a GPU" of each tensor."""
-        self.inputs, self.complete, self.uneven, self._launches = [], True, None, []
-        layouts = iter(layouts)
-        for shape in layouts:
-            if shape is None:
-                self.inputs.append(None)
-            else:
-                strides, dtype, on_gpu = next(layouts), next(layouts), next(layouts)
-                empty = torch.empty if strides is None else torch.empty_strided
-                layout = (shape,) if strides is None else (shape, strides)
-                self.inputs.append(empty(*layout, dtype=dtype, device="meta"))
-                self.complete &= on_gpu
+        """Take shape, strides and dtype of each tensor."""
+        self.complete, self._launches, self.inputs = True, [], []
+        for layout in layouts:
+            shape, strides, dtype = layout or (None, None, None)
+            of_meta = {"dtype": dtype, "device": "meta"}
+            self.inputs.append(layout and torch.empty_strided(shape, strides, **of_meta))
 
     def launch(self, kernel, grid, *arguments, **options):
         """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
@@ -131,44 +114,38 @@ class Recording:
 
     def close(self, results):
         """Take the results; what else there was a launch with is temporary."""
-        first, self._results = self.inputs[0], []
-        for each in results:
-            if each is not None:
-                as_first = each.shape, each.stride(), each.dtype
-                as_first = as_first == (first.shape, first.stride(), first.dtype)
-                options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
-                each = as_first, each.shape, options
-            self._results.append(each)
-        # where memory begins: so many bytes behind an input, a result or the buffer
-        known, size = (*self.inputs, *results), 0
-        self._begins = {_memory(x): (at, 0) for at, x in enumerate(known) if x is not None}
+        known = [*self.inputs, *results]
+        self._places = {_memory(x): at for at, x in enumerate(known) if x is not None}
         for _, _, arguments in self._launches:
             for each in arguments:
                 each = each.base if isinstance(each, TensorDescriptor) else each
-                if isinstance(each, torch.Tensor) and _memory(each) not in self._begins:
-                    self._begins[_memory(each)] = len(known), size
-                    size += -(-each.untyped_storage().nbytes() // LINE) * LINE
-        self._elements = size // first.dtype.itemsize
+                if isinstance(each, torch.Tensor) and _memory(each) not in self._places:
+                    self._places[_memory(each)] = len(known)
+                    known.append(each)
+        first, self._results, self._new = self.inputs[0], len(results), []
+        for each in known[len(self.inputs) :]:
+            if each is not None:
+                options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
+                alike = each.shape == first.shape and first.is_contiguous() and not options
+                each = alike, each.shape, options
+            self._new.append(each)
         self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
 
     def __call__(self, device, tensors, addresses):
         """Launch all on the current stream, for tensors at addresses; return the results."""
-        first, results = tensors[0], []
-        for made in self._results:
+        first, made = tensors[0], []
+        for each in self._new:
             new = address = None
-            if made:
-                as_first, shape, options = made  # the shorter call is the faster one
-                new = torch.empty_like(first) if as_first else first.new_empty(shape, **options)
+            if each:
+                alike, shape, options = each  # the shorter call is the faster one
+                new = torch.empty_like(first) if alike else first.new_empty(shape, **options)
                 address = new.data_ptr()
-            results.append(new)
+            made.append(new)
             addresses.append(address)
-        if self._elements:
-            buffer = first.new_empty(self._elements)
-            addresses.append(buffer.data_ptr())
         stream = torch._C._cuda_getCurrentRawStream(device)
         for launch, arguments in self._launches_at(stream, *addresses):
             launch(*arguments)
-        return tuple(results)
+        return tuple(made[: self._results])
 
     def _bound(self, stream, *addresses):
         """Return the launches for a stream and addresses."""
@@ -179,10 +156,9 @@ class Recording:
                 address = argument(each.base)
                 base = SimpleNamespace(data_ptr=lambda: address, dtype=each.base.dtype)
                 return dataclasses.replace(each, base=base)
-            if not isinstance(each, torch.Tensor):
-                return each
-            place, behind = self._begins[_memory(each)]
-            return addresses[place] + behind
+            if isinstance(each, torch.Tensor):
+                return addresses[self._places[_memory(each)]]
+            return each
 
         return [
             _launch(compiled, grid, stream, map(argument, arguments))

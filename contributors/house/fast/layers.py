@@ -5,29 +5,47 @@ from torch.compiler import is_compiling
 
 from .forms import height_of
 from .operators import refuse_second_derivative, traced, unused
-from .partition import Partition, kept_partition
+from .partition import Partition, check_mask, kept_partition, partition_of
 
 
 def layer(name, weights, stacks, forward, backward, check, kept=None, products=1):
     """Return a function of x, the weights and the mask that returns the layer's output.
 
+    Both directions get x and g with contiguous rows, and weights of a stack that lie alike.
+
     Args:
         name: The op's name.
         weights: The weights' names.
         stacks: For each gradient of several weights, which are one tensor, their places.
-        forward: `forward(partition, keep, x, *weights, mask)` returns the output, what backward
-            needs of it, if that is to be kept, and x's packed copy.
-        backward: `backward(partition, wanted, g, x, *weights, *kept, packed)` returns the gradients
-            of x and of the stacks; None for what is not wanted.
-        check: Raise ValueError for what does not fit: `check(tokens, mask, x, *weights)`.
+        forward: `forward((tokens, tile, keep), x, *weights, order)` returns the output, what
+            backward needs of it, if that is to be kept, and x's packed copy.
+        backward: `backward((tokens, tile, *wanted), g, x, *weights, *kept, packed, order)` returns
+            the gradients of x and of the stacks; None for what is not wanted.
+        check: Raise ValueError for what does not fit: `check(tokens, x, *weights)`.
         kept: The names of what is kept, with functions of the partition's rows, x and the weights
             that return their shapes.
         products: The products of the same x and mask.
     """
     kept = kept or {}
 
-    def height(x, w, *_):
-        return height_of(x, w, products)
+    def even(x, *tensors):
+        tensors = [_in_rows(x), *tensors]
+        for places in stacks:
+            if len({tensors[place].stride() for place in places}) > 1:
+                for place in places:
+                    tensors[place] = tensors[place].contiguous()
+        return tensors
+
+    def run_forward(partition_of, keep, *tensors):
+        """Return the partition of the mask, which is the last tensor, and forward's results."""
+        *tensors, mask = tensors
+        partition = partition_of(mask, height_of(*tensors[:2], products))
+        how = partition.tokens, partition.tile, keep
+        return partition, forward(how, *even(*tensors), partition.sorted)
+
+    def run_backward(partition, wanted, g, *tensors):
+        how = partition.tokens, partition.tile, *wanted
+        return backward(how, _in_rows(g), *even(*tensors), partition.sorted)
 
     def by_place(d_x, *stacked):
         """Return the gradients in the order of the arguments."""
@@ -41,8 +59,7 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
     class Layer(torch.autograd.Function):
         @staticmethod
         def forward(ctx, *tensors):
-            ctx.partition = kept_partition(tensors[-1], height(*tensors))
-            out, *saved = forward(ctx.partition, True, *tensors)
+            ctx.partition, (out, *saved) = run_forward(kept_partition, True, *tensors)
             ctx.save_for_backward(*tensors[:-1], *saved)
             return out
 
@@ -51,7 +68,7 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
             refuse_second_derivative(name)
             needs = ctx.needs_input_grad
             wanted = needs[0], *[any(needs[place] for place in places) for places in stacks]
-            return by_place(*backward(ctx.partition, wanted, g, *ctx.saved_tensors))
+            return by_place(*run_backward(ctx.partition, wanted, g, *ctx.saved_tensors))
 
     # Function.apply less its preparation for torch.func, which never comes here
     apply = super(torch.autograd.Function, Layer).apply
@@ -63,7 +80,7 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
             for each in tensors:
                 if each.requires_grad:
                     return apply(*tensors)
-        return forward(kept_partition(tensors[-1], height(*tensors)), False, *tensors)[0]
+        return run_forward(kept_partition, False, *tensors)[1][0]
 
     # torch.compile takes each direction as one operator, and looks into neither. The order of the
     # tokens goes from one to the other as a tensor, and none is kept for a next call: CUDA graphs
@@ -74,37 +91,36 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
         schema = "({}) -> ({})".format(*types)
         return torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
 
-    def run_forward(*tensors):
-        partition = Partition(tensors[0].shape[0], height(*tensors))
-        *results, _ = forward(partition, True, *tensors)
+    def compiled_forward(*tensors):
+        partition, (*results, _) = run_forward(partition_of, True, *tensors)
         return *results, partition.sorted
 
-    def run_backward(g, *tensors):
+    def compiled_backward(g, *tensors):
         *tensors, order = tensors
-        partition = Partition(tensors[0].shape[0], height(*tensors), order)
-        return tuple(backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
+        partition = Partition(g.shape[0], height_of(*tensors[:2], products), order)
+        return tuple(run_backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
 
     names = "x", *weights
-    operator = define(name, run_forward, (*names, "mask"), 2 + len(kept))
+    operator = define(name, compiled_forward, (*names, "mask"), 2 + len(kept))
     names = "g", *names, *kept, "order"
-    backward_operator = define(f"{name}_backward", run_backward, names, 1 + len(stacks))
+    backward_operator = define(f"{name}_backward", compiled_backward, names, 1 + len(stacks))
 
     @operator.register_fake
     def _(*tensors):
-        *differentiable, mask = tensors
-        x, tile = tensors[0], height(*tensors)
-        check(mask.numel(), mask, *differentiable)
-        rows = Partition(mask.shape[0], tile).rows
-        shapes = [shape(rows, *differentiable) for shape in kept.values()]
+        *tensors, mask = tensors
+        x, tile = tensors[0], height_of(*tensors[:2], products)
+        check_mask(mask)
+        check(mask.shape[0], *tensors)
+        rows = Partition(mask.shape[0], tile, None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
-        shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0]), *shapes]
-        order = x.new_empty(rows + 4, dtype=torch.int32)
-        return *[x.new_empty(shape) for shape in shapes], order
+        shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0])]
+        shapes += [shape(rows, *tensors) for shape in kept.values()]
+        return *map(x.new_empty, shapes), x.new_empty(rows + 4, dtype=torch.int32)
 
     @backward_operator.register_fake
     def _(g, x, *tensors):
         shapes = [(len(places), *tensors[places[0] - 1].shape) for places in stacks]
-        return tuple(x.new_empty(shape) for shape in (x.shape, *shapes))
+        return tuple(map(x.new_empty, (x.shape, *shapes)))
 
     def save(ctx, inputs, output):
         ctx.save_for_backward(*inputs[:-1], *output[1:])
@@ -116,3 +132,22 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
 
     operator.register_autograd(differentiate, setup_context=save)
     return run
+
+
+def _in_rows(matrix):
+    """Return the matrix, or a copy where its columns do not follow one another."""
+    return matrix if matrix.stride(-1) == 1 else matrix.contiguous()
+
+
+def check(op, tokens, x, **weights):
+    """Raise ValueError if a layer's operands do not fit; a kernel would leave their memory.
+
+    tokens: those of the mask; weights: each with the shape that it must have.
+    """
+    if x.shape[0] != tokens:
+        raise ValueError(f"{op}: mask has {tokens} tokens, and x is {list(x.shape)}")
+    for name, (weight, wanted) in weights.items():
+        if tuple(weight.shape) != wanted:
+            raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(wanted)}")
+        if weight.dtype != x.dtype or not x.dtype.is_floating_point:
+            raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")

@@ -6,32 +6,29 @@ import torch
 
 from .gradients import weight_gradients
 from .launch import Recorded
-from .layers import layer
-from .partition import Partition, check, sort
+from .layers import check, layer
+from .partition import Partition
 from .products import gated_product, gates_gradient, product
-from .rows import Rows, pack, packed_if_it_pays, require_even
+from .tiles import Rows, pack, packed_if_it_pays
 
 
 @functools.partial(Recorded, pairs=((1, 3), (4, 6)))
-def _forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, mask, order):
-    """Return the output [tokens, width], the gates [2, rows, inner] to keep, x's packed copy, if
-    there is one, and a new mask's order.
+def _forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
+    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's packed copy,
+    if there is one.
     """
-    _check(tokens, mask, x, w1, w2, w3, u1, u2, u3)
-    require_even(tile, [x], [w1, w3, u1, u3], [w2, u2])
-    new = None if mask is None else sort(launch, tile, mask)
-    order = Partition(tokens, tile, order if mask is None else new)
+    _check(tokens, x, w1, w2, w3, u1, u2, u3)
+    order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
     hidden, gates = gated_product(launch, x, up, (to_w3, to_u3), order, keep)
     out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], order)
-    return out, gates, x.packed, new
+    return out, gates, x.packed
 
 
 @Recorded
 def _backward_down(launch, tokens, tile, of_down, g, w2, u2, gates, order):
     """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
-    require_even(tile, [g], [w2, u2])
     order = Partition(tokens, tile, order)
     g = pack(launch, order, Rows(g))
     d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order)
@@ -43,7 +40,6 @@ def _backward_down(launch, tokens, tile, of_down, g, w2, u2, gates, order):
 @Recorded
 def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, packed, order):
     """Return d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
-    require_even(tile, [x], [w1, w3, u1, u3])
     order, d_gates = Partition(tokens, tile, order), Rows(d_gates.flatten(0, 1), sorted=True)
     d_x = product(launch, d_gates, [w1, u1, w3, u3], order) if of_x else None
     if not of_up:
@@ -51,37 +47,31 @@ def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, 
     return d_x, weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2)
 
 
-def _check(tokens, mask, x, w1, w2, w3, u1, u2, u3):
-    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
-    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
-    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
-    check("masked_ffn", tokens, mask, x, **weights)
-
-
-def _run_backward(partition, wanted, g, x, w1, w2, w3, u1, u2, u3, gates, packed):
+def _backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
 
     Two directions, so that the memory of g's copy and of hidden is free in the second one.
     """
-    how, order = (partition.tokens, partition.tile), partition.sorted
-    of_x, of_up, of_down = wanted
-    d_gates, d_down = _backward_down((*how, of_down), g, w2, u2, gates, order)
+    *sizes, of_x, of_up, of_down = how
+    d_gates, d_down = _backward_down((*sizes, of_down), g, w2, u2, gates, order)
     if not (of_x or of_up):
         return None, None, d_down
-    d_x, d_up = _backward_up((*how, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
+    d_x, d_up = _backward_up((*sizes, of_x, of_up), d_gates, x, w1, w3, u1, u3, packed, order)
     return d_x, d_up, d_down
 
 
+def _check(tokens, x, w1, w2, w3, u1, u2, u3):
+    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
+    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
+    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
+    check("masked_ffn", tokens, x, **weights)
+
+
 _layer = layer(
-    "masked_ffn",
-    weights=("w1", "w2", "w3", "u1", "u2", "u3"),
-    stacks=[(1, 3, 4, 6), (2, 5)],
-    forward=lambda partition, keep, *tensors: partition.forward(_forward, (keep,), *tensors),
-    backward=_run_backward,
-    check=_check,
-    kept={"gates": lambda rows, x, w1, *_: (2, rows, w1.shape[0])},
-    products=2,
-)
+    "masked_ffn", ("w1", "w2", "w3", "u1", "u2", "u3"), [(1, 3, 4, 6), (2, 5)],
+    _forward, _backward, _check,
+    kept={"gates": lambda rows, x, w1, *_: (2, rows, w1.shape[0])}, products=2,
+)  # fmt: skip
 
 
 def masked_ffn(

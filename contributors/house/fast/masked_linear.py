@@ -4,27 +4,24 @@ import torch
 
 from .gradients import weight_gradients
 from .launch import Recorded
-from .layers import layer
-from .partition import Partition, check, sort
+from .layers import check, layer
+from .partition import Partition
 from .products import product
-from .rows import Rows, packed_if_it_pays, require_even
+from .tiles import Rows, packed_if_it_pays
 
 
 @Recorded
-def _forward(launch, tokens, tile, x, w_v, w_t, mask, order):
-    """Return the output [tokens, out], x's packed copy, if there is one, and a new mask's order."""
-    _check(tokens, mask, x, w_v, w_t)
-    require_even(tile, [x], [w_v, w_t])
-    new = None if mask is None else sort(launch, tile, mask)
-    order = Partition(tokens, tile, order if mask is None else new)
+def _forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
+    """Return the output [tokens, out], and x's packed copy, if there is one."""
+    _check(tokens, x, w_v, w_t)
+    order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), w_v.shape[0])
-    return product(launch, x, [w_v.T, w_t.T], order), x.packed, new
+    return product(launch, x, [w_v.T, w_t.T], order), x.packed
 
 
 @Recorded
 def _backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
-    require_even(tile, [g, x], [w_v, w_t])
     order, both = Partition(tokens, tile, order), of_x and of_weights
     g = packed_if_it_pays(launch, order, Rows(g), w_v.shape[1], 1 + both)
     d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
@@ -33,23 +30,12 @@ def _backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, or
     return d_x, weight_gradients(launch, g, Rows(x, packed), order, early=both)
 
 
-def _check(tokens, mask, x, w_v, w_t):
+def _check(tokens, x, w_v, w_t):
     weight = w_v.shape[0], x.shape[1]
-    check("masked_linear", tokens, mask, x, w_v=(w_v, weight), w_t=(w_t, weight))
+    check("masked_linear", tokens, x, w_v=(w_v, weight), w_t=(w_t, weight))
 
 
-def _run_backward(partition, wanted, *tensors):
-    return _backward((partition.tokens, partition.tile, *wanted), *tensors, partition.sorted)
-
-
-_layer = layer(
-    "masked_linear",
-    weights=("w_v", "w_t"),
-    stacks=[(1, 2)],
-    forward=lambda partition, keep, *tensors: partition.forward(_forward, (), *tensors),
-    backward=_run_backward,
-    check=_check,
-)
+_layer = layer("masked_linear", ("w_v", "w_t"), [(1, 2)], _forward, _backward, _check)
 
 
 def masked_linear(

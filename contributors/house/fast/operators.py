@@ -33,30 +33,28 @@ def version(call):
     return found
 
 
-def backward_call(ctx):
-    """Return the call of the transposed map: the last word of `how` says which one it is."""
-    if version(ctx.call) != ctx.version:
-        raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-    (*how, transposed), *tensors = ctx.call
-    return (*how, not transposed), *tensors
-
-
-def differentiable(map):
+def differentiable(map, turn_gradients=None):
     """Return `turn(call, *inputs)`: the results, with an autograd node where a gradient is due.
 
-    map: A Recorded map, linear in its inputs, `map(how, *inputs, *tensors)`. A call is how and the
-    tensors, which get no gradient.
+    map: A Recorded map, linear in its inputs, `map(how, *inputs, *tensors)`. A call is how, whose
+    last word asks for the transposed map, and the tensors, which get no gradient. turn_gradients:
+    Such a function for the gradients, where the map is in place and returns nothing.
     """
 
     class Linear(torch.autograd.Function):
         @staticmethod
         def forward(ctx, call, *inputs):
             ctx.call, ctx.version = call, version(call)
-            return map(call[0], *inputs, *call[1:])
+            if turn_gradients:
+                ctx.mark_dirty(*inputs)
+            return map(call[0], *inputs, *call[1:]) or inputs
 
         @staticmethod
         def backward(ctx, *grads):
-            return None, *turn(backward_call(ctx), *grads)
+            if version(ctx.call) != ctx.version:
+                raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
+            (*how, transposed), *tensors = ctx.call
+            return None, *(turn_gradients or turn)(((*how, not transposed), *tensors), *grads)
 
     # Function.apply less its preparation for torch.func, which never comes here
     apply = super(torch.autograd.Function, Linear).apply
@@ -66,7 +64,7 @@ def differentiable(map):
             for each in inputs:
                 if each.requires_grad:
                     return apply(call, *inputs)
-        return map(call[0], *inputs, *call[1:])
+        return map(call[0], *inputs, *call[1:]) or inputs
 
     return turn
 

@@ -12,47 +12,32 @@ a bound of their sum: one more than the tokens fill. So nothing waits for the de
 """
 
 import weakref
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 
-from .forms import ceil_div, gpu, is_small, kernel_of
+from .forms import gpu, is_small, kernel_of
+from .launch import Recorded, ceil_div, power_of_2
 
 LONGEST = 32768
 """Tokens that a program counts at once."""
 
 
-class Partition:
+class Partition(NamedTuple):
     """The sorted tokens of one mask."""
 
-    __slots__ = "sorted", "tile", "tokens"
-
-    def __init__(self, tokens, tile, sorted=None):
-        """Take a mask's length, the rows of a tile, and the order and the ends.
-
-        Both are one tensor, int32 `[rows + 4]`; None until a launch has made it. The order has each
-        row's token, or -1 for padding. The four ends, multiples of the tile, are where these rows
-        end: visual, all, visual whole tiles, textual whole tiles.
-        """
-        self.tokens, self.tile, self.sorted = tokens, tile, sorted
+    tokens: int
+    tile: int  # rows of a tile
+    sorted: torch.Tensor | None
+    """int32 `[rows + 4]`: each row's token, or -1 for padding, then the four ends, multiples of the
+    tile: of the visual rows, of all, of the visual and of the textual whole tiles."""
 
     @property
     def rows(self):
         """The most rows that a mask of this length may take: a kind may fill part of a tile."""
         return (ceil_div(self.tokens, self.tile) + 1) * self.tile
-
-    def forward(self, direction, how, *inputs):
-        """Run a forward direction and return its results without the order.
-
-        The last input is the mask. If the partition is not sorted yet, the direction sorts the
-        mask, and the partition keeps the order. Otherwise the direction gets the order.
-        """
-        how = self.tokens, self.tile, *how
-        if self.sorted is not None:
-            return direction(how, *inputs[:-1], None, self.sorted)[:-1]
-        *results, self.sorted = direction(how, *inputs, None)
-        return results
 
 
 @triton.jit
@@ -68,14 +53,14 @@ def _tiles_at(mask, start, tokens, stride, TILES: tl.constexpr, TILE: tl.constex
 
 
 @triton.jit
-def _sums(first, second):
-    """Return the sums of two lists of counts, by one reduction."""
-    both = tl.sum(first.to(tl.int64) + (second.to(tl.int64) << 32), axis=0)
-    return both.to(tl.int32), (both >> 32).to(tl.int32)
+def _both(counts):
+    """Return the sums of the low and of the high halves of int64 counts."""
+    total = tl.sum(counts, axis=0)
+    return total.to(tl.int32), (total >> 32).to(tl.int32)
 
 
 @triton.jit
-def _partition_kernel(
+def _sort_kernel(
     mask, order, tokens, stride, rows,
     BLOCK: tl.constexpr, AT_ONCE: tl.constexpr, TILE: tl.constexpr, TRIGGERS: tl.constexpr,
 ):  # fmt: skip
@@ -89,22 +74,19 @@ def _partition_kernel(
         tl.extra.cuda.gdc_launch_dependents()
     first = tl.program_id(0) * BLOCK
     TILES: tl.constexpr = AT_ONCE // TILE
-    # All visual tokens and whole tiles, and those before this program's tokens.
-    visuals, before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
-    wholes, wholes_before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
-    others, others_before = tl.zeros((TILES,), tl.int32), tl.zeros((TILES,), tl.int32)
+    # Of visual tokens and of whole tiles: all, and in the high half those before this program's.
+    visuals = tl.zeros((TILES,), tl.int64)
+    wholes, others = visuals, visuals
     for start in range(0, tokens, AT_ONCE):
         _, _, counts, whole, other = _tiles_at(mask, start, tokens, stride, TILES, TILE)
-        earlier = start + tl.arange(0, TILES) * TILE < first
-        visuals += counts
-        before += tl.where(earlier, counts, 0)
-        wholes += whole.to(tl.int32)
-        wholes_before += (whole & earlier).to(tl.int32)
-        others += other.to(tl.int32)
-        others_before += (other & earlier).to(tl.int32)
-    visual, visual_before = _sums(visuals, before)
-    whole, whole_before = _sums(wholes, wholes_before)
-    other, other_before = _sums(others, others_before)
+        earlier = (start + tl.arange(0, TILES) * TILE < first).to(tl.int64)
+        once = 1 + (earlier << 32)
+        visuals += counts * once
+        wholes += whole * once
+        others += other * once
+    visual, visual_before = _both(visuals)
+    whole, whole_before = _both(wholes)
+    other, other_before = _both(others)
     end = tl.cdiv(visual, TILE) * TILE
     last = end + tokens - visual
 
@@ -140,36 +122,37 @@ def _partition_kernel(
         tl.store(ends + 3, end + other * TILE)
 
 
-def check(op, tokens, mask, x, **weights):
-    """Raise ValueError if tensors or operands do not fit; a kernel would leave their memory.
-
-    mask: None if it is known, of so many tokens; weights: each with the shape that it must have.
-    """
-    shape, dtype = ((tokens,), torch.bool) if mask is None else (mask.shape, mask.dtype)
-    if dtype != torch.bool or tuple(shape) != tuple(x.shape[:1]):
-        raise ValueError(f"{op}: mask is {list(shape)} of {dtype}, not bool; x is {list(x.shape)}")
-    for name, (weight, wanted) in weights.items():
-        if tuple(weight.shape) != wanted:
-            raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(wanted)}")
-        if weight.dtype != x.dtype or not x.dtype.is_floating_point:
-            raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")
+def check_mask(mask):
+    """Raise ValueError unless a mask is bool `[tokens]`."""
+    if mask.dtype != torch.bool or len(mask.shape) != 1:
+        raise ValueError(f"mask is {list(mask.shape)} of {mask.dtype}, not bool [tokens]")
 
 
-def sort(launch, tile, mask):
-    """Return `Partition.sorted` of a mask, bool `[tokens]`, made by one launch."""
+@Recorded
+def _sort(launch, tile, mask):
+    check_mask(mask)
     (tokens,), (stride,) = mask.shape, mask.stride()
     block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
     few = tokens <= 4 * block and is_small(tile)
-    at_once = block if few else min(max(1 << (tokens - 1).bit_length(), block), LONGEST)
-    rows = Partition(tokens, tile).rows
+    at_once = block if few else min(max(power_of_2(tokens), block), LONGEST)
+    rows = Partition(tokens, tile, None).rows
     result = mask.new_empty(rows + 4, dtype=torch.int32)
     launch(
-        kernel_of(_partition_kernel, tile), (max(ceil_div(tokens, block), 1),),
+        kernel_of(_sort_kernel, tile), (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,
         BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=gpu().hopper,
         num_warps=16 if at_once >= 16384 else warps,
     )  # fmt: skip
-    return result
+    return (result,)
+
+
+def partition_of(mask: torch.Tensor, tile: int) -> Partition:
+    """Return the partition of a mask, bool `[tokens]`, in tiles of so many rows.
+
+    Raises:
+        ValueError: The mask has another dtype or more dimensions.
+    """
+    return Partition(mask.numel(), tile, *_sort((tile,), mask))
 
 
 _last = None, ()
@@ -179,19 +162,17 @@ _last = None, ()
 def kept_partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the last partition if it is of this very mask, unchanged, or a new one.
 
-    A new one is not sorted yet, so that the launch which sorts may be part of a direction.
-
     A tensor's version counts the changes that torch makes, so that a mask which another kernel
     writes in place must be a new tensor. A CUDA graph contains its partition, and whatever has no
     version (inference mode) gets a new one.
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):
-        return Partition(mask.numel(), tile)
+        return partition_of(mask, tile)
     stream = torch._C._cuda_getCurrentRawStream(mask.get_device()) if mask.is_cuda else None
     partition, key = _last
     wanted = (mask._version, mask.data_ptr(), tile, stream)
     if partition is None or key[0]() is not mask or key[1:] != wanted:
-        partition = Partition(mask.numel(), tile)
+        partition = partition_of(mask, tile)
         _last = partition, (weakref.ref(mask), *wanted)
     return partition

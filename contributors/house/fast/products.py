@@ -10,9 +10,10 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import forms, tiles
-from .forms import ceil_div, form_of, is_turned, tiles_of
-from .rows import ALL, REST, WHOLE, blocks_of, start_of
-from .tiles import choose, halves, load_rows, rows_of, store_rows
+from .forms import form_of, is_turned, tiles_of
+from .launch import ceil_div
+from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, rows_of, start_of, store_rows
+from .trigonometry import INTERPRETED
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,12 @@ class Task:
     full: bool  # whether steps divide the depths, and the kernel is to know
     pairs: int
     turned: bool  # whether the weights are described as their transposes
-    fast: bool  # whether a sigmoid may leave out the cases of the exact functions
 
 
 @triton.jit
 def _product_kernel(
     a, apart, v, t, v2, t2, out, gates, d_gates, order, rows, depths, columns,
-    a_row, a_column, w_depth, w_column, v_swapped, t_swapped,
+    a_row, w_depth, w_column, v_swapped, t_swapped,
     FORM: tl.constexpr, TASK: tl.constexpr,
     PDL: tl.constexpr = False, TRIGGERS: tl.constexpr = False,
 ):  # fmt: skip
@@ -65,15 +65,14 @@ def _product_kernel(
     GATHERED: tl.constexpr = TASK.how == "gathered"
     FIRST: tl.constexpr = WHOLE if TMA and STORES != "gradients" else ALL
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    of_a, of_w = (TASK.pairs * rows, depths), (depths, columns)
-    number = tl.program_id(0)
+    of_a, of_w, w_strides = (TASK.pairs * rows, depths), (depths, columns), (w_depth, w_column)
+    number, count = tl.program_id(0), tl.num_programs(0)
     for part in tl.static_range(FIRST, ALL if FIRST == WHOLE else ALL + 1):
-        blocks, visuals, first_visual, first_textual = blocks_of(order + rows, M, part)
-        count = blocks * column_blocks
+        blocks, visuals, first_visual, first_textual = tiles.blocks_of(order + rows, M, part)
         # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
-        for turn in tl.range(0, tiles.turns(number, count), flatten=STORES != "gradients"):
-            tile = number + turn * tl.num_programs(0)
-            block, column_block = tiles.tile_of(tile, blocks, column_blocks, FORM.GROUP)
+        all_tiles = blocks * column_blocks
+        for turn in tl.range(0, tiles.turns(number, all_tiles), flatten=STORES != "gradients"):
+            block, column_block = tiles.tile_of(number + turn * count, blocks, column_blocks)
             visual, column = block < visuals, column_block * WIDTH
             row = tl.where(visual, first_visual + block, first_textual + block - visuals) * M
             w = choose(visual, v, t, TMA)
@@ -99,22 +98,21 @@ def _product_kernel(
                 second = step >= steps
                 depth = (step - second * steps) * K if TASK.pairs > 1 else step * K
                 if GATHERED and part != WHOLE:
-                    a_tile = load_rows(a_rows, tokens, depth, depths, a_column, K, TASK.full)
+                    a_tile = load_rows(a_rows, tokens, depth, depths, K, TASK.full)
                 else:
                     from_row = at + second * rows if TASK.pairs > 1 else at
-                    a_tile = tiles.load_tile(
-                        source, from_row, depth, of_a, (a_row, a_column), M, K, TMA
-                    )
+                    a_tile = tiles.load_tile(source, from_row, depth, of_a, (a_row, 1), M, K, TMA)
                 if STORES == "gated":
+                    other = w if TMA else w2
                     w_tile = tiles.load_both(
-                        w, w if TMA else w2, depth, column, of_w, (w_depth, w_column),
-                        K, WIDTH, TMA,
-                    )  # fmt: skip
+                        w, other, depth, column, of_w, w_strides, K, WIDTH, TMA
+                    )
                 else:
-                    w_tile = tiles.load_factor(
-                        choose(second, w2, w, TMA) if TASK.pairs > 1 else w, depth, column,
-                        of_w, (w_depth, w_column), K, WIDTH, TASK.turned, TMA,
-                    )  # fmt: skip
+                    one = choose(second, w2, w, TMA) if TASK.pairs > 1 else w
+                    if TASK.turned:
+                        w_tile = one.load([column, depth]).T
+                    else:
+                        w_tile = tiles.load_tile(one, depth, column, of_w, w_strides, K, WIDTH, TMA)
                 acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
             if STORES == "tokens":
                 if part == WHOLE:
@@ -122,34 +120,33 @@ def _product_kernel(
                 tiles.store_halves(out, tokens, column, columns, acc)
             elif STORES == "gated":
                 swapped = tl.where(visual, v_swapped, t_swapped) != 0
-                _store_gated(out, gates, row, rows, column, columns, acc, swapped, TASK.fast)
+                _store_gated(out, gates, row, rows, column, columns, acc, swapped)
             else:
-                _store_gradients(
-                    out, gates, d_gates, row, rows, column, columns, acc, TMA, TASK.fast
-                )
-        number = tiles.next_number(number, count)
+                _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA)
+        # further tiles begin where these end, as if they were numbered through
+        number = (number % count + count - all_tiles % count) % count
 
 
 @triton.jit
-def _store_gated(hidden, gates, row, rows, column, columns, both, swapped, FAST: tl.constexpr):
+def _store_gated(hidden, gates, row, rows, column, columns, both, swapped):
     """Store silu(g) * u for a tile of g and u, and both where they are kept."""
     left, right = halves(both)
     g, u = tl.where(swapped, right, left), tl.where(swapped, left, right)
     place = row + tl.arange(0, both.shape[0])
-    store_rows(hidden, place, column, columns, g * _sigmoid(g, u, FAST) * u)
+    store_rows(hidden, place, column, columns, g * _sigmoid(g, u) * u)
     if gates is not None:
         store_rows(gates, place, column, columns, g)
         store_rows(gates, rows + place, column, columns, u)
 
 
 @triton.jit
-def _sigmoid(a, like, FAST: tl.constexpr):
-    """Return 1 / (1 + exp(-a)) for float32; FAST, without the cases of the exact functions.
+def _sigmoid(a, like):
+    """Return 1 / (1 + exp(-a)) for float32; on NVIDIA, without the cases of the exact functions.
 
     Nothing of `like` is read. It makes Triton convert a to the layout of `like` first; otherwise
     it computes the sigmoid in both layouts.
     """
-    if FAST:
+    if tl.target_info.cuda_capability_geq(8) and not INTERPRETED:
         return tl.inline_asm_elementwise(
             """{
             .reg .f32 t;
@@ -166,29 +163,24 @@ def _sigmoid(a, like, FAST: tl.constexpr):
 
 @triton.jit
 def _store_gradients(
-    hidden, gates, d_gates, row, rows, column, columns, d_hidden,
-    TMA: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
+    hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr
+):
     """Pass a tile of d_hidden on, a large one in four quarters, which take fewer registers."""
     if d_hidden.numel <= 4096:
-        _store_part(hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA, FAST)
+        _store_part(hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA)
     else:
         left, right = halves(d_hidden)
         d_1, d_2 = halves(left)
         d_3, d_4 = halves(right)
-        WIDTH: tl.constexpr = d_1.shape[1]
         # With descriptors, the gates of three quarters are under way.
         for part in tl.range(0, 4, num_stages=4 if TMA else 1):
             d = tl.where(part < 2, tl.where(part == 0, d_1, d_2), tl.where(part == 2, d_3, d_4))
-            at = column + part * WIDTH
-            _store_part(hidden, gates, d_gates, row, rows, at, columns, d, TMA, FAST)
+            at = column + part * d_1.shape[1]
+            _store_part(hidden, gates, d_gates, row, rows, at, columns, d, TMA)
 
 
 @triton.jit
-def _store_part(
-    hidden, gates, d_gates, row, rows, column, columns, d_hidden,
-    TMA: tl.constexpr, FAST: tl.constexpr,
-):  # fmt: skip
+def _store_part(hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
@@ -198,11 +190,10 @@ def _store_part(
     if TMA:
         a, b = tl.split(tl.permute(gates.load([0, row, column]), (1, 2, 0)))
     else:
-        a = load_rows(rows_of(gates, place, columns), place, column, columns, 1, WIDTH, False)
-        second = rows_of(gates, rows + place, columns)
-        b = load_rows(second, place, column, columns, 1, WIDTH, False)
+        a = load_rows(rows_of(gates, place, columns), place, column, columns, WIDTH, False)
+        b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, WIDTH, False)
     a, b = a.to(tl.float32), b.to(tl.float32)
-    s = _sigmoid(a, d_hidden, FAST)
+    s = _sigmoid(a, d_hidden)
     silu = a * s
     d_a, d_b = d_hidden * b * (s + silu * (1 - s)), d_hidden * silu
     if TMA:  # hidden first, since a store waits until the one before it has read shared memory
@@ -219,21 +210,21 @@ def _launch(
     launch, form, a, weights, factors, results, order, stores,
     swapped=(0, 0), pairs=1, triggers=False,
 ):  # fmt: skip
-    """Launch the kernel in a form, for Rows `a` and what it loads the weights' tiles from."""
+    """Launch the kernel in a form, for Rows `a` and what it loads the weights' tiles from.
+
+    results: out, the gates and d_gates, of which the last ones may be left out.
+    """
     (depths, columns), strides = weights[0].shape, weights[0].stride()
     width = form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
-    task = Task(
-        stores, how, full=forms.is_whole(form, (depths, form.K)), pairs=pairs,
-        turned=form.TMA and is_turned(weights[0]), fast=forms.gpu().nvidia,
-    )  # fmt: skip
+    full, turned = form.is_filled((depths, form.K)), form.TMA and is_turned(weights[0])
     launch(
         forms.kernel_of(_product_kernel, order.tile),
-        (forms.programs_for(order.rows // form.M * ceil_div(columns, width), form),),
+        (form.programs_for(order.rows // form.M * ceil_div(columns, width)),),
         *sources, *factors, *[None] * (4 - len(factors)),
         *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
-        *a.matrix.stride(), *strides, *swapped,
-        TASK=task, **forms.options_of(form), **forms.overlapping(form, triggers),
+        a.matrix.stride()[0], *strides, *swapped, TASK=Task(stores, how, full, pairs, turned),
+        **form.options, **forms.overlapping(form, triggers),
     )  # fmt: skip
 
 
@@ -249,13 +240,12 @@ def product(launch, a, weights, order, triggers=False):
     the textual one, [depths, columns], two such pairs where `a` has two, whose products are added;
     triggers: whether the next launch may begin while this one runs.
     """
-    columns = weights[0].shape[1]
+    columns, pairs = weights[0].shape[1], len(weights) // 2
     form = form_of(*weights, a.matrix, height=order.tile, shape=(order.rows, columns))
-    out = a.matrix.new_empty(order.tokens, columns)
+    out, factors = a.matrix.new_empty(order.tokens, columns), _factors(form, weights)
     _launch(
-        launch, form, a, weights, _factors(form, weights), [out], order, "tokens",
-        pairs=len(weights) // 2, triggers=triggers,
-    )  # fmt: skip
+        launch, form, a, weights, factors, [out], order, "tokens", pairs=pairs, triggers=triggers
+    )
     return out
 
 
@@ -265,22 +255,19 @@ def gated_product(launch, x, weights, apart, order, keep):
     x: Rows of [tokens, depths]; weights: w1, u1, w3 and u3, [depths, columns]; apart: how many
     bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
     """
-    w1, u1, w3, u3 = weights
-    pairs = [(w1, apart[0]), (u1, apart[1])]
-    form = form_of(*weights, x.matrix, pairs=pairs, height=order.tile)
-    if form is forms.HOPPER and w1.shape[0] <= 2048:  # many epilogues: fewer loads ahead in them
+    form = form_of(*weights, x.matrix, pairs=apart, height=order.tile)
+    if form is forms.HOPPER and len(weights[0]) <= 2048:  # many epilogues: fewer loads ahead
         form = replace(form, stages=3)
     factors, swapped = weights, [int(form.TMA and each < 0) for each in apart]
-    if form.TMA:
-        lower = (w3 if swapped[0] else w1), (u3 if swapped[1] else u1)
+    if form.TMA:  # one descriptor for w1 and w3, of the lower address, and one for u1 and u3
+        lower = [weights[kind + 2 * swapped[kind]] for kind in range(2)]
         factors = [
-            forms.tiles_of_pair(*each, form.K, form.N // 2)
-            for each in zip(lower, apart, strict=True)
+            tiles_of(each, form.K, form.N // 2, pair)
+            for each, pair in zip(lower, apart, strict=True)
         ]
-    hidden = x.matrix.new_empty(order.rows, w1.shape[1])
+    hidden = x.matrix.new_empty(order.rows, weights[0].shape[1])
     gates = x.matrix.new_empty(2, *hidden.shape) if keep else None
-    results = [hidden, gates]
-    _launch(launch, form, x, weights, factors, results, order, "gated", swapped)
+    _launch(launch, form, x, weights, factors, [hidden, gates], order, "gated", swapped)
     return hidden, gates
 
 
@@ -292,12 +279,9 @@ def gates_gradient(launch, g, weights, gates, order):
     form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=order.tile)
     form = forms.LIGHT if form is forms.HOPPER else form
     d_gates, hidden = gates.new_empty(gates.shape), gates.new_empty(gates.shape[1:])
-    results = [hidden, gates, d_gates]
+    results, block = [hidden, gates, d_gates], [form.M, form.N // 4]
     if form.TMA:
-        block = [form.M, form.N // 4]
         blocks = block, [2, *block], [2, *block]
-        results = [
-            TensorDescriptor.from_tensor(*each) for each in zip(results, blocks, strict=True)
-        ]
+        results = [*map(TensorDescriptor.from_tensor, results, blocks)]
     _launch(launch, form, g, weights, _factors(form, weights), results, order, "gradients")
     return d_gates, hidden

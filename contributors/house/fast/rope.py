@@ -13,66 +13,131 @@ from typing import Any
 
 import torch
 
-from .launch import Recorded
-from .operators import backward_call, differentiable, traceable, traced, version
-from .rope_kernel import rope_kernel, rope_qk_kernel
-from .rope_sizes import blocks_of, check, constants_of, require_contiguous_features, table_of
+from .launch import Recorded, ceil_div, power_of_2
+from .operators import differentiable, traceable, traced
+from .rope_kernel import LOOK, rope_kernel
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
-def _launch(launch, *arguments, in_place=False):
-    """Return t turned; in place, nothing."""
-    *how, t, freqs, starts, ends = arguments
-    check(t, freqs, starts, ends, *how)
-    require_contiguous_features(t, freqs)
-    out = t if in_place else t.new_empty(t.shape)
-    if 0 not in t.shape:
-        table = table_of(t, how[0], as_heads=starts is None)
-        blocks = blocks_of(table, t.dtype.itemsize)
-        launch(
-            rope_kernel, (blocks.programs,), t, freqs, out, starts, ends,
-            table.tokens, table.columns, table.heads, blocks.count, table.length,
-            0 if ends is None else ends.shape[0] - 1, *table.strides, freqs.stride()[0], how[3],
-            **constants_of(table, freqs, ends, *how), **blocks.constants,
-            FIRST=0, IN_PLACE=in_place, num_warps=blocks.warps,
-        )  # fmt: skip
-    return () if in_place else (out,)
+def check(t, freqs, starts, ends, *how):
+    """Raise ValueError if there is no such call of rope; the kernel would read past a tensor.
+
+    Values on the GPU are not looked at: those of start_positions and cu_seqlens are the caller's.
+    """
+    for fault in _faults(t, freqs, starts, ends, *how):
+        raise ValueError(f"rope: {fault}")
 
 
-@Recorded
-def _map_qk(launch, *arguments):
-    """Return q and k turned."""
-    *how, q, k, freqs, starts, ends = arguments
-    for t in (q, k):
-        check(t, freqs, starts, ends, *how)
-    of_q, of_k = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in (q, k))
-    if of_q != of_k:
-        q, k = ((*t.shape, t.dtype) for t in (q, k))
+def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank, transposed):
+    """Yield what is wrong with a call; where something is, what follows may raise."""
+    shapes = f"t {list(t.shape)}, freqs {list(freqs.shape)}"
+    if tensor_format not in LAYOUTS:
+        yield f"tensor_format is {tensor_format!r}, not one of {', '.join(LAYOUTS)}"
+    if (tensor_format == "thd") != (ends is not None):
+        yield f"cu_seqlens belongs to thd, and thd needs it; tensor_format is {tensor_format!r}"
+    if len(t.shape) != LAYOUTS[tensor_format].count(",") + 1:
+        yield f"t {list(t.shape)} is not {LAYOUTS[tensor_format]} ({tensor_format})"
+    if len(freqs.shape) != 4 or freqs.shape[1] != 1 or freqs.shape[2] != 1:
+        yield f"freqs {list(freqs.shape)} is not [s2, 1, 1, d2]"
+    if freqs.shape[-1] % 2 or freqs.shape[-1] > t.shape[-1]:
+        yield f"freqs turns an even number of features, and no more than t has: {shapes}"
+    if not (t.dtype.is_floating_point and freqs.dtype.is_floating_point):
+        yield f"t and freqs are of floating point, not {t.dtype} and {freqs.dtype}"
+    for name, each in (("start_positions", starts), ("cu_seqlens", ends)):
+        known = each is None or each.dtype in (torch.int32, torch.int64)
+        if not known or (each is not None and len(each.shape) != 1):
+            yield f"{name} is a list of int32, not {list(each.shape)} of {each.dtype}"
+    if not 0 <= cp_rank < cp_size:
+        yield f"cp_rank {cp_rank} is not one of {cp_size} ranks"
+    if ends is not None:
+        sequences = ends.shape[0] - 1
+        if sequences < 0 or (sequences == 0 and t.shape[0]):
+            yield "cu_seqlens is [b + 1], from 0 to the number of tokens"
+    else:
+        at = tensor_format.index("s")
+        length, sequences = t.shape[at], t.shape[1 - at]
+        if cp_size > 1 and length % 2:
+            yield f"with context parallelism t has two chunks of each sequence: {shapes}"
+        if length * cp_size > freqs.shape[0]:
+            yield f"freqs has fewer positions than the {cp_size} times {length} of t: {shapes}"
+    if starts is not None and starts.shape[0] != sequences:
+        yield f"start_positions is [b], not {list(starts.shape)}, where b is {sequences}"
+
+
+def _turned(launch, *arguments, in_place=False):
+    """Return one tensor turned, or both of two by one launch; in place, nothing."""
+    how, tensors, (freqs, starts, ends) = arguments[:5], arguments[5:-3], arguments[-3:]
+    for each in tensors:
+        check(each, freqs, starts, ends, *how)
+    if len({(*t.shape[:-2], t.shape[-1], t.dtype) for t in tensors}) > 1:
+        q, k = ((*t.shape, t.dtype) for t in tensors)
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
-    require_contiguous_features(q, k, freqs)
-    if 0 in q.shape or 0 in k.shape:
-        return [_launch(launch, *how, t, freqs, starts, ends)[0] for t in (q, k)]
-    outs = [t.new_empty(t.shape) for t in (q, k)]
-    of_q, of_k = (table_of(t, how[0], as_heads=False) for t in (q, k))
-    blocks, k_blocks = (blocks_of(each, q.dtype.itemsize, alone=False) for each in (of_q, of_k))
-    count = blocks.count + k_blocks.count
-    programs = blocks.programs // blocks.count * count
+    outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]
+    # packed tokens are one column
+    tables = [t.unsqueeze(1) if ends is not None else t for t in tensors]
+    pairs = [pair for pair in zip(tables, outs, strict=True) if 0 not in pair[0].shape]
+    if pairs:
+        launch_turn(launch, how, pairs, freqs, starts, ends, in_place)
+    return () if in_place else outs
+
+
+def launch_turn(launch, how, pairs, freqs=None, starts=None, ends=None, in_place=False):
+    """Launch the kernel for one or two pairs of a table [rows, columns, heads, d] and a result."""
+    tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    (t, out), (k, k_out) = (*pairs, (None, None))[:2]
+    (rows, columns, heads, width), (*_, column, head, _) = t.shape, t.stride()
+    k_heads, k_strides = (0, (0,) * 4) if k is None else (k.shape[2], k.stride())
+    freqs_row, *_, freqs_feature = (0, 0) if freqs is None else freqs.stride()
+    if k is starts is None and tensor_format == "sbhd" and column == heads * head:
+        heads, columns = heads * columns, 1  # a row's tokens share angles: as heads of one
+    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
+    heads, width = int(heads), int(width)
+    rotary = width if freqs is None else int(freqs.shape[-1])
+    sizes = _sizes(heads, width, t.dtype.itemsize)
+    block_h = sizes["TURNS"] * sizes["BLOCK_H"]
+    blocks = ceil_div(heads, block_h) + ceil_div(k_heads, block_h)
+    step, sequences = 1, 0 if ends is None else ends.shape[0] - 1
+    if sequences > LOOK.value:  # few steps, since a kernel is compiled for each
+        entries = power_of_2(ceil_div(sequences, LOOK.value))
+        step = 16 if entries <= 16 else max(entries, 128)
     launch(
-        rope_qk_kernel, (programs,), q, k, freqs, *outs, starts, ends,
-        of_q.tokens, of_q.columns, of_q.heads, of_k.heads, count, of_q.length,
-        0 if ends is None else ends.shape[0] - 1, *of_q.strides, *of_k.strides,
-        freqs.stride()[0], how[3], **constants_of(of_q, freqs, ends, *how),
-        BLOCK_T=blocks.constants["BLOCK_T"], BLOCK=blocks.constants["BLOCK"],
-        Q_BLOCK_H=blocks.constants["BLOCK_H"], Q_BLOCKS=blocks.count,
-        K_BLOCK_H=k_blocks.constants["BLOCK_H"], num_warps=blocks.warps,
+        rope_kernel, (ceil_div(rows * columns, sizes["BLOCK_T"]) * blocks,),
+        t, k, freqs, out, k_out, starts, ends, rows, columns, heads, k_heads,
+        sequences, *t.stride(), *k_strides, freqs_row, freqs_feature, cp_rank,
+        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, SEQ_FIRST=tensor_format != "bshd",
+        INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step, **sizes,
     )  # fmt: skip
-    return outs
 
 
-_map = Recorded(_launch)
-_map_in_place = Recorded(functools.partial(_launch, in_place=True))
-_turn, _turn_qk = differentiable(_map), differentiable(_map_qk)
+def _sizes(heads, width, itemsize):
+    """Return a program's tokens, heads and features, and its warps.
+
+    A program has about 4 KiB: more of them wait for memory at once than with 8 KiB, and fewer
+    compute the same angles than with 2 KiB. Tokens of less than 2 KiB share one. A thread has at
+    least one angle, and two in a program with lanes that have no feature or no head.
+    """
+    block, last = max(power_of_2(width), 2), 0
+    lines = power_of_2(max(4096 // (width * itemsize), 1))
+    block_h, turns = min(power_of_2(heads), lines), 1
+    block_t = lines // block_h if 2 * block_h < lines else 1
+    angles = block_t * block
+    if block_t == 1 and (width < block or heads < block_h):
+        angles //= 2
+    if block_t > 1:  # few heads: the angles are most of the work
+        if heads <= 4:  # a thread takes all, for which it computes the angles
+            block_h, turns = 1, heads
+        rest = power_of_2(width - block // 2)
+        if 16 <= rest < block // 2:  # 128 and 64 lanes for a width of 192
+            block, last = block // 2, rest
+    sizes = {"BLOCK_T": block_t, "BLOCK_H": block_h, "TURNS": turns, "BLOCK": block, "LAST": last}
+    return {**sizes, "num_warps": min(max(angles // 32, 1), 4)}
+
+
+_map = Recorded(_turned)
+_turn = differentiable(_map)
+_turn_in_place = differentiable(Recorded(functools.partial(_turned, in_place=True)), _turn)
 _operator = traceable(
     "rope",
     "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
@@ -136,20 +201,7 @@ def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: An
     """
     if traced():
         return rope(q, freqs, **options), rope(k, freqs, **options)
-    return _turn_qk(_call_of(freqs, **options), q, k)
-
-
-class _InPlace(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, t, call):
-        ctx.call, ctx.version = call, version(call)
-        ctx.mark_dirty(t)
-        _map_in_place(call[0], t, *call[1:])
-        return t
-
-    @staticmethod
-    def backward(ctx, grad):
-        return *_turn(backward_call(ctx), grad), None
+    return _turn(_call_of(freqs, **options), q, k)
 
 
 def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -159,16 +211,13 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it is of
             inference mode, which is over.
     """
-    if traced() or t.stride(-1) != 1 or 0 in t.stride():
+    if traced() or 0 in t.stride():
         return t.copy_(rope(t, freqs, **options))
     if t.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
     call = _call_of(freqs, **options)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
-        _map_in_place(call[0], t, *call[1:])
-        return t
-    owner = t._base if t._is_view() else t
-    if owner.is_leaf and owner.requires_grad:
+    elif (owner := t._base if t._is_view() else t).is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
-    return _InPlace.apply(t, call)
+    return _turn_in_place(call, t)[0]

@@ -1,7 +1,7 @@
 """Blocks of one token's heads, in memory's order; wide loads.
 
 All formats and options are one kernel, and backward is the same kernel with other signs. The
-half-split layout pairs feature j of a row with j + ROTARY / 2, the interleaved one 2j with 2j + 1;
+half-split layout pairs feature j of a head with j + ROTARY / 2, the interleaved one 2j with 2j + 1;
 features from ROTARY on have no partner.
 """
 
@@ -9,6 +9,9 @@ import triton
 import triton.language as tl
 
 from .trigonometry import cos_sin
+
+LOOK = tl.constexpr(128)
+"""Entries of `cu_seqlens` that the kernel looks at once."""
 
 
 @triton.jit
@@ -21,17 +24,18 @@ def partner_of(feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
 
 
 @triton.jit
-def partners(x, rows, feature, keep, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """Return the partners of the features x [rows, BLOCK], a block of the same shape.
+def partners(x, heads, feature, stride, keep, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr):
+    """Return the partners of the features x [heads, BLOCK], a block of the same shape.
 
-    `rows` [rows, 1] points at each row's first feature; `feature` [1, BLOCK] has the numbers of
-    x's, from an even one on; `keep` [rows, 1] masks the rows.
+    `heads` [heads, 1] points at each head's first feature, `stride` is the distance to the next;
+    `feature` [1, BLOCK] has the numbers of x's, from an even one on; `keep` masks the heads.
     """
     if INTERLEAVED:  # exchange in registers: a gather would load single elements
         first, second = tl.split(tl.reshape(x, [x.shape[0], x.shape[1] // 2, 2]))
         return tl.reshape(tl.join(second, first), x.shape)
     partner, _ = partner_of(feature, ROTARY, INTERLEAVED)
-    return tl.load(rows + partner, mask=keep & (feature < ROTARY))  # x's lines, which are cached
+    # x's lines, which are cached
+    return tl.load(heads + partner * stride, mask=keep & (feature < ROTARY))
 
 
 @triton.jit
@@ -41,26 +45,18 @@ def _find(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, STEP: tl.constexp
     It is never an empty one. The first look takes every STEP-th entry, the second one the STEP
     entries from the last of those on that a token has reached.
     """
-    entry = tl.arange(0, 128) * STEP
-    start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=2**31 - 1) // CP_SIZE
-    sequence = (_reached(start[None, :], token) - 1) * STEP
-    if STEP == 1:
-        start = tl.load(cu_seqlens + sequence) // CP_SIZE
-        return sequence, start, tl.load(cu_seqlens + sequence + 1) // CP_SIZE
+    FAR: tl.constexpr = 2**31 - 1
+    entry = tl.arange(0, LOOK) * STEP
+    start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=FAR) // CP_SIZE
+    sequence = (tl.sum((start[None, :] <= token[:, None]).to(tl.int32), axis=1) - 1) * STEP
     entry = sequence[:, None] + tl.arange(0, STEP)[None, :]
-    inside = entry < sequences
-    start = tl.load(cu_seqlens + entry, mask=inside, other=2**31 - 1) // CP_SIZE
-    end = tl.load(cu_seqlens + entry + 1, mask=inside, other=2**31 - 1) // CP_SIZE
-    sequence += _reached(start, token) - 1
+    start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=FAR) // CP_SIZE
+    end = tl.load(cu_seqlens + entry + 1, mask=entry < sequences, other=FAR) // CP_SIZE
+    reached = start <= token[:, None]
+    sequence += tl.sum(reached.to(tl.int32), axis=1) - 1
     # by a maximum and a minimum, which wait for no further load
-    start = tl.max(tl.where(start <= token[:, None], start, 0), axis=1)
-    return sequence, start, tl.min(tl.where(end > token[:, None], end, 2**31 - 1), axis=1)
-
-
-@triton.jit
-def _reached(start, token):
-    """Return how many of the starts [tokens or 1, entries] are at or before each token."""
-    return tl.sum((start <= token[:, None]).to(tl.int32), axis=1)
+    start = tl.max(tl.where(reached, start, 0), axis=1)
+    return sequence, start, tl.min(tl.where(end > token[:, None], end, FAR), axis=1)
 
 
 @triton.jit
@@ -73,140 +69,108 @@ def _for_each_head(values, HEADS: tl.constexpr):
 
 
 @triton.jit
-def _angles_of(
-    freqs, exists, feature, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
-    TRANSPOSED: tl.constexpr,
-):  # fmt: skip
-    """Return the cosines and the sines, with their signs, of the features at each position.
-
-    One thread computes them for all heads. `freqs` [tokens, 1] points at the positions' angles.
-    """
-    partner, first = partner_of(feature, ROTARY, INTERLEAVED)
-    exists = exists & (feature < ROTARY)
-    angle = tl.load(freqs + feature, mask=exists, other=0).to(tl.float32)
-    other = angle
-    if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-        other = -tl.load(freqs + partner, mask=exists, other=0)
-    cos, sin = cos_sin(angle, other.to(tl.float32))
-    return cos, tl.where(first, -sin, sin)
-
-
-@triton.jit
 def rope_kernel(
-    t, freqs, out, start_positions, cu_seqlens,
-    tokens, columns, heads, blocks, length, sequences,
-    t_row, t_column, t_head, freqs_row, cp_rank,
+    t, k, freqs, out, k_out, start_positions, cu_seqlens,
+    rows, columns, heads, k_heads, sequences,
+    t_row, t_column, t_head, t_feature, k_row, k_column, k_head, k_feature,
+    freqs_row, freqs_feature, cp_rank,
     CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, STEP: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK: tl.constexpr, BLOCK_H: tl.constexpr,
-    BLOCK_2: tl.constexpr, SPLIT: tl.constexpr, TURNS: tl.constexpr,
-    FIRST: tl.constexpr = 0, IN_PLACE: tl.constexpr = False,
+    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
+    STEP: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
+    BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Turn heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    The tokens stand in a table [s, b] (sbhd), [b, s] (bshd) or [tokens, 1] (thd). The blocks
-    of a token's heads are neighbours, so that memory is read and written from front to back;
-    FIRST is the one of the first head, and IN_PLACE says that out is t.
+    The tokens stand in a table of rows and columns: [s, b] (sbhd), [b, s] (bshd) or [tokens, 1]
+    (thd). The blocks of a token's heads are neighbours, so that memory is read and written from
+    front to back; those of k, if there is one, follow those of t. IN_PLACE says that out is t.
+    Without freqs each feature turns by a quarter: y1 = -x2, y2 = x1.
 
-    A program has TURNS times BLOCK_H heads; a thread has as many of the first as of each further
-    BLOCK_H. A head's features are a tile of BLOCK or, with BLOCK_2, two, the second from SPLIT on.
+    A program has TURNS times BLOCK_H heads of a token; a thread has as many of the first BLOCK_H as
+    of each further ones. A head's features are a tile of BLOCK or, of more, a second one of LAST.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads BLOCK_T * ROTARY angles in float32.
     """
-    ROWS: tl.constexpr = BLOCK_T * BLOCK_H
-    TILES: tl.constexpr = 1 if BLOCK_2 == 0 else 2
-    row_of_block = tl.arange(0, ROWS)[:, None]
-    first_token = tl.program_id(0) // blocks * BLOCK_T
-    first_head = (tl.program_id(0) % blocks - FIRST) * BLOCK_H
-    its_token = first_token + row_of_block // BLOCK_H
-    head = (first_head + row_of_block % BLOCK_H).to(tl.int64)
-    keep = (its_token < tokens) & (head < heads)
+    TILES: tl.constexpr = 2 if WIDTH > BLOCK else 1
+    tokens, blocks = rows * columns, tl.cdiv(heads, TURNS * BLOCK_H)
+    all_blocks = blocks if k is None else blocks + tl.cdiv(k_heads, TURNS * BLOCK_H)
+    first_token, block = tl.program_id(0) // all_blocks * BLOCK_T, tl.program_id(0) % all_blocks
+    if k is not None:
+        of_k = block >= blocks
+        t, out = tl.where(of_k, k, t), tl.where(of_k, k_out, out)
+        heads, block = tl.where(of_k, k_heads, heads), tl.where(of_k, block - blocks, block)
+        t_row, t_column = tl.where(of_k, k_row, t_row), tl.where(of_k, k_column, t_column)
+        t_head, t_feature = tl.where(of_k, k_head, t_head), tl.where(of_k, k_feature, t_feature)
+    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
+    its_token = first_token + line // BLOCK_H
+    head = (block * TURNS * BLOCK_H + line % BLOCK_H).to(tl.int64)
     t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
     t += head * t_head
     if IN_PLACE:
-        out = t
+        out, out_head, out_feature = t, t_head, t_feature
     else:
-        out += its_token.to(tl.int64) * heads * WIDTH + head * WIDTH
+        out, out_head, out_feature = out + (its_token.to(tl.int64) * heads + head) * WIDTH, WIDTH, 1
 
     # Load t first: the loads are under way while the positions and the angles are computed.
     loaded = ()
     for tile in tl.static_range(TILES):
+        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
         for turn in tl.static_range(TURNS):
-            rows = t + turn * BLOCK_H * t_head
-            feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
-            x = tl.load(rows + feature, mask=keep & (feature < (WIDTH if tile else SPLIT)))
+            x_heads = t + turn * BLOCK_H * t_head
+            keep = (its_token < tokens) & (head + turn * BLOCK_H < heads)
+            x = tl.load(x_heads + feature * t_feature, mask=keep & (feature < WIDTH))
             z = x
-            if tile * SPLIT < ROTARY:
-                z = partners(x, rows, feature, keep, ROTARY, INTERLEAVED)
+            if tile * BLOCK < ROTARY:
+                z = partners(x, x_heads, feature, t_feature, keep, ROTARY, INTERLEAVED)
             loaded += ((x, z),)
 
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < tokens
     row, column = token // columns, token % columns
+    if SEQ_FIRST:
+        sequence, position, length = column, row, rows
+    else:
+        sequence, position, length = row, column, columns
     if cu_seqlens is not None:
         sequence, start, end = _find(cu_seqlens, token, sequences, CP_SIZE, STEP)
         position, length = token - start, end - start
-    elif SEQ_FIRST:
-        sequence, position = column, row
-    else:
-        sequence, position = row, column
     if CP_SIZE > 1:  # this rank has a sequence's chunk cp_rank and its mirror from the end
         chunk = length // 2
         position += chunk * tl.where(position < chunk, cp_rank, 2 * (CP_SIZE - 1) - cp_rank)
     if start_positions is not None:
         position += tl.load(start_positions + sequence, mask=exists, other=0)
 
-    freqs += (position.to(tl.int64) * freqs_row)[:, None]
     angles = ()
-    for tile in tl.static_range(TILES):
-        if tile * SPLIT < ROTARY:
-            feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
-            cos, sin = _angles_of(freqs, exists[:, None], feature, ROTARY, INTERLEAVED, TRANSPOSED)
+    if freqs is not None:  # one thread computes an angle's cosine and sine for all heads
+        freqs += (position.to(tl.int64) * freqs_row)[:, None]
+        for tile in tl.static_range(2 if ROTARY > BLOCK else 1):
+            feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
+            partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+            turned = exists[:, None] & (feature < ROTARY)
+            angle = tl.load(freqs + feature * freqs_feature, turned, other=0).to(tl.float32)
+            other = angle
+            if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+                other = -tl.load(freqs + partner * freqs_feature, turned, other=0).to(tl.float32)
+            cos, sin = cos_sin(angle, other)
+            sin = tl.where(first, -sin, sin)
             angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
 
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
     for tile in tl.static_range(TILES):
-        feature = tile * SPLIT + tl.arange(0, BLOCK_2 if tile else BLOCK)[None, :]
-        exists, turned = feature < (WIDTH if tile else SPLIT), feature < ROTARY
+        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
         for turn in tl.static_range(TURNS):
             x, z = loaded[tile * TURNS + turn]
-            y, inside = x, keep & exists
-            if tile * SPLIT < ROTARY:
+            y, stored = x, feature < (ROTARY if IN_PLACE else WIDTH)
+            if freqs is None:
+                _, first = partner_of(feature, ROTARY, INTERLEAVED)
+                y = tl.where(first != TRANSPOSED, -z, z)
+            elif tile * BLOCK < ROTARY:
                 cos, sin = angles[tile]
                 y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-                y = tl.where(turned, y.to(x.dtype), x)
-            if IN_PLACE:
-                inside &= turned
-                tl.store(out + turn * BLOCK_H * t_head + feature, y, mask=inside)
-            else:
-                tl.store(out + turn * BLOCK_H * WIDTH + feature, y, mask=inside)
-
-
-@triton.jit
-def rope_qk_kernel(
-    q, k, freqs, q_out, k_out, start_positions, cu_seqlens,
-    tokens, columns, q_heads, k_heads, blocks, length, sequences,
-    q_row, q_column, q_head, k_row, k_column, k_head, freqs_row, cp_rank,
-    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, STEP: tl.constexpr,
-    BLOCK_T: tl.constexpr, BLOCK: tl.constexpr, Q_BLOCK_H: tl.constexpr,
-    Q_BLOCKS: tl.constexpr, K_BLOCK_H: tl.constexpr,
-):  # fmt: skip
-    """Turn heads of q in the first Q_BLOCKS of a token's blocks, and heads of k in the others."""
-    if tl.program_id(0) % blocks < Q_BLOCKS:
-        rope_kernel(
-            q, freqs, q_out, start_positions, cu_seqlens,
-            tokens, columns, q_heads, blocks, length, sequences, q_row, q_column, q_head,
-            freqs_row, cp_rank, CP_SIZE, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            STEP, BLOCK_T, BLOCK, Q_BLOCK_H, 0, WIDTH, 1,
-        )  # fmt: skip
-    else:
-        rope_kernel(
-            k, freqs, k_out, start_positions, cu_seqlens,
-            tokens, columns, k_heads, blocks, length, sequences, k_row, k_column, k_head,
-            freqs_row, cp_rank, CP_SIZE, WIDTH, ROTARY, SEQ_FIRST, INTERLEAVED, TRANSPOSED,
-            STEP, BLOCK_T, BLOCK, K_BLOCK_H, 0, WIDTH, 1, Q_BLOCKS,
-        )  # fmt: skip
+                y = tl.where(feature < ROTARY, y.to(x.dtype), x)
+            keep = (its_token < tokens) & (head + turn * BLOCK_H < heads)
+            place = out + turn * BLOCK_H * out_head + feature * out_feature
+            tl.store(place, y, mask=keep & stored)

@@ -1,7 +1,130 @@
-"""Tiles of matrices, loaded and stored by kernels; see forms.py for the two ways."""
+"""Where a kernel finds the rows of sorted tokens; tiles of matrices, loaded and stored by kernels.
 
+Of rows that lie apart a copy may be made. forms.py has the two ways of a load.
+"""
+
+from typing import NamedTuple
+
+import torch
 import triton
 import triton.language as tl
+
+from .forms import HOPPER, form_of, overlapping, tiles_of
+from .launch import ceil_div
+
+WHOLE, REST, ALL = (tl.constexpr(part) for part in range(3))
+"""Parts of a partition's tiles: those whose tokens follow one another, the others, and both."""
+PACKED = 32, 256
+"""The rows and columns that a program packs. Its 64 elements a thread take so few registers that
+two programs run besides one of a product in the form HOPPER."""
+
+
+class Rows(NamedTuple):
+    """A factor of sorted tokens, [tokens, columns] unless it is sorted; its columns are contiguous.
+
+    Its rows are "gathered": with descriptors whole tiles are loaded whole, and each other row by
+    itself. In "pieces", if there is a copy, whole tiles are too, and the others are loaded from it.
+    """
+
+    matrix: torch.Tensor
+    packed: torch.Tensor | None = None
+    """The copy, sorted: [rows, columns]."""
+    sorted: bool = False
+    """Whether all rows lie as the partition sorts them: [pairs * rows, columns]."""
+
+    def sources(self, form, height, width):
+        """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
+        whole = tiles_of(self.matrix, height, width) if form.TMA else self.matrix
+        if self.sorted:
+            return "sorted", whole, whole
+        if self.packed is None or not form.TMA:
+            return "gathered", whole, self.matrix
+        return "pieces", whole, tiles_of(self.packed, height, width)
+
+
+@triton.jit
+def blocks_of(ends, HEIGHT: tl.constexpr, PART: tl.constexpr):
+    """Return how many blocks of HEIGHT rows a part has and how many of them are visual, and the
+    first block of either kind.
+    """
+    visual_end, end = tl.load(ends) // HEIGHT, tl.load(ends + 1) // HEIGHT
+    whole_visual, whole_end = tl.load(ends + 2) // HEIGHT, tl.load(ends + 3) // HEIGHT
+    if PART == WHOLE:
+        return whole_visual + whole_end - visual_end, whole_visual, 0, visual_end
+    elif PART == REST:
+        visual = visual_end - whole_visual
+        return visual + end - whole_end, visual, whole_visual, whole_end
+    else:
+        return end, visual_end, 0, visual_end
+
+
+@triton.jit
+def start_of(order, row, TILE: tl.constexpr):
+    """Return the first token of the tile at a row, if all of its tokens follow one another, or -1.
+
+    A tile's tokens are in order, so that the first and the last one tell.
+    """
+    first = tl.load(order + row)
+    return tl.where(tl.load(order + row + TILE - 1) - first == TILE - 1, first, -1)
+
+
+@triton.jit
+def _pack_kernel(
+    matrix, packed, order, all_rows, columns, row_stride,
+    HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr = False,
+):  # fmt: skip
+    """Copy the rows of the tiles that are not whole, and no other.
+
+    With PDL, programs run while the kernel before this one does, and nothing here depends on it.
+    The last program waits for its end, so that the kernel after this one begins after both.
+
+    Bytes: twice the matrix for a random mask, nearly none for spans.
+    """
+    if PDL:  # a second matrix is packed at the same time
+        tl.extra.cuda.gdc_launch_dependents()
+    row, column = tl.program_id(0) * HEIGHT, tl.program_id(1) * COLUMNS
+    ends = order + all_rows
+    whole = tl.load(ends + tl.where(row < tl.load(ends), 2, 3))  # the kind's whole tiles end here
+    if (row >= whole) & (row < tl.load(ends + 1)):
+        tokens = tl.load(order + row + tl.arange(0, HEIGHT))
+        source = rows_of(matrix, tokens, row_stride)
+        tile = load_rows(source, tokens, column, columns, COLUMNS, False)
+        store_rows(packed, row + tl.arange(0, HEIGHT), column, columns, tile)
+    if PDL:
+        last = tl.num_programs(0) * tl.num_programs(1) - 1
+        if tl.program_id(1) * tl.num_programs(0) + tl.program_id(0) == last:
+            tl.extra.cuda.gdc_wait()
+
+
+def pack(launch, order, rows, early=False):
+    """Return a factor, Rows of [tokens, columns], with a copy.
+
+    It stays as it is if it is sorted or has one, or if no descriptor describes the matrix, or its
+    copy. Early, packing begins while the launch before it runs, if that one triggers it: a product
+    keeps the tensor cores busy, packing the memory.
+    """
+    matrix, columns, (height, width) = rows.matrix, rows.matrix.shape[1], PACKED
+    if rows.sorted or rows.packed is not None or columns * matrix.dtype.itemsize % 16:
+        return rows
+    if not form_of(matrix, height=order.tile).TMA:
+        return rows
+    packed = matrix.new_empty(order.rows, columns)
+    launch(
+        _pack_kernel, (order.rows // height, ceil_div(columns, width)),
+        matrix, packed, order.sorted, order.rows, columns, matrix.stride()[0],
+        HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
+    )  # fmt: skip
+    return Rows(matrix, packed)
+
+
+def packed_if_it_pays(launch, order, rows, columns, launches=1):
+    """Return a factor of a product with so many columns, packed if that pays.
+
+    Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
+    an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
+    several launches use it.
+    """
+    return pack(launch, order, rows) if columns * launches >= 8192 else rows
 
 
 @triton.jit
@@ -15,22 +138,12 @@ def turns(number, tiles):
 
 
 @triton.jit
-def tile_of(number, row_blocks, column_blocks, GROUP: tl.constexpr):
-    """Return a tile's row and column, in groups of GROUP rows of tiles, whose factors L2 keeps."""
-    group = number // (GROUP * column_blocks)
-    height = tl.minimum(row_blocks - group * GROUP, GROUP)
-    inside = number % (GROUP * column_blocks)
-    return group * GROUP + inside % height, inside // height
-
-
-@triton.jit
-def next_number(number, tiles):
-    """Return where a program goes on among further tiles, after those from `number` on.
-
-    So a program's share of both together is as even as if they were numbered through.
-    """
-    count = tl.num_programs(0)
-    return (number % count + count - tiles % count) % count
+def tile_of(number, row_blocks, column_blocks):
+    """Return a tile's row and column, in groups of 8 rows of tiles, whose factors L2 keeps."""
+    group = number // (8 * column_blocks)
+    height = tl.minimum(row_blocks - group * 8, 8)
+    inside = number % (8 * column_blocks)
+    return group * 8 + inside % height, inside // height
 
 
 @triton.jit
@@ -55,29 +168,9 @@ def load_tile(
     if TMA:
         return matrix.load([row, column])
     else:
-        row += tl.arange(0, ROWS)
-        column += tl.arange(0, COLUMNS)
-        place = _places(row, column, strides)
-        return tl.load(
-            matrix + place, (row < shape[0])[:, None] & (column < shape[1])[None, :], 0.0
-        )
-
-
-@triton.jit
-def _places(row, column, strides):
-    return row[:, None].to(tl.int64) * strides[0] + column[None, :].to(tl.int64) * strides[1]
-
-
-@triton.jit
-def load_factor(
-    w, depth, column, shape, strides,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, TURNED: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """Return DEPTH x COLUMNS elements of a right factor; TURNED, its transpose is described."""
-    if TURNED:
-        return w.load([column, depth]).T
-    else:
-        return load_tile(w, depth, column, shape, strides, DEPTH, COLUMNS, TMA)
+        row, column = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
+        inside = (row < shape[0])[:, None] & (column < shape[1])[None, :]
+        return tl.load(rows_of(matrix, row, strides[0]) + _offsets(column, strides[1]), inside, 0.0)
 
 
 @triton.jit
@@ -89,24 +182,26 @@ def load_both(
     if TMA:
         return tl.reshape(v.load([0, column, depth]), (2 * COLUMNS, DEPTH)).T
     else:
-        depth += tl.arange(0, DEPTH)
-        both = tl.arange(0, 2 * COLUMNS)
+        depth, both = depth + tl.arange(0, DEPTH), tl.arange(0, 2 * COLUMNS)
         column += both % COLUMNS
-        place = _places(depth, column, strides)
         inside = (depth < shape[0])[:, None] & (column < shape[1])[None, :]
-        return tl.load(tl.where((both < COLUMNS)[None, :], v + place, w + place), inside, 0.0)
+        matrix = tl.where(both < COLUMNS, v, w)[None, :] + _offsets(column, strides[1])
+        return tl.load(rows_of(matrix, depth, strides[0]), inside, 0.0)
 
 
 @triton.jit
-def rows_of(matrix, tokens, row_stride):
-    """Return pointers to the rows of these tokens, [tokens, 1]."""
-    return matrix + tokens[:, None].to(tl.int64) * row_stride
+def rows_of(matrix, rows, row_stride):
+    """Return pointers to rows of a matrix, [ROWS, 1]."""
+    return matrix + rows[:, None].to(tl.int64) * row_stride
 
 
 @triton.jit
-def load_rows(
-    pointers, tokens, column, columns, column_stride, COLUMNS: tl.constexpr, WHOLE: tl.constexpr
-):
+def _offsets(columns, column_stride):
+    return columns[None, :].to(tl.int64) * column_stride
+
+
+@triton.jit
+def load_rows(pointers, tokens, column, columns, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
     """Return COLUMNS elements of the rows that `pointers` point at; zero for token -1.
 
     WHOLE says that all of these columns exist.
@@ -115,16 +210,16 @@ def load_rows(
     inside = (tokens >= 0)[:, None]
     if not WHOLE:
         inside = inside & (column < columns)[None, :]
-    return tl.load(pointers + column[None, :].to(tl.int64) * column_stride, inside, 0.0)
+    return tl.load(pointers + _offsets(column, 1), inside, 0.0)
 
 
 @triton.jit
 def store_rows(matrix, tokens, column, columns, values):
     """Store values in the rows of these tokens of a contiguous matrix; token -1 has none."""
     column += tl.arange(0, values.shape[1])
-    place = tokens[:, None].to(tl.int64) * columns + column[None, :]
     inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
-    tl.store(matrix + place, values.to(matrix.dtype.element_ty), inside)
+    place = rows_of(matrix, tokens, columns) + column[None, :]
+    tl.store(place, values.to(matrix.dtype.element_ty), inside)
 
 
 @triton.jit
