@@ -5,9 +5,7 @@
 It needs torch and Triton alone, and works under any name and at any place.
 """
 
-from .masked_ffn import masked_ffn
-from .masked_linear import masked_linear
-from .rope import rope, rope_, rope_qk
-from .rotate_half import rotate_half
+from .masked import masked_ffn, masked_linear
+from .rope import rope, rope_, rope_qk, rotate_half
 
 __all__ = ["masked_ffn", "masked_linear", "rope", "rope_", "rope_qk", "rotate_half"]

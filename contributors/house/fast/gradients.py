@@ -1,28 +1,15 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
 import functools
-from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 
-from . import forms, tiles
-from .forms import form_of, gpu, is_small, kernel_of
+from . import tiles
+from .forms import NARROW, form_of, gpu, is_small, kernel_of
 from .launch import ceil_div
-from .tiles import choose, halves, load_rows, load_tile, pack, rows_of, start_of, store_halves
-
-
-@dataclass(frozen=True)
-class Task:
-    """The sums of one launch, and the order of its loop."""
-
-    pairs: int
-    g: str  # how the rows of g are loaded; see `Rows`
-    x: str
-    tile: int  # the rows of a partition's tile
-    full: bool  # whether tiles divide the outputs and the inputs, and the kernel is to know
-    by_kind: bool  # whether the two shares are the kinds
+from .tiles import choose, load_rows, load_tile, pack, rows_of, start_of, store_rows
 
 
 @triton.jit
@@ -51,7 +38,7 @@ def _load_step(
     if HOW == "gathered":
         return load_rows(rows_of(apart, place, stride), place, column, columns, COLUMNS, FULL)
     elif HOW == "pieces":
-        source = choose(place >= 0, matrix, apart, TMA)
+        source = choose(place >= 0, matrix, apart)
         return source.load([tl.where(place >= 0, place, row), column])
     else:
         return load_tile(matrix, row, column, (rows, columns), (stride, 1), DEPTH, COLUMNS, TMA)
@@ -60,18 +47,20 @@ def _load_step(
 @triton.jit
 def _weight_kernel(
     g, g_apart, x, x_apart, out, order, rows, outputs, inputs, g_row, x_row, shares,
-    FORM: tl.constexpr, TASK: tl.constexpr,
+    FORM: tl.constexpr, PAIRS: tl.constexpr, G: tl.constexpr, X: tl.constexpr, TILE: tl.constexpr,
+    FULL: tl.constexpr, BY_KIND: tl.constexpr,
 ):  # fmt: skip
     """Compute d_w[kind, pair] = the sum of the outer products g[pair, token] x[token] of a kind.
 
     With one share, a program has some tiles of every pair's [outputs, inputs], and `out` is d_w.
     With more, a program has one tile and one share of the sorted rows. Share s stores visual sums
     in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
-    that a slot has one kind. By kind, the two shares are all rows of either kind, and `out` is d_w.
+    that a slot has one kind. BY_KIND, the two shares are all rows of either kind, and `out` is d_w.
 
-    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs] by kind. g, if gathered
+    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs] BY_KIND. g, if gathered
     [tokens, outputs], otherwise sorted [PAIRS, rows, outputs]; x [tokens, inputs] or
-    [rows, inputs].
+    [rows, inputs]; G and X say how their rows are loaded, as `Rows` has it. TILE: the rows of a
+    partition's tile. FULL: tiles divide the outputs and the inputs.
 
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.
@@ -79,10 +68,6 @@ def _weight_kernel(
     M: tl.constexpr = FORM.M
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
-    PAIRS: tl.constexpr = TASK.pairs
-    TILE: tl.constexpr = TASK.tile
-    G: tl.constexpr = TASK.g
-    X: tl.constexpr = TASK.x
     visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
     count = row_blocks * column_blocks * PAIRS
@@ -92,16 +77,15 @@ def _weight_kernel(
     if shares > 1:
         share, length = number // count, tl.cdiv(steps, shares)
     begin, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
-    for kind in tl.static_range(1 if TASK.by_kind else 2):
-        if TASK.by_kind:
+    for kind in tl.static_range(1 if BY_KIND else 2):
+        if BY_KIND:
             first, last = share * visual_steps, tl.where(share == 0, visual_steps, steps)
         elif kind == 0:
             first, last = begin, tl.minimum(end, visual_steps)
         else:
             first, last = tl.maximum(begin, visual_steps), end
-        if TASK.by_kind or (first < last) | (shares == 1):
-            for turn in tl.range(0, tiles.turns(number, count * shares), flatten=True):
-                unit = number + turn * tl.num_programs(0)
+        if BY_KIND or (first < last) | (shares == 1):
+            for unit in tl.range(number, count * shares, tl.num_programs(0), flatten=True):
                 block, column_block = tiles.tile_of(unit % count, row_blocks * PAIRS, column_blocks)
                 pair = block // row_blocks
                 row, column = block % row_blocks * M, column_block * N
@@ -112,10 +96,10 @@ def _weight_kernel(
                 for step in range(first, last):
                     g_row_0 = pair * rows + step * K
                     g_tile = _load_step(
-                        of_g, g_place, g_row_0, row, outputs, K, M, G, TASK.full, FORM.TMA
+                        of_g, g_place, g_row_0, row, outputs, K, M, G, FULL, FORM.TMA
                     )
                     x_tile = _load_step(
-                        of_x, x_place, step * K, column, inputs, K, N, X, TASK.full, FORM.TMA
+                        of_x, x_place, step * K, column, inputs, K, N, X, FULL, FORM.TMA
                     )
                     acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
                     following = tl.minimum(step + 1, last - 1) * K
@@ -126,10 +110,7 @@ def _weight_kernel(
                 to = out + (slot * PAIRS + pair).to(tl.int64) * outputs * inputs
                 place = row + tl.arange(0, M)
                 place = tl.where(place < outputs, place, -1)
-                # in quarters, which take less shared memory than one whole
-                left, right = halves(acc)
-                store_halves(to, place, column, inputs, left)
-                store_halves(to, place, column + N // 2, inputs, right)
+                store_rows(to, place, column, inputs, acc)
 
 
 @triton.jit
@@ -160,53 +141,44 @@ ROWS_BY_KIND = 2560
 second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
 
 
-def _split(order, g, x, pairs):
-    """Return the form, the tiles of one kind, the shares, and whether the shares are the kinds.
-
-    Kinds are the shares where rows are few and all tiles of both run at once. Otherwise there are
-    as many shares as run at once, of at least eight steps each, or one.
-    """
-    outputs, inputs = g.shape[1], x.shape[1]
-
-    def tiles_of(form):
-        return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
-
-    height = order.tile if is_small(order.tile) else 128
-    of_factors = functools.partial(form_of, g, x, height=height)
-    form = of_factors(shape=(2 * pairs * outputs, inputs))
-    both = 2 * tiles_of(form)
-    if form is forms.NARROW and order.rows <= ROWS_BY_KIND and form.programs_for(both) == both:
-        return form, tiles_of(form), 2, True
-    form = of_factors()
-    shares = min(gpu().processors // tiles_of(form), order.rows // form.K // 8)
-    return form, tiles_of(form), max(shares, 1), False
-
-
 def weight_gradients(launch, g, x, order, pairs=1, early=False):
     """Return the gradients [2 * pairs, outputs, inputs]: of the visual weights, then the textual.
 
-    Gathered factors are packed, unless a program sums a whole kind: then packing takes longer than
-    it saves.
+    Kinds are the shares where rows are few and all tiles of both run at once: then packing gathered
+    factors takes longer than it saves. Otherwise factors are packed, and there are as many shares
+    as run at once, of at least eight steps each, or one.
 
     g: the products' gradient, Rows of [tokens, outputs] or sorted ones of [pairs * rows, outputs];
     x: their factor, Rows of [tokens, inputs] or sorted ones; pairs: the products of each token;
     early: whether the launch before lets packing begin, as `pack` has it.
     """
     outputs, inputs = g.matrix.shape[1], x.matrix.shape[1]
-    form, count, shares, by_kind = _split(order, g.matrix, x.matrix, pairs)
+
+    def tiles_of(form):
+        return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
+
+    height = order.tile if is_small(order.tile) else 128
+    of_factors = functools.partial(form_of, g.matrix, x.matrix, height=height)
+    form = of_factors(shape=(2 * pairs * outputs, inputs))
+    both = 2 * tiles_of(form)
+    by_kind = form is NARROW and order.rows <= ROWS_BY_KIND and form.programs_for(both) == both
     if not by_kind:
+        form = of_factors()
         g, x = pack(launch, order, g, early), pack(launch, order, x, early)
-    g_how, *g_sources = g.sources(form, form.K, form.M)
-    x_how, *x_sources = x.sources(form, form.K, form.N)
-    full = form.is_filled((outputs, form.M), (inputs, form.N))
+    count = tiles_of(form)
+    shares = max(min(gpu().processors // count, order.rows // form.K // 8), 1)
+    shares = 2 if by_kind else shares
     slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
         slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
+    g_how, *g_sources = g.sources(form, form.K, form.M)
+    x_how, *x_sources = x.sources(form, form.K, form.N)
     launch(
         kernel_of(_weight_kernel, order.tile), (form.programs_for(count * shares),),
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
         g.matrix.stride()[0], x.matrix.stride()[0], shares,
-        TASK=Task(pairs, g_how, x_how, order.tile, full, by_kind), **form.options,
+        PAIRS=pairs, G=g_how, X=x_how, TILE=order.tile, BY_KIND=by_kind,
+        FULL=form.is_filled((outputs, form.M), (inputs, form.N)), **form.options,
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048

@@ -8,25 +8,24 @@ from .operators import refuse_second_derivative, traced, unused
 from .partition import Partition, check_mask, kept_partition, partition_of
 
 
-def layer(name, weights, stacks, forward, backward, check, kept=None, products=1):
+def layer(name, stacks, forward, backward, check, kept=(), products=1):
     """Return a function of x, the weights and the mask that returns the layer's output.
 
     Both directions get x and g with contiguous rows, and weights of a stack that lie alike.
 
     Args:
         name: The op's name.
-        weights: The weights' names.
         stacks: For each gradient of several weights, which are one tensor, their places.
         forward: `forward((tokens, tile, keep), x, *weights, order)` returns the output, what
             backward needs of it, if that is to be kept, and x's packed copy.
         backward: `backward((tokens, tile, *wanted), g, x, *weights, *kept, packed, order)` returns
             the gradients of x and of the stacks; None for what is not wanted.
         check: Raise ValueError for what does not fit: `check(tokens, x, *weights)`.
-        kept: The names of what is kept, with functions of the partition's rows, x and the weights
-            that return their shapes.
+        kept: For all that is kept, functions of the partition's rows, x and the weights that return
+            its shape.
         products: The products of the same x and mask.
     """
-    kept = kept or {}
+    inputs = 1 + sum(map(len, stacks))  # x and the weights
 
     def even(x, *tensors):
         tensors = [_in_rows(x), *tensors]
@@ -49,7 +48,7 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
 
     def by_place(d_x, *stacked):
         """Return the gradients in the order of the arguments."""
-        grads = [d_x, *[None] * (len(weights) + 1)]
+        grads = [d_x, *[None] * inputs]
         for places, stack in zip(stacks, stacked, strict=True):
             if stack is not None:
                 for place, grad in zip(places, stack.unbind(), strict=True):
@@ -87,8 +86,8 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
     # (mode="reduce-overhead") own the memory of all that an operator makes.
 
     def define(name, run, arguments, results):
-        types = ", ".join(f"Tensor {each}" for each in arguments), ", ".join(["Tensor"] * results)
-        schema = "({}) -> ({})".format(*types)
+        of_arguments = ", ".join(f"Tensor t{place}" for place in range(arguments))
+        schema = f"({of_arguments}) -> ({', '.join(['Tensor'] * results)})"
         return torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
 
     def compiled_forward(*tensors):
@@ -100,10 +99,9 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
         partition = Partition(g.shape[0], height_of(*tensors[:2], products), order)
         return tuple(run_backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
 
-    names = "x", *weights
-    operator = define(name, compiled_forward, (*names, "mask"), 2 + len(kept))
-    names = "g", *names, *kept, "order"
-    backward_operator = define(f"{name}_backward", compiled_backward, names, 1 + len(stacks))
+    operator = define(name, compiled_forward, inputs + 1, 2 + len(kept))
+    arguments = 1 + inputs + len(kept) + 1
+    backward_operator = define(f"{name}_backward", compiled_backward, arguments, 1 + len(stacks))
 
     @operator.register_fake
     def _(*tensors):
@@ -114,7 +112,7 @@ def layer(name, weights, stacks, forward, backward, check, kept=None, products=1
         rows = Partition(mask.shape[0], tile, None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
         shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0])]
-        shapes += [shape(rows, *tensors) for shape in kept.values()]
+        shapes += [shape(rows, *tensors) for shape in kept]
         return *map(x.new_empty, shapes), x.new_empty(rows + 4, dtype=torch.int32)
 
     @backward_operator.register_fake
@@ -139,15 +137,15 @@ def _in_rows(matrix):
     return matrix if matrix.stride(-1) == 1 else matrix.contiguous()
 
 
-def check(op, tokens, x, **weights):
+def check(op, tokens, x, names, weights, shapes):
     """Raise ValueError if a layer's operands do not fit; a kernel would leave their memory.
 
-    tokens: those of the mask; weights: each with the shape that it must have.
+    tokens: those of the mask; shapes: those that the weights must have.
     """
     if x.shape[0] != tokens:
         raise ValueError(f"{op}: mask has {tokens} tokens, and x is {list(x.shape)}")
-    for name, (weight, wanted) in weights.items():
-        if tuple(weight.shape) != wanted:
-            raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(wanted)}")
+    for name, weight, shape in zip(names, weights, shapes, strict=True):
+        if tuple(weight.shape) != shape:
+            raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(shape)}")
         if weight.dtype != x.dtype or not x.dtype.is_floating_point:
             raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")

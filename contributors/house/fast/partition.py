@@ -93,13 +93,14 @@ def _sort_kernel(
     token, chosen, counts, is_whole, is_other = _tiles_at(
         mask, first, tokens, stride, BLOCK // TILE, TILE
     )
-    is_mixed = 1 - is_whole.to(tl.int32) - is_other.to(tl.int32)
+    is_whole, is_other = is_whole.to(tl.int64), is_other.to(tl.int64)
+    is_mixed = 1 - is_whole - is_other
     # Ranks: of whole tiles, and of a mixed tile's tokens. The counts of a block have 11 bits.
-    packed = is_whole.to(tl.int64) + (is_other.to(tl.int64) << 16) + (is_mixed.to(tl.int64) << 32)
-    packed += (counts * is_mixed).to(tl.int64) << 48
+    packed = is_whole + (is_other << 16) + ((counts * is_mixed) << 32)
     packed = tl.cumsum(packed, axis=0) - packed
     wholes_here, others_here = (packed & 65535).to(tl.int32), (packed >> 16 & 65535).to(tl.int32)
-    mixed_here, visual_here = (packed >> 32 & 65535).to(tl.int32), (packed >> 48).to(tl.int32)
+    visual_here = (packed >> 32).to(tl.int32)
+    mixed_here = tl.arange(0, BLOCK // TILE) - wholes_here - others_here
     rank = visual_here[:, None] + tl.cumsum(chosen, axis=1) - chosen
     inside = (token - first) % TILE
     other_rank = mixed_here[:, None] * TILE + inside - rank

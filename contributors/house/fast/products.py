@@ -3,7 +3,7 @@
 One kernel for all: they differ in what is done with a tile of the product as it is stored.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import triton
 import triton.language as tl
@@ -12,31 +12,22 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from . import forms, tiles
 from .forms import form_of, is_turned, tiles_of
 from .launch import ceil_div
-from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, rows_of, start_of, store_rows
+from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, load_tile, rows_of, store_rows
 from .trigonometry import INTERPRETED
-
-
-@dataclass(frozen=True)
-class Task:
-    """The product and the epilogue of one launch."""
-
-    stores: str  # "tokens", "gated" or "gradients"; see the kernel
-    how: str  # the rows of `a` are loaded; see `Rows`
-    full: bool  # whether steps divide the depths, and the kernel is to know
-    pairs: int
-    turned: bool  # whether the weights are described as their transposes
 
 
 @triton.jit
 def _product_kernel(
     a, apart, v, t, v2, t2, out, gates, d_gates, order, rows, depths, columns,
     a_row, w_depth, w_column, v_swapped, t_swapped,
-    FORM: tl.constexpr, TASK: tl.constexpr,
+    FORM: tl.constexpr, STORES: tl.constexpr, HOW: tl.constexpr, FULL: tl.constexpr,
+    PAIRS: tl.constexpr, TURNED: tl.constexpr,
     PDL: tl.constexpr = False, TRIGGERS: tl.constexpr = False,
 ):  # fmt: skip
     """Multiply a row of `a` for each token with v, if it is visual, or t, [depths, columns].
 
-    a is [tokens, depths], or, sorted, [pairs, rows, depths]. What a TASK stores:
+    a is [tokens, depths], or, sorted, [PAIRS, rows, depths]; HOW its rows are loaded says `Rows`.
+    FULL: steps divide the depths; TURNED: the weights' transposes are described. What it STORES:
 
     "tokens": out[token] = a[token] @ (v or t) + a2[token] @ (v2 or t2), [tokens, columns].
     "gated": out[row] = silu(g) * u, where g = a[token] @ (v or t) and u is by v2 or t2; both to
@@ -49,7 +40,7 @@ def _product_kernel(
     With TMA, the tiles of tokens that follow one another come first; `apart` has the other tokens.
 
     Bytes: a, the weights, the order and the gates are read and the results written once, if L2
-    keeps the tiles that several programs read. FLOPs: 2 * pairs * tokens * depths * columns,
+    keeps the tiles that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns,
     "gated" 4 * tokens * depths * columns.
     """
     if PDL:  # the kernel before this one has ended from here on
@@ -60,28 +51,30 @@ def _product_kernel(
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
     TMA: tl.constexpr = FORM.TMA
-    STORES: tl.constexpr = TASK.stores
     WIDTH: tl.constexpr = N // 2 if STORES == "gated" else N
-    GATHERED: tl.constexpr = TASK.how == "gathered"
+    GATHERED: tl.constexpr = HOW == "gathered"
     FIRST: tl.constexpr = WHOLE if TMA and STORES != "gradients" else ALL
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    of_a, of_w, w_strides = (TASK.pairs * rows, depths), (depths, columns), (w_depth, w_column)
+    of_a, of_w, w_strides = (PAIRS * rows, depths), (depths, columns), (w_depth, w_column)
     number, count = tl.program_id(0), tl.num_programs(0)
     for part in tl.static_range(FIRST, ALL if FIRST == WHOLE else ALL + 1):
         blocks, visuals, first_visual, first_textual = tiles.blocks_of(order + rows, M, part)
         # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
         all_tiles = blocks * column_blocks
-        for turn in tl.range(0, tiles.turns(number, all_tiles), flatten=STORES != "gradients"):
-            block, column_block = tiles.tile_of(number + turn * count, blocks, column_blocks)
+        for tile in tl.range(number, all_tiles, count, flatten=STORES != "gradients"):
+            block, column_block = tiles.tile_of(tile, blocks, column_blocks)
             visual, column = block < visuals, column_block * WIDTH
             row = tl.where(visual, first_visual + block, first_textual + block - visuals) * M
-            w = choose(visual, v, t, TMA)
-            if TASK.pairs > 1 or (STORES == "gated" and not TMA):
-                w2 = choose(visual, v2, t2, TMA)
+            w = choose(visual, v, t)
+            if v2 is not None:
+                w2 = choose(visual, v2, t2)
+            if STORES == "gated" and not TMA:
+                both = tl.arange(0, N)
+                w_or_w2 = tl.where(both < WIDTH, w, w2)[None, :]
             source, at = a, row  # the tile's rows lie in `source`, from `at` on
             if part == WHOLE:
                 token = tl.load(order + row)
-                if TASK.how != "sorted":
+                if HOW != "sorted":
                     at = token
             else:
                 tokens = tl.load(order + row + tl.arange(0, M))
@@ -89,35 +82,36 @@ def _product_kernel(
                     a_rows = rows_of(apart, tokens, a_row)
                 elif part == REST:
                     source = apart
-                elif TASK.how == "pieces":
-                    start = start_of(order, row, M)
-                    source = choose(start >= 0, a, apart, TMA)
+                elif HOW == "pieces":
+                    start = tiles.start_of(order, row, M)
+                    source = choose(start >= 0, a, apart)
                     at = tl.where(start >= 0, start, row)
             acc = tl.zeros((M, N), tl.float32)
-            for step in range(0, TASK.pairs * steps):
+            for step in range(0, PAIRS * steps):
                 second = step >= steps
-                depth = (step - second * steps) * K if TASK.pairs > 1 else step * K
+                depth = (step - second * steps) * K if PAIRS > 1 else step * K
                 if GATHERED and part != WHOLE:
-                    a_tile = load_rows(a_rows, tokens, depth, depths, K, TASK.full)
+                    a_tile = load_rows(a_rows, tokens, depth, depths, K, FULL)
                 else:
-                    from_row = at + second * rows if TASK.pairs > 1 else at
-                    a_tile = tiles.load_tile(source, from_row, depth, of_a, (a_row, 1), M, K, TMA)
-                if STORES == "gated":
-                    other = w if TMA else w2
-                    w_tile = tiles.load_both(
-                        w, other, depth, column, of_w, w_strides, K, WIDTH, TMA
+                    from_row = at + second * rows if PAIRS > 1 else at
+                    a_tile = load_tile(source, from_row, depth, of_a, (a_row, 1), M, K, TMA)
+                one = choose(second, w2, w) if PAIRS > 1 else w
+                if TURNED and STORES == "gated":  # both weights have one descriptor
+                    w_tile = tl.reshape(one.load([0, column, depth]), (N, K)).T
+                elif TURNED:
+                    w_tile = one.load([column, depth]).T
+                elif STORES == "gated":
+                    of_both = column + both % WIDTH
+                    w_tile = tiles.load_at(
+                        w_or_w2, depth + tl.arange(0, K), of_both, of_w, w_strides
                     )
                 else:
-                    one = choose(second, w2, w, TMA) if TASK.pairs > 1 else w
-                    if TASK.turned:
-                        w_tile = one.load([column, depth]).T
-                    else:
-                        w_tile = tiles.load_tile(one, depth, column, of_w, w_strides, K, WIDTH, TMA)
+                    w_tile = load_tile(one, depth, column, of_w, w_strides, K, WIDTH, TMA)
                 acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
             if STORES == "tokens":
                 if part == WHOLE:
                     tokens = token + tl.arange(0, M)
-                tiles.store_halves(out, tokens, column, columns, acc)
+                store_rows(out, tokens, column, columns, acc)
             elif STORES == "gated":
                 swapped = tl.where(visual, v_swapped, t_swapped) != 0
                 _store_gated(out, gates, row, rows, column, columns, acc, swapped)
@@ -217,13 +211,14 @@ def _launch(
     (depths, columns), strides = weights[0].shape, weights[0].stride()
     width = form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
-    full, turned = form.is_filled((depths, form.K)), form.TMA and is_turned(weights[0])
     launch(
         forms.kernel_of(_product_kernel, order.tile),
         (form.programs_for(order.rows // form.M * ceil_div(columns, width)),),
         *sources, *factors, *[None] * (4 - len(factors)),
         *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
-        a.matrix.stride()[0], *strides, *swapped, TASK=Task(stores, how, full, pairs, turned),
+        a.matrix.stride()[0], *strides, *swapped,
+        STORES=stores, HOW=how, FULL=form.is_filled((depths, form.K)), PAIRS=pairs,
+        TURNED=form.TMA and is_turned(weights[0]),
         **form.options, **forms.overlapping(form, triggers),
     )  # fmt: skip
 

@@ -128,16 +128,6 @@ def packed_if_it_pays(launch, order, rows, columns, launches=1):
 
 
 @triton.jit
-def turns(number, tiles):
-    """Return how many tiles a program has, of which `number` is the first.
-
-    A loop counts them from zero, so that it is the same in all programs: the interpreter runs the
-    Python of such a loop once.
-    """
-    return tl.cdiv(tl.maximum(tiles - number, 0), tl.num_programs(0))
-
-
-@triton.jit
 def tile_of(number, row_blocks, column_blocks):
     """Return a tile's row and column, in groups of 8 rows of tiles, whose factors L2 keeps."""
     group = number // (8 * column_blocks)
@@ -147,16 +137,12 @@ def tile_of(number, row_blocks, column_blocks):
 
 
 @triton.jit
-def choose(condition, first, second, TMA: tl.constexpr):
-    """Return one of two pointers or, with TMA, descriptors: a conditional expression takes none."""
-    if TMA:
-        if condition:  # noqa: SIM108
-            chosen = first
-        else:
-            chosen = second
-        return chosen
-    else:
-        return tl.where(condition, first, second)
+def choose(condition, first, second):
+    """Return one of two pointers or descriptors: a conditional expression takes no descriptor."""
+    chosen = second
+    if condition:
+        chosen = first
+    return chosen
 
 
 @triton.jit
@@ -168,36 +154,22 @@ def load_tile(
     if TMA:
         return matrix.load([row, column])
     else:
-        row, column = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-        inside = (row < shape[0])[:, None] & (column < shape[1])[None, :]
-        return tl.load(rows_of(matrix, row, strides[0]) + _offsets(column, strides[1]), inside, 0.0)
+        rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
+        return load_at(matrix, rows, columns, shape, strides)
 
 
 @triton.jit
-def load_both(
-    v, w, depth, column, shape, strides,
-    DEPTH: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """Return a tile of v and, to its right, the same tile of w; with TMA, v describes both."""
-    if TMA:
-        return tl.reshape(v.load([0, column, depth]), (2 * COLUMNS, DEPTH)).T
-    else:
-        depth, both = depth + tl.arange(0, DEPTH), tl.arange(0, 2 * COLUMNS)
-        column += both % COLUMNS
-        inside = (depth < shape[0])[:, None] & (column < shape[1])[None, :]
-        matrix = tl.where(both < COLUMNS, v, w)[None, :] + _offsets(column, strides[1])
-        return tl.load(rows_of(matrix, depth, strides[0]), inside, 0.0)
+def load_at(matrix, rows, columns, shape, strides):
+    """Return the elements at rows and columns; each column may be one of another matrix."""
+    place = matrix + columns[None, :].to(tl.int64) * strides[1]
+    inside = (rows < shape[0])[:, None] & (columns < shape[1])[None, :]
+    return tl.load(rows_of(place, rows, strides[0]), inside, 0.0)
 
 
 @triton.jit
 def rows_of(matrix, rows, row_stride):
     """Return pointers to rows of a matrix, [ROWS, 1]."""
     return matrix + rows[:, None].to(tl.int64) * row_stride
-
-
-@triton.jit
-def _offsets(columns, column_stride):
-    return columns[None, :].to(tl.int64) * column_stride
 
 
 @triton.jit
@@ -210,24 +182,18 @@ def load_rows(pointers, tokens, column, columns, COLUMNS: tl.constexpr, WHOLE: t
     inside = (tokens >= 0)[:, None]
     if not WHOLE:
         inside = inside & (column < columns)[None, :]
-    return tl.load(pointers + _offsets(column, 1), inside, 0.0)
+    return tl.load(pointers + column[None, :], inside, 0.0)
 
 
 @triton.jit
 def store_rows(matrix, tokens, column, columns, values):
     """Store values in the rows of these tokens of a contiguous matrix; token -1 has none."""
-    column += tl.arange(0, values.shape[1])
-    inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
-    place = rows_of(matrix, tokens, columns) + column[None, :]
-    tl.store(place, values.to(matrix.dtype.element_ty), inside)
-
-
-@triton.jit
-def store_halves(matrix, tokens, column, columns, values):
-    """Store values as `store_rows` does, a large block in halves: fewer registers."""
-    if values.numel <= 4096:
-        store_rows(matrix, tokens, column, columns, values)
-    else:
+    if values.numel <= 8192:
+        column += tl.arange(0, values.shape[1])
+        inside = (tokens >= 0)[:, None] & (column < columns)[None, :]
+        place = rows_of(matrix, tokens, columns) + column[None, :]
+        tl.store(place, values.to(matrix.dtype.element_ty), inside)
+    else:  # in parts, which take fewer registers
         left, right = halves(values)
         store_rows(matrix, tokens, column, columns, left)
         store_rows(matrix, tokens, column + left.shape[1], columns, right)

@@ -1,4 +1,7 @@
-"""Tokens sorted by kind on the device; the gate and its gradient in the products' epilogues."""
+"""The masked layers: tokens sorted by kind on the device, and one product for each with its weight.
+
+Of masked_ffn the gate, and its gradient, are computed as products are stored.
+"""
 
 import functools
 
@@ -12,12 +15,54 @@ from .products import gated_product, gates_gradient, product
 from .tiles import Rows, pack, packed_if_it_pays
 
 
+@Recorded
+def _linear_forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
+    """Return the output [tokens, out], and x's packed copy, if there is one."""
+    _check_linear(tokens, x, w_v, w_t)
+    order = Partition(tokens, tile, order)
+    x = packed_if_it_pays(launch, order, Rows(x), w_v.shape[0])
+    return product(launch, x, [w_v.T, w_t.T], order), x.packed
+
+
+@Recorded
+def _linear_backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
+    """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
+    order, both = Partition(tokens, tile, order), of_x and of_weights
+    g = packed_if_it_pays(launch, order, Rows(g), w_v.shape[1], 1 + both)
+    d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
+    if not of_weights:
+        return d_x, None
+    return d_x, weight_gradients(launch, g, Rows(x, packed), order, early=both)
+
+
+def _check_linear(tokens, x, *weights):
+    shapes = [(weights[0].shape[0], x.shape[1])] * 2
+    check("masked_linear", tokens, x, ("w_v", "w_t"), weights, shapes)
+
+
+_linear = layer("masked_linear", [(1, 2)], _linear_forward, _linear_backward, _check_linear)
+
+
+def masked_linear(
+    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
+) -> torch.Tensor:
+    """Return x @ w_v.T for the tokens of the mask and x @ w_t.T for the others.
+
+    x: [tokens, in]; w_v, w_t: [out, in]; mask: bool [tokens]. Returns [tokens, out] in x's dtype.
+
+    Raises:
+        ValueError: The shapes or the dtypes do not fit.
+        NotImplementedError: A second derivative is asked for.
+    """
+    return _linear(x, w_v, w_t, mask)
+
+
 @functools.partial(Recorded, pairs=((1, 3), (4, 6)))
-def _forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
+def _ffn_forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's packed copy,
     if there is one.
     """
-    _check(tokens, x, w1, w2, w3, u1, u2, u3)
+    _check_ffn(tokens, x, w1, w2, w3, u1, u2, u3)
     order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
@@ -47,7 +92,7 @@ def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, 
     return d_x, weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2)
 
 
-def _backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
+def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
 
     Two directions, so that the memory of g's copy and of hidden is free in the second one.
@@ -60,17 +105,15 @@ def _backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     return d_x, d_up, d_down
 
 
-def _check(tokens, x, w1, w2, w3, u1, u2, u3):
-    up, down = (w1.shape[0], x.shape[1]), (x.shape[1], w1.shape[0])
-    weights = {"w1": (w1, up), "w2": (w2, down), "w3": (w3, up)}
-    weights |= {"u1": (u1, up), "u2": (u2, down), "u3": (u3, up)}
-    check("masked_ffn", tokens, x, **weights)
+def _check_ffn(tokens, x, *weights):
+    up = weights[0].shape[0], x.shape[1]
+    names, shapes = ("w1", "w2", "w3", "u1", "u2", "u3"), [up, up[::-1], up] * 2
+    check("masked_ffn", tokens, x, names, weights, shapes)
 
 
-_layer = layer(
-    "masked_ffn", ("w1", "w2", "w3", "u1", "u2", "u3"), [(1, 3, 4, 6), (2, 5)],
-    _forward, _backward, _check,
-    kept={"gates": lambda rows, x, w1, *_: (2, rows, w1.shape[0])}, products=2,
+_ffn = layer(
+    "masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward, _check_ffn,
+    kept=[lambda rows, x, w1, *_: (2, rows, w1.shape[0])], products=2,
 )  # fmt: skip
 
 
@@ -93,4 +136,4 @@ def masked_ffn(
         ValueError: The shapes or the dtypes do not fit.
         NotImplementedError: A second derivative is asked for.
     """
-    return _layer(x, w1, w2, w3, u1, u2, u3, mask)
+    return _ffn(x, w1, w2, w3, u1, u2, u3, mask)
