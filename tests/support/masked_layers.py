@@ -36,19 +36,27 @@ def layers() -> tuple[Any, Any]:
 @contextlib.contextmanager
 def form(name: str) -> Iterator[None]:
     """Have launches take a form: "packed" has descriptors and sums by kind, as of many tokens."""
-    from fast import forms, gradients, launch
+    from fast import forms, gradients, launch, tiles
 
     from common.sandbox.interpreter.bounds import Watch
 
+    described = name in ("packed", "descriptors")
+    gpu = forms.gpu()._replace(hopper=described)
+    changes = [
+        (forms, "FEW", 1 << 60 if name == "small" else 0),
+        (forms, "gpu", lambda: gpu),
+        (launch, "replays", lambda: False),
+    ]
+    if name == "packed":
+        changes.append((gradients, "ROWS_BY_KIND", 0))
+    if DEVICE == "cpu" and described:
+        # one descriptor describes two weights, and ends in another tensor than it begins in
+        changes.append((Watch, "check", lambda *_: None))
+        # the interpreter has no launch that overlaps another
+        changes += [(module, "overlapping", lambda *_: {}) for module in (forms, tiles)]
     with contextlib.ExitStack() as stack:
-        if name == "packed":
-            stack.enter_context(mock.patch.object(gradients, "ROWS_BY_KIND", 0))
-        if DEVICE == "cpu" and name in ("packed", "descriptors"):
-            # one descriptor describes two weights, and ends in another tensor than it begins in
-            stack.enter_context(mock.patch.object(Watch, "check"))
-        forced = "descriptors" if name == "packed" else name
-        stack.enter_context(mock.patch.object(forms, "forced", forced))
-        stack.enter_context(mock.patch.object(launch, "replays", return_value=False))
+        for change in changes:
+            stack.enter_context(mock.patch.object(*change))
         yield
 
 

@@ -61,9 +61,6 @@ PLAIN = Form(128, 128, 32, False, warps=8, stages=3)
 SMALL = Form(32, 64, 32, False, warps=4, stages=1)
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
-forced = None
-"""The form that tests ask for: "descriptors", "pointers" or "small"; None leaves it to the size
-and the device."""
 
 
 def is_turned(matrix):
@@ -78,12 +75,14 @@ def is_describable(matrix):
     return short == 1 and multiple and matrix.data_ptr() % 16 == 0 and 0 not in matrix.shape
 
 
-def tiles_of(matrix, rows, columns, pair=None):
-    """Return a descriptor of tiles [rows, columns], or of the transposes of a turned matrix.
+def tiles_of(form, matrix, rows, columns, pair=None):
+    """Return what a kernel loads tiles [rows, columns] from: a descriptor, or the matrix itself.
 
-    pair: how many bytes behind a turned matrix, or before it, another one begins: one descriptor
-    describes both, and its tiles are [2, columns, rows].
+    One of a turned matrix has the tiles' transposes. pair: how many bytes behind a turned matrix,
+    or before it, another one begins: its descriptor has both, and tiles [2, columns, rows].
     """
+    if not form.TMA:
+        return matrix
     if not is_turned(matrix):
         return TensorDescriptor.from_tensor(matrix, [rows, columns])
     if pair is None:
@@ -106,7 +105,7 @@ def height_of(x, w, weights=1):
     except ValueError:
         raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices") from None
     columns *= weights
-    if forced == "small" or (forced is None and tokens * depths * columns < FEW):
+    if tokens * depths * columns < FEW:
         return SMALL.M
     return 64 if _tiles(tokens, columns) < gpu().processors else 128
 
@@ -127,8 +126,7 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
         return SMALL
     fits = all(map(is_describable, matrices))
     fits &= all(is_turned(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
-    wanted = gpu().hopper if forced is None else forced == "descriptors"
-    if matrices[0].dtype.itemsize != 2 or not fits or not wanted:
+    if matrices[0].dtype.itemsize != 2 or not fits or not gpu().hopper:
         # an MI300X has 64 KB of shared memory
         return replace(PLAIN, M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))
     if height == 64:

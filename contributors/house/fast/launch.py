@@ -68,13 +68,13 @@ class Recorded:
             layouts.append(layout)
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if not joined & 15 and replays() and not watched():
+        if not joined & 15 and replays():
             device, apart = torch._C._cuda_getDevice(), self._distances(tensors)
             recording = self._recording(device, (*how, *apart), tuple(layouts))
             if recording.complete:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
-            make_context_current(tensors[0].device)
+            make_context_current()
         return self.at_once(how, tensors)
 
     def at_once(self, how, tensors, kernel_of=lambda kernel: kernel):
@@ -149,7 +149,7 @@ class Recording:
 
     def _bound(self, stream, *addresses):
         """Return the launches for a stream and addresses."""
-        make_context_current(torch.device("cuda", torch.cuda.current_device()))
+        make_context_current()
 
         def argument(each):
             if isinstance(each, TensorDescriptor):
@@ -190,8 +190,17 @@ def _launch(compiled, grid, stream, arguments):
     return launch, noted[0]
 
 
-@functools.cache
 def replays():
+    """Return whether recordings launch: Triton is one that they know, and nobody sees launches."""
+    runtime = triton.knobs.runtime
+    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+    # a chain of no hooks does nothing; in its place may stand a function
+    watched = (enter and getattr(enter, "calls", True)) or (leave and getattr(leave, "calls", True))
+    return _is_known() and not watched
+
+
+@functools.cache
+def _is_known():
     """Return whether Triton's version and driver are known, and kernels are not interpreted."""
     version = tuple(int(part) for part in triton.__version__.split(".")[:2])
     if triton.knobs.runtime.interpret or version not in KNOWN:
@@ -199,24 +208,15 @@ def replays():
     return type(triton.runtime.driver.active).__module__ == "triton.backends.nvidia.driver"
 
 
-def watched():
-    """Return whether somebody has asked to see launches."""
-    runtime = triton.knobs.runtime
-    enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
-    # a chain of no hooks does nothing; in its place may stand a function
-    return bool(
-        (enter and getattr(enter, "calls", True)) or (leave and getattr(leave, "calls", True))
-    )
-
-
 _threads = threading.local()
 
 
-def make_context_current(device):
+def make_context_current():
     """Launch something once in each thread, such as autograd's, before a map is encoded there.
 
     CUDA makes a context a thread's own at the thread's first launch; encoding a map needs it.
     """
+    device = torch.cuda.current_device()
     if getattr(_threads, "device", None) != device:
         torch.zeros(1, device=device)
         _threads.device = device

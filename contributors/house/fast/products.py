@@ -159,55 +159,50 @@ def _sigmoid(a, like):
 def _store_gradients(
     hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr
 ):
-    """Pass a tile of d_hidden on, a large one in four quarters, which take fewer registers."""
-    if d_hidden.numel <= 4096:
-        _store_part(hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA)
-    else:
-        left, right = halves(d_hidden)
-        d_1, d_2 = halves(left)
-        d_3, d_4 = halves(right)
-        # With descriptors, the gates of three quarters are under way.
-        for part in tl.range(0, 4, num_stages=4 if TMA else 1):
-            d = tl.where(part < 2, tl.where(part == 0, d_1, d_2), tl.where(part == 2, d_3, d_4))
-            at = column + part * d_1.shape[1]
-            _store_part(hidden, gates, d_gates, row, rows, at, columns, d, TMA)
-
-
-@triton.jit
-def _store_part(hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr):
     """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
+
+    In four quarters, which take fewer registers. With descriptors, the gates of three are under
+    way.
     """
-    WIDTH: tl.constexpr = d_hidden.shape[1]
-    place = row + tl.arange(0, d_hidden.shape[0])
-    if TMA:
-        a, b = tl.split(tl.permute(gates.load([0, row, column]), (1, 2, 0)))
-    else:
-        a = load_rows(rows_of(gates, place, columns), place, column, columns, WIDTH, False)
-        b = load_rows(rows_of(gates, rows + place, columns), place, column, columns, WIDTH, False)
-    a, b = a.to(tl.float32), b.to(tl.float32)
-    s = _sigmoid(a, d_hidden)
-    silu = a * s
-    d_a, d_b = d_hidden * b * (s + silu * (1 - s)), d_hidden * silu
-    if TMA:  # hidden first, since a store waits until the one before it has read shared memory
-        hidden.store([row, column], (silu * b).to(hidden.dtype))
-        both = tl.permute(tl.join(d_a, d_b), (2, 0, 1))
-        d_gates.store([0, row, column], both.to(d_gates.dtype))
-    else:
-        store_rows(hidden, place, column, columns, silu * b)
-        store_rows(d_gates, place, column, columns, d_a)
-        store_rows(d_gates, rows + place, column, columns, d_b)
+    left, right = halves(d_hidden)
+    d_1, d_2 = halves(left)
+    d_3, d_4 = halves(right)
+    WIDTH: tl.constexpr = d_1.shape[1]
+    place = row + tl.arange(0, d_1.shape[0])
+    for part in tl.range(0, 4, num_stages=4 if TMA else 1):
+        d = tl.where(part < 2, tl.where(part == 0, d_1, d_2), tl.where(part == 2, d_3, d_4))
+        at = column + part * WIDTH
+        if TMA:
+            a, b = tl.split(tl.permute(gates.load([0, row, at]), (1, 2, 0)))
+        else:
+            a = load_rows(rows_of(gates, place, columns), place, at, columns, WIDTH, False)
+            b = load_rows(rows_of(gates, rows + place, columns), place, at, columns, WIDTH, False)
+        a, b = a.to(tl.float32), b.to(tl.float32)
+        s = _sigmoid(a, d)
+        silu = a * s
+        d_a, d_b = d * b * (s + silu * (1 - s)), d * silu
+        if TMA:  # hidden first, since a store waits until the one before has read shared memory
+            hidden.store([row, at], (silu * b).to(hidden.dtype))
+            both = tl.permute(tl.join(d_a, d_b), (2, 0, 1))
+            d_gates.store([0, row, at], both.to(d_gates.dtype))
+        else:
+            store_rows(hidden, place, at, columns, silu * b)
+            store_rows(d_gates, place, at, columns, d_a)
+            store_rows(d_gates, rows + place, at, columns, d_b)
 
 
 def _launch(
-    launch, form, a, weights, factors, results, order, stores,
-    swapped=(0, 0), pairs=1, triggers=False,
+    launch, form, a, weights, results, order, stores,
+    factors=None, swapped=(0, 0), pairs=1, triggers=False,
 ):  # fmt: skip
-    """Launch the kernel in a form, for Rows `a` and what it loads the weights' tiles from.
+    """Launch the kernel in a form, for Rows `a`.
 
-    results: out, the gates and d_gates, of which the last ones may be left out.
+    results: out, the gates and d_gates, of which the last ones may be left out; factors: what the
+    weights' tiles are loaded from, if one descriptor has those of two weights.
     """
+    factors = factors or [tiles_of(form, each, form.K, form.N) for each in weights]
     (depths, columns), strides = weights[0].shape, weights[0].stride()
     width = form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
@@ -223,11 +218,6 @@ def _launch(
     )  # fmt: skip
 
 
-def _factors(form, weights):
-    """Return what the kernel loads tiles of the weights from."""
-    return [tiles_of(each, form.K, form.N) if form.TMA else each for each in weights]
-
-
 def product(launch, a, weights, order, triggers=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
@@ -235,12 +225,10 @@ def product(launch, a, weights, order, triggers=False):
     the textual one, [depths, columns], two such pairs where `a` has two, whose products are added;
     triggers: whether the next launch may begin while this one runs.
     """
-    columns, pairs = weights[0].shape[1], len(weights) // 2
+    columns, how = weights[0].shape[1], {"pairs": len(weights) // 2, "triggers": triggers}
     form = form_of(*weights, a.matrix, height=order.tile, shape=(order.rows, columns))
-    out, factors = a.matrix.new_empty(order.tokens, columns), _factors(form, weights)
-    _launch(
-        launch, form, a, weights, factors, [out], order, "tokens", pairs=pairs, triggers=triggers
-    )
+    out = a.matrix.new_empty(order.tokens, columns)
+    _launch(launch, form, a, weights, [out], order, "tokens", **how)
     return out
 
 
@@ -255,14 +243,13 @@ def gated_product(launch, x, weights, apart, order, keep):
         form = replace(form, stages=3)
     factors, swapped = weights, [int(form.TMA and each < 0) for each in apart]
     if form.TMA:  # one descriptor for w1 and w3, of the lower address, and one for u1 and u3
-        lower = [weights[kind + 2 * swapped[kind]] for kind in range(2)]
         factors = [
-            tiles_of(each, form.K, form.N // 2, pair)
-            for each, pair in zip(lower, apart, strict=True)
+            tiles_of(form, weights[kind + 2 * swapped[kind]], form.K, form.N // 2, apart[kind])
+            for kind in range(2)
         ]
     hidden = x.matrix.new_empty(order.rows, weights[0].shape[1])
     gates = x.matrix.new_empty(2, *hidden.shape) if keep else None
-    _launch(launch, form, x, weights, factors, [hidden, gates], order, "gated", swapped)
+    _launch(launch, form, x, weights, [hidden, gates], order, "gated", factors, swapped)
     return hidden, gates
 
 
@@ -278,5 +265,5 @@ def gates_gradient(launch, g, weights, gates, order):
     if form.TMA:
         blocks = block, [2, *block], [2, *block]
         results = [*map(TensorDescriptor.from_tensor, results, blocks)]
-    _launch(launch, form, g, weights, _factors(form, weights), results, order, "gradients")
+    _launch(launch, form, g, weights, results, order, "gradients")
     return d_gates, hidden

@@ -34,12 +34,12 @@ class Rows(NamedTuple):
 
     def sources(self, form, height, width):
         """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
-        whole = tiles_of(self.matrix, height, width) if form.TMA else self.matrix
+        whole = tiles_of(form, self.matrix, height, width)
         if self.sorted:
             return "sorted", whole, whole
         if self.packed is None or not form.TMA:
             return "gathered", whole, self.matrix
-        return "pieces", whole, tiles_of(self.packed, height, width)
+        return "pieces", whole, tiles_of(form, self.packed, height, width)
 
 
 @triton.jit
