@@ -34,10 +34,7 @@ class Form:
         return {"FORM": self, "num_warps": self.warps, "num_stages": self.stages}
 
     def is_filled(self, *lengths):
-        """Return whether blocks divide lengths, given as (length, block), and a kernel is to know.
-
-        A small op's kernel serves all sizes, and knows nothing of them.
-        """
+        """Return whether blocks divide lengths, (length, block); a small op's kernel knows none."""
         return self is not SMALL and all(length % block == 0 for length, block in lengths)
 
     def programs_for(self, tiles):
@@ -116,11 +113,10 @@ def is_small(tile):
 
 
 def form_of(*matrices, pairs=(), height=128, shape=None):
-    """Return the form of a launch.
+    """Return the form of a launch for matrices that descriptors would describe.
 
-    matrices: those that descriptors would describe; pairs: the distances of turned ones of which
-    one descriptor would describe two; height: the rows of a tile of the partition; shape: that of
-    the product, where it may be narrow.
+    pairs: distances of turned ones, of which one would describe two; height: the rows of a tile of
+    the partition; shape: that of the product, where it may be narrow.
     """
     if is_small(height):
         return SMALL

@@ -48,13 +48,14 @@ class Recorded:
     """A function that launches, called with a tuple of other values and with tensors."""
 
     def __init__(self, function, pairs=()):
-        """Record nothing yet.
+        """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some.
 
-        function: `function(launch, *how, *tensors)` returns new tensors, or None for some; pairs:
-        the places of two tensors each, whose distances in bytes come after `how`.
+        pairs: the places of two tensors each, whose distances in bytes come after `how`.
         """
         self._function, self._pairs = function, pairs
-        self._recording = functools.lru_cache(maxsize=1024)(self._record)
+        self._recording = functools.lru_cache(maxsize=1024)(
+            lambda _device, how, layouts: Recording(function, how, layouts)
+        )
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
@@ -64,12 +65,13 @@ class Recorded:
             if each is not None:
                 address = each.data_ptr()
                 joined |= address if each.is_cuda else 1
-                layout = each.shape, each.stride(), each.dtype
+                strides = None if each.is_contiguous() else each.stride()
+                layout = each.shape, strides, each.dtype
             layouts.append(layout)
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays():
-            device, apart = torch._C._cuda_getDevice(), self._distances(tensors)
+            device, apart = torch._C._cuda_getDevice(), self._distances(addresses)
             recording = self._recording(device, (*how, *apart), tuple(layouts))
             if recording.complete:
                 return recording(device, tensors, addresses)
@@ -83,38 +85,25 @@ class Recorded:
         def launch(kernel, grid, *arguments, **options):
             kernel_of(kernel)[grid](*arguments, **options)
 
-        return tuple(self._function(launch, *how, *self._distances(tensors), *tensors))
+        addresses = [x.data_ptr() if self._pairs else None for x in tensors]
+        return tuple(self._function(launch, *how, *self._distances(addresses), *tensors))
 
-    def _distances(self, tensors):
-        return [tensors[b].data_ptr() - tensors[a].data_ptr() for a, b in self._pairs]
-
-    def _record(self, device, how, layouts):
-        recording = Recording(layouts)
-        recording.close(self._function(recording.launch, *how, *recording.inputs))
-        return recording
+    def _distances(self, addresses):
+        return [addresses[b] - addresses[a] for a, b in self._pairs] if self._pairs else ()
 
 
 class Recording:
     """The launches of a function, one after the other, on one device."""
 
-    def __init__(self, layouts):
-        """Take shape, strides and dtype of each tensor."""
-        self.complete, self._launches, self.inputs = True, [], []
+    def __init__(self, function, how, layouts):
+        """Run the function on tensors of shapes, strides and dtypes; what is no result is gone."""
+        self.complete, self._launches, inputs = True, [], []
         for layout in layouts:
-            shape, strides, dtype = layout or (None, None, None)
-            of_meta = {"dtype": dtype, "device": "meta"}
-            self.inputs.append(layout and torch.empty_strided(shape, strides, **of_meta))
-
-    def launch(self, kernel, grid, *arguments, **options):
-        """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
-        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
-        self.complete &= not (compiled.run.global_scratch_size or compiled.run.profile_scratch_size)
-        rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
-        self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
-
-    def close(self, results):
-        """Take the results; what else there was a launch with is temporary."""
-        known = [*self.inputs, *results]
+            shape, strides, dtype = layout or ((), None, None)
+            new = torch.empty(shape, dtype=dtype, device="meta")
+            inputs.append(layout and (new.as_strided(shape, strides) if strides else new))
+        results = function(self._add, *how, *inputs)
+        known = [*inputs, *results]
         self._places = {_memory(x): at for at, x in enumerate(known) if x is not None}
         for _, _, arguments in self._launches:
             for each in arguments:
@@ -122,14 +111,21 @@ class Recording:
                 if isinstance(each, torch.Tensor) and _memory(each) not in self._places:
                     self._places[_memory(each)] = len(known)
                     known.append(each)
-        first, self._results, self._new = self.inputs[0], len(results), []
-        for each in known[len(self.inputs) :]:
+        first, self._results, self._new = inputs[0], len(results), []
+        for each in known[len(inputs) :]:
             if each is not None:
                 options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
                 alike = each.shape == first.shape and first.is_contiguous() and not options
                 each = alike, each.shape, options
             self._new.append(each)
         self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
+
+    def _add(self, kernel, grid, *arguments, **options):
+        """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
+        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+        self.complete &= not (compiled.run.global_scratch_size or compiled.run.profile_scratch_size)
+        rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
+        self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
     def __call__(self, device, tensors, addresses):
         """Launch all on the current stream, for tensors at addresses; return the results."""
@@ -174,9 +170,8 @@ def _memory(tensor):
 def _launch(compiled, grid, stream, arguments):
     """Return the function that Triton's launcher calls in the end, and its arguments.
 
-    A twin of the launcher has another function in its place, which notes the arguments. Descriptors
-    are encoded by then. It takes an address in the place of a tensor, and asks the driver about
-    neither.
+    A twin of the launcher has another one in its place, which notes them, with descriptors encoded.
+    It takes an address in the place of a tensor, and asks the driver about neither.
     """
     noted, twin, launch = [], object.__new__(type(compiled.run)), compiled.run.launch
     vars(twin).update(vars(compiled.run), launch=lambda *arguments: noted.append(arguments))

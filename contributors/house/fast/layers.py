@@ -30,7 +30,9 @@ def layer(name, stacks, forward, backward, check, kept=(), products=1):
     def even(x, *tensors):
         tensors = [_in_rows(x), *tensors]
         for places in stacks:
-            if len({tensors[place].stride() for place in places}) > 1:
+            stack = [tensors[place] for place in places]
+            dense = False not in [each.is_contiguous() for each in stack]  # no slower question
+            if not dense and len({each.stride() for each in stack}) > 1:
                 for place in places:
                     tensors[place] = tensors[place].contiguous()
         return tensors

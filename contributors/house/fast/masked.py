@@ -1,7 +1,4 @@
-"""The masked layers: tokens sorted by kind on the device, and one product for each with its weight.
-
-Of masked_ffn the gate, and its gradient, are computed as products are stored.
-"""
+"""The masked layers: tokens sorted by kind on the device, and one product a token and weight."""
 
 import functools
 
@@ -59,9 +56,7 @@ def masked_linear(
 
 @functools.partial(Recorded, pairs=((1, 3), (4, 6)))
 def _ffn_forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
-    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's packed copy,
-    if there is one.
-    """
+    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
     _check_ffn(tokens, x, w1, w2, w3, u1, u2, u3)
     order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
@@ -118,15 +113,9 @@ _ffn = layer(
 
 
 def masked_ffn(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> torch.Tensor:
+    x: torch.Tensor, w1: torch.Tensor, w2: torch.Tensor, w3: torch.Tensor, u1: torch.Tensor,
+    u2: torch.Tensor, u3: torch.Tensor, mask: torch.Tensor,
+) -> torch.Tensor:  # fmt: skip
     """Return w2(silu(w1 x) * w3 x) for the tokens of the mask; the others take u1, u2 and u3.
 
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].

@@ -26,13 +26,14 @@ LONGEST = 32768
 
 
 class Partition(NamedTuple):
-    """The sorted tokens of one mask."""
+    """The sorted tokens of one mask.
+
+    `sorted`, int32 `[rows + 4]`, has each row's token, or -1 for padding, then the four ends.
+    """
 
     tokens: int
     tile: int  # rows of a tile
     sorted: torch.Tensor | None
-    """int32 `[rows + 4]`: each row's token, or -1 for padding, then the four ends, multiples of the
-    tile: of the visual rows, of all, of the visual and of the textual whole tiles."""
 
     @property
     def rows(self):
@@ -66,8 +67,7 @@ def _sort_kernel(
 ):  # fmt: skip
     """Give BLOCK tokens their rows: in a whole tile by the tile's rank, else by the token's.
 
-    The ends go behind the order's rows. Each program counts the whole mask for itself, since that
-    takes less time than a second launch.
+    Each program counts the whole mask for itself, which takes less time than a second launch.
     Bytes: (tokens / BLOCK) * tokens, nearly all of them from L2, and 4 * rows written.
     """
     if TRIGGERS:  # the next kernel may begin, and waits where it needs the order
@@ -148,11 +148,7 @@ def _sort(launch, tile, mask):
 
 
 def partition_of(mask: torch.Tensor, tile: int) -> Partition:
-    """Return the partition of a mask, bool `[tokens]`, in tiles of so many rows.
-
-    Raises:
-        ValueError: The mask has another dtype or more dimensions.
-    """
+    """Return the partition of a mask, bool `[tokens]`, in tiles of so many rows."""
     return Partition(mask.numel(), tile, *_sort((tile,), mask))
 
 
@@ -163,9 +159,9 @@ _last = None, ()
 def kept_partition(mask: torch.Tensor, tile: int) -> Partition:
     """Return the last partition if it is of this very mask, unchanged, or a new one.
 
-    A tensor's version counts the changes that torch makes, so that a mask which another kernel
-    writes in place must be a new tensor. A CUDA graph contains its partition, and whatever has no
-    version (inference mode) gets a new one.
+    A tensor's version counts the changes that torch makes: a mask that another kernel writes in
+    place must be a new tensor. A CUDA graph contains its partition, and whatever has no version
+    (inference mode) gets a new one.
     """
     global _last
     if mask.is_inference() or (mask.is_cuda and torch._C._cuda_isCurrentStreamCapturing()):

@@ -71,7 +71,8 @@ def _turned(launch, *arguments, in_place=False):
     how, tensors, (freqs, starts, ends) = arguments[:5], arguments[5:-3], arguments[-3:]
     for each in tensors:
         check(each, freqs, starts, ends, *how)
-    if len({(*t.shape[:-2], t.shape[-1], t.dtype) for t in tensors}) > 1:
+    first, last = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in (tensors[0], tensors[-1]))
+    if first != last:
         q, k = ((*t.shape, t.dtype) for t in tensors)
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]

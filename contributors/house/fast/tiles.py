@@ -20,17 +20,15 @@ two programs run besides one of a product in the form HOPPER."""
 
 
 class Rows(NamedTuple):
-    """A factor of sorted tokens, [tokens, columns] unless it is sorted; its columns are contiguous.
+    """A factor of sorted tokens, [tokens, columns] or, sorted, [pairs * rows, columns].
 
     Its rows are "gathered": with descriptors whole tiles are loaded whole, and each other row by
     itself. In "pieces", if there is a copy, whole tiles are too, and the others are loaded from it.
     """
 
     matrix: torch.Tensor
-    packed: torch.Tensor | None = None
-    """The copy, sorted: [rows, columns]."""
-    sorted: bool = False
-    """Whether all rows lie as the partition sorts them: [pairs * rows, columns]."""
+    packed: torch.Tensor | None = None  # the copy, sorted: [rows, columns]
+    sorted: bool = False  # whether all rows lie as the partition sorts them
 
     def sources(self, form, height, width):
         """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
@@ -44,26 +42,19 @@ class Rows(NamedTuple):
 
 @triton.jit
 def blocks_of(ends, HEIGHT: tl.constexpr, PART: tl.constexpr):
-    """Return how many blocks of HEIGHT rows a part has and how many of them are visual, and the
-    first block of either kind.
-    """
+    """Return a part's blocks of HEIGHT rows, the visual ones of them, and either kind's first."""
     visual_end, end = tl.load(ends) // HEIGHT, tl.load(ends + 1) // HEIGHT
     whole_visual, whole_end = tl.load(ends + 2) // HEIGHT, tl.load(ends + 3) // HEIGHT
-    if PART == WHOLE:
-        return whole_visual + whole_end - visual_end, whole_visual, 0, visual_end
-    elif PART == REST:
-        visual = visual_end - whole_visual
-        return visual + end - whole_end, visual, whole_visual, whole_end
-    else:
-        return end, visual_end, 0, visual_end
+    first_visual = whole_visual if PART == REST else 0
+    first_textual = whole_end if PART == REST else visual_end
+    visuals = (whole_visual if PART == WHOLE else visual_end) - first_visual
+    textuals = (whole_end if PART == WHOLE else end) - first_textual
+    return visuals + textuals, visuals, first_visual, first_textual
 
 
 @triton.jit
 def start_of(order, row, TILE: tl.constexpr):
-    """Return the first token of the tile at a row, if all of its tokens follow one another, or -1.
-
-    A tile's tokens are in order, so that the first and the last one tell.
-    """
+    """Return the first token of a row's tile if all follow one another (they ascend), or -1."""
     first = tl.load(order + row)
     return tl.where(tl.load(order + row + TILE - 1) - first == TILE - 1, first, -1)
 
@@ -174,10 +165,7 @@ def rows_of(matrix, rows, row_stride):
 
 @triton.jit
 def load_rows(pointers, tokens, column, columns, COLUMNS: tl.constexpr, WHOLE: tl.constexpr):
-    """Return COLUMNS elements of the rows that `pointers` point at; zero for token -1.
-
-    WHOLE says that all of these columns exist.
-    """
+    """Return COLUMNS elements, if WHOLE all there, of rows by pointers; zero for token -1."""
     column += tl.arange(0, COLUMNS)
     inside = (tokens >= 0)[:, None]
     if not WHOLE:
