@@ -57,10 +57,9 @@ def _weight_kernel(
     in slot s of `out` and textual ones in slot s + 1: the kinds meet within one share alone, so
     that a slot has one kind. BY_KIND, the two shares are all rows of either kind, and `out` is d_w.
 
-    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs] BY_KIND. g, if gathered
-    [tokens, outputs], otherwise sorted [PAIRS, rows, outputs]; x [tokens, inputs] or
-    [rows, inputs]; G and X say how their rows are loaded, as `Rows` has it. TILE: the rows of a
-    partition's tile. FULL: tiles divide the outputs and the inputs.
+    out [shares + 1, PAIRS, outputs, inputs], or [2, PAIRS, outputs, inputs]. g [tokens, outputs] or
+    [PAIRS, rows, outputs] and x [tokens, inputs] or [rows, inputs]: G and X say how rows are
+    loaded, as `Rows` has it. TILE: the rows of a partition's tile; FULL: tiles divide both widths.
 
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * PAIRS * tokens * outputs * inputs.

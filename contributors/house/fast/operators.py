@@ -70,11 +70,11 @@ def differentiable(map, turn_gradients=None):
 
 
 def traceable(name, schema, map, check, kernel, instead):
-    """Return a map that is linear in its first tensor as a function for `traced` calls.
+    """Return a Recorded map, linear in its first tensor, as a function for `traced` calls.
 
-    name: the operator's; schema: its arguments' types, tensors first, then how; map: the Recorded
-    map; check: raise ValueError for arguments that the map refuses; kernel: the map's; instead: the
-    words that tell a caller of `torch.func.vmap` how to do without.
+    name: the operator's; schema: its arguments' types, tensors first, then how; check: raise
+    ValueError for arguments that the map refuses; kernel: the map's; instead: the words that tell a
+    caller of `torch.func.vmap` how to do without.
     """
     tensors = schema.count("Tensor") - 1  # and the result
 

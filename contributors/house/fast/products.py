@@ -31,17 +31,15 @@ def _product_kernel(
 
     "tokens": out[token] = a[token] @ (v or t) + a2[token] @ (v2 or t2), [tokens, columns].
     "gated": out[row] = silu(g) * u, where g = a[token] @ (v or t) and u is by v2 or t2; both to
-        `gates` [2, rows, columns], if backward needs them. Rows without a token are zero. The left
-        half of a tile is g and its right half u: N / 2 columns of each. With TMA v and t describe
-        both weights; where they are swapped, u is left.
+        `gates` [2, rows, columns], if backward needs them. The left half of a tile is g and its
+        right half u. With TMA v and t describe both weights; where they are swapped, u is left.
     "gradients": d_gates [2, rows, columns] and, once more, out = silu(g) * u, given the gates and
         the gradient of out, a[token] @ (v or t).
 
     With TMA, the tiles of tokens that follow one another come first; `apart` has the other tokens.
 
     Bytes: a, the weights, the order and the gates are read and the results written once, if L2
-    keeps the tiles that several programs read. FLOPs: 2 * PAIRS * tokens * depths * columns,
-    "gated" 4 * tokens * depths * columns.
+    keeps what several programs read. FLOPs: 2 * tokens * depths * columns, PAIRS or two times.
     """
     if PDL:  # the kernel before this one has ended from here on
         tl.extra.cuda.gdc_wait()
@@ -137,8 +135,7 @@ def _store_gated(hidden, gates, row, rows, column, columns, both, swapped):
 def _sigmoid(a, like):
     """Return 1 / (1 + exp(-a)) for float32; on NVIDIA, without the cases of the exact functions.
 
-    Nothing of `like` is read. It makes Triton convert a to the layout of `like` first; otherwise
-    it computes the sigmoid in both layouts.
+    Nothing of `like` is read. Without it, Triton computes the sigmoid in both layouts.
     """
     if tl.target_info.cuda_capability_geq(8) and not INTERPRETED:
         return tl.inline_asm_elementwise(
@@ -163,8 +160,7 @@ def _store_gradients(
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
 
-    In four quarters, which take fewer registers. With descriptors, the gates of three are under
-    way.
+    In four quarters, for fewer registers; with descriptors, the gates of three are under way.
     """
     left, right = halves(d_hidden)
     d_1, d_2 = halves(left)

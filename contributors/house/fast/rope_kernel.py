@@ -124,7 +124,7 @@ def rope_kernel(
             z = x
             if tile * BLOCK < ROTARY:
                 z = partners(x, x_heads, feature, t_feature, keep, ROTARY, INTERLEAVED)
-            loaded += ((x, z),)
+            loaded += ((feature, keep, x, z),)
 
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < tokens
@@ -160,9 +160,8 @@ def rope_kernel(
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
     for tile in tl.static_range(TILES):
-        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
         for turn in tl.static_range(TURNS):
-            x, z = loaded[tile * TURNS + turn]
+            feature, keep, x, z = loaded[tile * TURNS + turn]
             y, stored = x, feature < (ROTARY if IN_PLACE else WIDTH)
             if freqs is None:
                 _, first = partner_of(feature, ROTARY, INTERLEAVED)
@@ -171,6 +170,5 @@ def rope_kernel(
                 cos, sin = angles[tile]
                 y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
                 y = tl.where(feature < ROTARY, y.to(x.dtype), x)
-            keep = (its_token < tokens) & (head + turn * BLOCK_H < heads)
             place = out + turn * BLOCK_H * out_head + feature * out_feature
             tl.store(place, y, mask=keep & stored)

@@ -1,8 +1,11 @@
 """torch.compile and autograd around the house's ops."""
 
+import importlib
+
 import pytest
 import torch
 from fast import rope, rope_, rope_qk, rotate_half
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from common.ops import rotate_half as half
 from common.ops.rope import reference
@@ -49,6 +52,34 @@ def test_a_model_compiles_whole(name):
     close(torch.autograd.grad(got, x, upstream)[0], grad)
     with torch.no_grad():
         close(compiled(x), 2 * out)
+
+
+class Grids(list):
+    """The grids with which a kernel was launched, in its place."""
+
+    def __getitem__(self, grid):
+        return lambda *arguments, **options: self.append(grid)
+
+
+@pytest.mark.parametrize("name", [*CALLS, "rotate_half"])
+def test_a_launch_of_unknown_sizes_is_traced(name):
+    """Inductor traces the launch: a size is then no number, and may not be hashed."""
+    module, (t, options) = importlib.import_module("fast.rope"), CALLS.get(name, (T, {}))
+    options = {"tensor_format": "sbhd", "interleaved": False} | options
+    starts, ends = options.get("start_positions"), options.get("cu_seqlens")
+    how = options["tensor_format"], options["interleaved"], 1, 0, False
+
+    grids = Grids()
+
+    def launch(t, freqs, starts, ends):
+        if name == "rotate_half":
+            return module._map_half.at_once((False, False), (t,), lambda _: grids)
+        return module._map.at_once(how, (t, freqs, starts, ends), lambda _: grids)
+
+    tensors = t, FREQS, starts, ends
+    (out,) = make_fx(launch, tracing_mode="symbolic")(*tensors)(*tensors)
+    assert out.shape == t.shape
+    assert len(grids) == 1
 
 
 def test_another_length_compiles_nothing_new_and_is_checked():
