@@ -2,7 +2,7 @@
 
 from common.ops.rope import OP, RopeCase
 from common.wire import OUTPUT
-from tests.ops.test_transformer_engine_on_gpu import first_wrong
+from tests.support.oracle import first_wrong
 
 
 def test_a_function_is_held_against_the_oracle_in_both_directions():

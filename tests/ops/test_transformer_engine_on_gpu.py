@@ -9,12 +9,9 @@ import importlib.util
 from itertools import product
 
 import pytest
-import torch
 
-from common.draws import Draws
-from common.grading.problem import OUTPUT, make_problem
-from common.grading.tolerance import check_values
-from common.ops.rope import OP, RopeCase
+from common.ops.rope import RopeCase
+from tests.support.oracle import first_wrong
 
 pytestmark = pytest.mark.slow
 FUNCTION = "transformer_engine.pytorch.attention.rope"
@@ -56,23 +53,6 @@ def grid():
             s=12, b=3, h=4, d=32,
         )  # fmt: skip
         yield pytest.param(case, fused, id=f"{'fused' * fused or 'unfused'}-{case.name}-{angles}")
-
-
-def first_wrong(function, case, device, **options):
-    """Return what the function, called as TransformerEngine's, has wrong; None if nothing is."""
-    problem = make_problem(OP, case, Draws(7), device)
-    arguments = dict(problem.arguments)
-    t = arguments["t"] = arguments["t"].detach().requires_grad_()
-    output = function(**arguments, **options)
-    (gradient,) = torch.autograd.grad(output, t, problem.grad_output)
-    for name, result in ((OUTPUT, output), ("t", gradient)):
-        assert result.dtype == t.dtype
-        wrong, _ = check_values(
-            result.detach(), problem.truth[name], problem.budgets[name], problem.slack
-        )
-        if wrong is not None:
-            return f"{name} at {wrong.index}: {wrong.text}"
-    return None
 
 
 @pytest.mark.parametrize(("case", "fused"), [*grid()])
