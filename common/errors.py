@@ -59,6 +59,7 @@ _WORDS = {
     "out of memory": Kind.OUT_OF_MEMORY,  # torch, Triton and CUDA
     "CUBLAS_STATUS_ALLOC_FAILED": Kind.OUT_OF_MEMORY,  # of cuBLAS's workspace
     "CUBLAS_STATUS_NOT_INITIALIZED": Kind.OUT_OF_MEMORY,
+    "CUBLAS_STATUS_INTERNAL_ERROR": Kind.OUT_OF_MEMORY,  # seen of products beside full memory
     "busy or unavailable": Kind.BUSY,
     "illegal memory access": Kind.ILLEGAL_ACCESS,
     "Inplace update to inference tensor outside InferenceMode": Kind.INFERENCE_THREAD,

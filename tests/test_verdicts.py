@@ -15,6 +15,7 @@ from common.verdicts import Failure
     [
         (torch.OutOfMemoryError("CUDA out of memory."), Kind.OUT_OF_MEMORY),
         (RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED"), Kind.OUT_OF_MEMORY),
+        (RuntimeError("CUBLAS_STATUS_INTERNAL_ERROR when calling x"), Kind.OUT_OF_MEMORY),
         (RuntimeError("CUDA error: an illegal memory access was met"), Kind.ILLEGAL_ACCESS),
         (
             RuntimeError("Inplace update to inference tensor outside InferenceMode is not allowed"),
