@@ -418,13 +418,14 @@ def test_the_sums_of_a_sample_are_as_certain_as_it_says(flops):
     assert 0 < sample.uncertain() <= 4 * counting_of.SETTLED
 
 
-def test_a_count_ends_by_its_work_and_not_by_its_time(counted, monkeypatch):
+def test_a_count_ends_by_its_work_and_not_by_its_time(counted):
     """A machine under load counts what an idle one does."""
     body = """
-        at = tl.arange(0, 128)
+        tile = tl.load(x + tl.arange(0, 256)[:, None] * 256 + tl.arange(0, 256)[None, :])
+        total = tl.zeros((256, 256), tl.float32)
         row = 0
         while row < rows:
-            tl.store(y + at, tl.load(x + at))
+            total = tl.dot(tile, tile, total)
             row += 1
     """
     reply = counted(copying(body, "1"))
