@@ -119,7 +119,7 @@ def wait():
 def tile_at(number, row_blocks, column_blocks):
     """Return a tile's row and column, by groups of 8 rows, that share their factors in L2."""
     group, inside = number // (8 * column_blocks), number % (8 * column_blocks)
-    height = tl.minimum(row_blocks - group * 8, 8)
+    height = tl.maximum(tl.minimum(row_blocks - group * 8, 8), 1)  # past the last: a row past it
     return group * 8 + inside % height, inside // height
 
 

@@ -13,17 +13,17 @@ import triton.language as tl
 
 @triton.jit
 def _product_kernel(
-    a,  # [tokens, depths]; SORTED, tiles of [rows, PAIRS * depths]
+    a,  # pointer, [tokens, depths]; SORTED, a descriptor of tiles of [rows, PAIRS * depths]
     w_v,  # tiles of the visual weights, [PAIRS, depths, columns]; TURNED, [PAIRS, columns, depths]
     w_t,  # tiles of the textual weights
-    weights,  # the visual and the textual ones: of a pair, the tiles have the lower address first
+    weights,  # pointers, only compared: of a pair, the tiles have the lower address first
     out,  # [tokens, columns], contiguous, the result
     order,  # int32 [rows]
     ends,  # int32 [2]
     sizes,  # depths, columns; a's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
     BLOCK_K: tl.constexpr,  # depths of a step
-    PAIRS: tl.constexpr,  # products to add
+    PAIRS: tl.constexpr,  # products to add: 1, or 2 in masked_ffn, SORTED then
     TURNED: tl.constexpr, SORTED: tl.constexpr,
     WHOLE: tl.constexpr,  # whether steps fill the depths
 ):  # fmt: skip
@@ -107,8 +107,8 @@ def _sums_kernel(
 ):  # fmt: skip
     """Sum g[row] x[row], an outer product, over a share of the sorted rows, for a tile.
 
-    Share s stores its visual sum in slot s and its textual one in slot s + 1. Both kinds meet in
-    one share at most, so that a slot has one kind. A single share's slots are the results.
+    Share s stores its visual sum in slot s and its textual one in slot s + 1. One share at most
+    has both kinds, so that no two sums meet in a slot. A single share's slots are the results.
 
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * tokens * outputs * inputs.
@@ -156,7 +156,7 @@ def _add_kernel(
     sizes,  # elements of a slot; shares
     STEP: tl.constexpr, BLOCK: tl.constexpr,  # rows of a step, elements of a program
 ):  # fmt: skip
-    """Add the slots of a kind in their order, so that each run gives the same bits.
+    """Add a kind's slots in order, the same bits in each run: visual from 0, textual after it.
 
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
@@ -193,7 +193,7 @@ def weight_gradients(g, x, plan, is_sorted=False):
     shares, slots = max(min(grouped.processors(d_w) // tiles, len(plan.order) // k // 8), 1), d_w
     if shares > 1:
         slots = d_w.new_empty(shares + 1, outputs, inputs, dtype=torch.float32)
-    blocks["num_stages"] += 1  # Triton divides them among loads of places and of rows
+    blocks["num_stages"] += 1  # places, then rows, share them: docs/masked.md, Stages
     _sums_kernel[(tiles * shares,)](
         grouped.tiles_of(g, k, m) if is_sorted else g,
         *(None if each is None else grouped.tiles_of(each, k, n) for each in x),

@@ -1,4 +1,4 @@
-"""Each program turns a block of a token's heads, in memory's order."""
+"""RoPE: a program turns about 4 KiB of heads, of a token or of several, in memory's order."""
 
 import torch
 import triton
@@ -8,7 +8,7 @@ from fast.trigonometry import cos_sin  # tl.cos(a), tl.sin(b) in a fifth of thei
 
 @triton.jit
 def _find_sequence(cu_seqlens, token, sequences):
-    """Return the last sequence that begins at or before each token: one of 128 by each look."""
+    """Return the last sequence that begins by each token; each look leaves one of 128 ranges."""
     found, step = tl.zeros_like(token), 1
     while step * 128 < sequences:
         step *= 128
@@ -26,7 +26,7 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # t's shape, contiguous
     start_positions,  # [sequences] int or None: every sequence begins at position 0
-    cu_seqlens,  # [sequences + 1] int or None: a sequence is a column or a row of t
+    cu_seqlens,  # [sequences + 1] int, where each begins; None: one is a column or a row of t
     sizes,  # rows, columns, heads, sequences
     strides,  # of t, in elements: from a row, a column, a head and a feature (1) to the next
     WIDTH: tl.constexpr,  # features of a head
@@ -63,12 +63,12 @@ def _rope_kernel(
     out += (its_token.to(tl.int64) * heads + head) * WIDTH
     # Load t first, x and its partners z: on the way while positions and angles are computed.
     x = tl.load(t + feature, mask=inside & (feature < WIDTH))
-    if INTERLEAVED:  # exchanged in registers; a load would take single elements
+    if INTERLEAVED:  # exchanged in registers; a load would not be vectorized
         x1, x2 = tl.split(tl.reshape(x, [BLOCK_T * BLOCK_H, BLOCK // 2, 2]))
         z = tl.reshape(tl.join(x2, x1), x.shape)
-    else:  # x's own lines of memory, which are cached
+    else:  # from the cache: x loads the same memory
         z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
-
+    # Once more, an entry a token and not a head of it: for angles, [BLOCK_T, BLOCK].
     token = first_token + tl.arange(0, BLOCK_T)
     exists = token < rows * columns
     row, column = token // columns, token % columns
@@ -78,14 +78,13 @@ def _rope_kernel(
         position = token - tl.load(cu_seqlens + sequence, mask=exists)
     if start_positions is not None:
         position += tl.load(start_positions + sequence, mask=exists, other=0)
-
     turns = exists[:, None] & (feature < ROTARY)
     freqs += position.to(tl.int64)[:, None] * ROTARY
     angle = tl.load(freqs + feature, mask=turns, other=0)
     of_sin = -tl.load(freqs + partner, mask=turns, other=0) if BACKWARD else angle
     cos, sin = cos_sin(angle, of_sin)
     sin = tl.where(first, -sin, sin)
-    # Each is computed by one thread, and now copied to every head of its token.
+    # With threads <= angles, one thread computes each angle; now copy it to all heads.
     cos = tl.reshape(tl.broadcast_to(cos[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     sin = tl.reshape(tl.broadcast_to(sin[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
@@ -101,13 +100,13 @@ class _Rope(torch.autograd.Function):
         t = t if t.stride(-1) == 1 else t.contiguous()
         (rows, columns, heads, width), strides = t.shape, t.stride()
         if seq_first and start_positions is None and strides[1] == heads * strides[2]:
-            heads, columns = heads * columns, 1  # a row's tokens share angles: as heads of one
+            heads, columns = heads * columns, 1  # a row has one position: take it for one token
         sequences = cu_seqlens.numel() - 1 if cu_seqlens is not None else 0
-        # About 4 KiB of t: with 8 fewer loads are in flight, with 2 more programs compute an angle.
+        # About 4 KiB of t: 8 KiB keep fewer loads in flight, 2 KiB compute angles more often.
         lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
         block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
         block_t = lines // block_h
-        warps = triton.next_power_of_2(min(max(block_t * width // 32, 1), 4))  # an angle a thread
+        warps = triton.next_power_of_2(min(max(block_t * width // 32, 1), 4))  # threads <= angles
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
         if t.numel():
             _rope_kernel[(triton.cdiv(rows * columns, block_t) * triton.cdiv(heads, block_h),)](
@@ -129,7 +128,7 @@ def rope(
 
     t: [s, b, h, d] (sbhd), [b, s, h, d] (bshd) or [tokens, h, d] (thd, with cu_seqlens [b + 1]);
     freqs: [s2, 1, 1, d2] float32, no gradient; start_positions: [b]. Returns t's shape and dtype.
-    What does not fit is a ValueError, but for positions past s2: they stand on the GPU.
+    What does not fit is a ValueError. Values on the GPU, such as a position past s2, are not read.
     """
     packed = tensor_format == "thd"
     if tensor_format not in ("sbhd", "bshd", "thd") or packed != (cu_seqlens is not None):
@@ -144,7 +143,8 @@ def rope(
     fits = ones == [1, 1] and s2 >= length and d2 % 2 == 0 and 0 < d2 <= t.shape[-1]
     if not fits or freqs.dtype != torch.float32 or freqs.requires_grad:
         raise ValueError(f"rope: t {list(t.shape)}, but freqs {list(freqs.shape)} of {freqs.dtype}")
-    if batch < 0 or (start_positions is not None and start_positions.shape != (batch,)):
+    starts_fit = start_positions is None or start_positions.shape == (batch,)
+    if batch < (packed and len(t) > 0) or not starts_fit:
         raise ValueError(f"rope: start_positions or cu_seqlens do not fit {batch} sequences")
     tensors = [x if x is None else x.contiguous() for x in (freqs, start_positions, cu_seqlens)]
     return _Rope.apply(table, *tensors, tensor_format != "bshd", interleaved, False).view(t.shape)

@@ -122,7 +122,7 @@ def packed_if_it_pays(launch, order, rows, columns, launches=1):
 def tile_of(number, row_blocks, column_blocks):
     """Return a tile's row and column, in groups of 8 rows of tiles, whose factors L2 keeps."""
     group = number // (8 * column_blocks)
-    height = tl.minimum(row_blocks - group * 8, 8)
+    height = tl.maximum(tl.minimum(row_blocks - group * 8, 8), 1)
     inside = number % (8 * column_blocks)
     return group * 8 + inside % height, inside // height
 

@@ -1,6 +1,7 @@
 """What the house refuses: calls that no op defines, in one line, before a kernel runs."""
 
 import pytest
+import rope as read
 import torch
 from fast import masked_ffn, masked_linear, rope, rope_, rope_qk, rotate_half
 from torch._subclasses import FakeTensorMode
@@ -32,6 +33,7 @@ ROPE = {
     "three dimensions": (PACKED, FREQS, {}, "is not .s, b, h, d"),
     "packed in four dimensions": (T, FREQS, THD, "is not .tokens, h, d"),
     "ends of floats": (PACKED, FREQS, THD | {"cu_seqlens": ENDS.float()}, "cu_seqlens is a list"),
+    "no ends": (PACKED, FREQS, THD | {"cu_seqlens": ENDS[:1]}, "from 0 to the number"),
     "starts of floats": (T, FREQS, {"start_positions": STARTS.float()}, "start_positions is a"),
     "too few starts": (T, FREQS, {"start_positions": STARTS[:1]}, "where b is 2"),
     "a rank too many": (T, FREQS, {"cp_size": 2, "cp_rank": 2}, "not one of 2 ranks"),
@@ -68,6 +70,14 @@ def traced(operator, *arguments):
 def test_rope_refuses_what_does_not_fit(name, way):
     t, freqs, options, words = ROPE[name]
     refused(words, WAYS[way], t.detach(), freqs, **options)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in ROPE if "cp_size" not in ROPE[name][2] and "floats" not in name]
+)
+def test_the_rope_to_be_read_refuses_it_too(name):
+    t, freqs, options, _ = ROPE[name]
+    refused("^rope: ", read.rope, t.detach(), freqs, **options)
 
 
 @pytest.mark.parametrize("name", sorted(set(ROPE) - {"angles that take a gradient"}))
