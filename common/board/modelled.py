@@ -95,11 +95,11 @@ def _interval(counted: Counted, gpu: Peak) -> Summary:
     time = model.gpu_time(counted.steps, gpu)
     least, most = moved(counted)
     share = (most - least) / max(sum(map(_slack, launches(counted))), 1)
-    fewer = sum(
-        model.gpu_time([each], gpu) - model.gpu_time([_with_fewer_bytes(each, share)], gpu)
-        for each in launches(counted)
-    )
-    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
+    fewer = off = 0.0
+    for each in launches(counted):
+        alone = model.gpu_time([each], gpu)
+        fewer += alone - model.gpu_time([_with_fewer_bytes(each, share)], gpu)
+        off += each.uncertain * alone
     return Summary(time, time - fewer - off, time + off)
 
 

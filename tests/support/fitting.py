@@ -71,8 +71,10 @@ def counted() -> dict[Key, Counted]:
     torch.compile, which needs a GPU, is left out.
     """
     timed = {row.solution for device in DEVICES for row in rows_of(device)}
-    everyone = [each for each in solutions.everyone() if each.name in timed]
-    everyone = [solution for solution in everyone if solution.handle != "torch_compile"]
+    everyone = [
+        each for each in solutions.everyone()
+        if each.name in timed and each.handle != "torch_compile"
+    ]  # fmt: skip
     digests = digests_of(everyone)
     return {line.key: line for line in counting.counts(everyone, "run", digests)}
 

@@ -124,9 +124,8 @@ def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK
     length = tl.cdiv(steps, shares)
     first, end = 0, tl.cdiv(visual_steps, length)
     if kind == 1:
-        first, end = visual_steps // length + 1, tl.cdiv(steps, length) + 1
-        if visual_steps == steps:
-            end = first
+        first = visual_steps // length + 1
+        end = tl.where(visual_steps < steps, tl.cdiv(steps, length) + 1, first)
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     acc = tl.zeros((BLOCK,), tl.float32)
     for slot in range(first, end):
