@@ -250,13 +250,16 @@ def _bench(call: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
 
 
 HINT = "(?:cacheModifier|evictionPolicy|isVolatile) ="
+OWN = r"griddepcontrol\.(?:wait|launch_dependents); // dummy"
+"""The assembly of Triton's own `gdc_wait` and `gdc_launch_dependents`."""
 UNREAD = re.compile(
-    rf"tt\.elementwise_inline_asm|tt\.extern_elementwise|tma_gather|tma_scatter|{HINT}.*{HINT}"
-    r"|tt\.func public (?:[^\n,]*,){100}"
+    rf'tt\.elementwise_inline_asm "(?!{OWN})|tt\.extern_elementwise|tma_gather|tma_scatter'
+    rf"|{HINT}.*{HINT}|tt\.func public (?:[^\n,]*,){{100}}"
 )
-"""Code that Triton's passes do not check: inline assembly, the name of a library function, gathers
-and scatters of a descriptor's rows, which ptxas supports from sm_100 on, two cache hints on one
-access, many pairs of which ptxas rejects, and a hundred arguments, whose bytes ptxas limits."""
+"""Code that Triton's passes do not check: a kernel's inline assembly, the name of a library
+function, gathers and scatters of a descriptor's rows, which ptxas supports from sm_100 on, two
+cache hints on one access, many pairs of which ptxas rejects, and a hundred arguments, whose bytes
+ptxas limits."""
 KEY = f"verdict {UNREAD.pattern}"
 """Part of the key in Triton's caches, which separates the results of these stages from fully
 compiled kernels and from the results for another pattern."""

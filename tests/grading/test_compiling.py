@@ -207,6 +207,10 @@ COMPILED = {
     "heuristics set no power of 2": (COPIES, OF_X.format(3), UNTUNED, "power of 2"),
     "assembly": (ASSEMBLY.format("mov.f32"), "", ONE, ""),
     "no assembly": (ASSEMBLY.format("move.f32"), "", ONE, "ptxas"),
+    "Triton's own assembly": (f"tl.extra.cuda.gdc_wait(); {COPIES}", "", {}, ""),
+    "no assembly after Triton's own": (
+        f"tl.extra.cuda.gdc_wait(); {ASSEMBLY.format('move.f32')}", "", ONE, "ptxas"
+    ),
     **{
         hints: (f"tl.store(y, tl.load(x, {hints}))", "", ONE, reason)
         for hints, reason in (
