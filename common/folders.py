@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 import os
 import symtable
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common.paths import CONTRIBUTORS, PEERS
@@ -107,15 +108,49 @@ def may_bind(path: Path, name: str) -> bool:
 
 
 def imported(source: str) -> set[str]:
-    """Return the imported dotted names: `common.spec` for `from common import spec`."""
+    """Return the imported dotted names: `common.spec` for `from common import spec`.
+
+    `from . import tiles` gives `.tiles`.
+    """
     names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            start = "." * node.level + (node.module or "")
-            names |= {f"{start}.{alias.name}" for alias in node.names}
+            start = "." * node.level + f"{node.module}." * bool(node.module)
+            names |= {start + alias.name for alias in node.names}
     return names
+
+
+def closure(root: Path, path: Path, read: Callable[[Path], str]) -> list[Path]:
+    """Return a file, and all files below `root` that it imports, directly or indirectly.
+
+    Args:
+        root: The folder on Python's path.
+        path: The file.
+        read: Return the text of a file; one that cannot be read or parsed imports nothing.
+    """
+    found = [path]
+    for path in found:  # which grows meanwhile
+        with contextlib.suppress(*UNREADABLE):
+            for name in sorted(imported(read(path))):
+                found += [file for file in executed(root, path, name) if file not in found]
+    return found
+
+
+def executed(root: Path, importer: Path, name: str) -> Iterator[Path]:
+    """Yield the files below `root` that the import of a dotted name executes.
+
+    For example `fast/__init__.py` and `fast/tiles.py` for `fast.tiles.Tile`.
+    """
+    level = len(name) - len(name.lstrip("."))
+    above = [root, *importer.parents]
+    place = above[min(level, len(above) - 1)]
+    for part in name.lstrip(".").split("."):
+        place /= part
+        files = (place / "__init__.py", place.with_name(f"{part}.py"))
+        if place.is_relative_to(root):
+            yield from itertools.islice(filter(Path.is_file, files), 1)
 
 
 def packages(path: Path) -> dict[str, str]:

@@ -130,7 +130,8 @@ def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice, tm
         alice.path.write_text("from parts import halves\nimport parts.signs\n")
         (inner / "halves.py").write_text("from .inner import x\nimport tiles\n")
         (inner / "signs.py").write_text("")
-        (inner / "inner.py").write_text("import os, rope")
+        (inner / "inner.py").write_text("import os, rope\nfrom . import unused")
+        (alice.path.parent / "inner.py").write_text("")
         names += ["parts/halves.py", "parts/signs.py", "parts/inner.py"]
     assert sorted(rendering.files(alice)) == sorted(names)
     _, data = drawn(tmp_path, of(tmp_path, [row()]), alice)

@@ -22,7 +22,8 @@ from pygments.lexers import PythonLexer
 
 from common.board import columns, ranking, table
 from common.board.ranking import Entry, Track
-from common.folders import UNREADABLE, imported, python_files
+from common.folders import UNREADABLE, closure
+from common.paths import ROOT
 from common.printable import printable
 from common.solutions import Solution, source_of
 
@@ -91,13 +92,13 @@ def files(solution: Solution) -> dict[str, Path]:
     ['rope.py', 'kernels.py']
     """
     folder = solution.path.parent
-    found, others = [solution.path], sorted(python_files(folder))
-    for path in found:  # which grows meanwhile
-        names = set[str]()
-        with contextlib.suppress(*UNREADABLE):  # the folder is on Python's path
-            names = {part for name in imported(_read(path)) for part in name.split(".")}
-        found += [other for other in others if other not in found and other.stem in names]
-    return {path.relative_to(folder).as_posix(): path for path in found}
+    found = closure(
+        ROOT if solution.peer else folder,
+        solution.path,
+        lambda path: _read(path) if path.is_relative_to(folder) else "",
+    )
+    inside = (path for path in found if path.is_relative_to(folder))
+    return {path.relative_to(folder).as_posix(): path for path in inside}
 
 
 @functools.cache  # several solutions may share a helper
