@@ -160,17 +160,11 @@ def draw(drawn: Table, only: str = "") -> Drawing:
     """Return the drawing, whose notes may be cut; the rows that `only` selects are highlighted."""
     last = drawn.header[-1]
     drawing = Drawing(
-        title=drawn.title,
-        title_justify="left",
-        title_style="bold",
-        box=box.SIMPLE_HEAD,
+        title=drawn.title, title_justify="left", title_style="bold", caption_justify="left",
         caption="\n".join(map(printable, drawn.footnotes)) or None,
-        caption_justify="left",
-        expand=_is_note(last),
-        pad_edge=False,
-        show_edge=False,
+        box=box.SIMPLE_HEAD, expand=_is_note(last), pad_edge=False, show_edge=False,
         padding=(0, GAP - 1, 0, 0),  # the box adds a blank
-    )
+    )  # fmt: skip
     for name, *cells in zip(drawn.header, *drawn.rows, strict=True):
         drawing.add_column(
             _heading(name, cells),

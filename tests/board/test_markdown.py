@@ -1,6 +1,7 @@
 """LEADERBOARD.md and the README's board, table and picture, from records alone."""
 
 import dataclasses
+import json
 import xml.etree.ElementTree as ElementTree
 
 import pytest
@@ -8,21 +9,11 @@ from markdown_it import MarkdownIt
 from msgspec.structs import replace
 
 from common.board import markdown, overview, table
-from common.board.columns import ranking, summary
+from common.board.columns import ranking, rows, summary
 from common.board.ranking import TRACKS, About, rank
 from common.errors import UserError
 from common.records.runs import Results
-from tests.support.boards import (
-    ABOUT,
-    ROWS,
-    RUN,
-    TIMED,
-    columns,
-    devices,
-    everyone,
-    failed,
-    row,
-)
+from tests.support.boards import ABOUT, ROWS, RUN, TIMED, columns, devices, everyone, failed, row
 
 
 def leaderboard(results=TIMED, about=ABOUT):
@@ -126,16 +117,6 @@ def test_the_leaderboard_says_where_with_what_and_who_is_absent():
     assert "Peak" not in leaderboard()
 
 
-OLD = [row("alice/rope", us=5.0), row("bob/rope", us=4.0), row("eager/rope", us=20.0, peer=True)]
-
-
-def test_what_the_old_clock_alone_measured_is_named_and_not_ranked():
-    new = row("alice/rope", us=10.0, run="r2", clock=2)
-    text = leaderboard(changed(runs=[RUN, replace(RUN, run="r2")], rows=[*OLD, new]), everyone(OLD))
-    assert "| 1 | alice/rope | 2.00 |" in text and "| – | bob/rope | – |" in text
-    assert text.count("measured by an earlier version of the clock; run bench again") == 2
-
-
 def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
     for text, first in (
         (leaderboard(), "| 1 | alice/rope |"),
@@ -145,6 +126,22 @@ def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
         (lines,) = (part.splitlines() for part in text.split("\n\n") if part.startswith("|"))
         assert len(set(map(columns, lines))) == 1
     assert r"tiles \| pipes" in leaderboard() and r"a \| b" in leaderboard()
+
+
+def test_a_row_for_scripts_has_what_the_board_has():
+    listed = list(rows(devices(TIMED)))
+    alice, eager, bob = listed
+    assert [each["solution"] for each in listed] == ["alice/rope", "eager/rope", "bob/rope"]
+    assert (alice["device"], alice["op"], alice["track"]) == ("A GPU", "rope", "core")
+    assert alice["place"] == 1 and [alice["times_eager"], alice["low"]] == pytest.approx([2.0, 2.0])
+    assert alice["share_of_limit"] == 0.5 and alice["limited_case"] == "c1"
+    assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
+    assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
+    assert bob["place"] is None and bob["times_eager"] is None
+    assert bob["lacks"].startswith("TIMEOUT") and bob["stale"]
+    selected = (list(rows(devices(TIMED), only)) for only in ("alice,bob/rope.py", "alice/ro"))
+    assert list(selected) == [[alice, bob], []]
+    assert json.loads(json.dumps(listed)) == listed
 
 
 # --- the README -----------------------------------------------------------------------------------
