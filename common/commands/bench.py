@@ -19,11 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the device, the engine, the tier and `--missing`."""
     shared.add(parser, *shared.RUNNING)
     engines.add_arguments(parser)
-    parser.add_argument(
-        "--missing",
-        action="store_true",
-        help="only solutions whose present sources this device has not measured",
-    )
+    lacking = "only solutions whose present sources this device has not measured"
+    parser.add_argument("--missing", action="store_true", help=lacking)
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
 
 

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import re
 import subprocess
 from collections import defaultdict
@@ -83,10 +84,8 @@ def _todo(chosen: Sequence[Solution], only: str | None) -> Mapping[Solution, Seq
     """Return each solution with the board's cases of its op, at their true shapes."""
     from common import ops
 
-    of_op = {
-        op.name: [case for case in op.cases("board") if only in (None, case.name)]
-        for op in ops.valid(solution.op for solution in chosen)
-    }
+    of_op = {op.name: [case for case in op.cases("board") if only in (None, case.name)]
+             for op in ops.valid(solution.op for solution in chosen)}  # fmt: skip
     if todo := {solution: of_op[solution.op] for solution in chosen if of_op.get(solution.op)}:
         return todo
     raise UserError(f"no case of the board is called {only}")
@@ -100,12 +99,8 @@ def compiled(
 ) -> Generator[list[Compiled]]:
     """Yield the kernels of each solution and target in order; they compile concurrently.
 
-    The end of the generator ends its processes. Triton's own cache keeps the kernels.
-
-    Args:
-        todo: The cases of each solution.
-        targets: The targets to compile all solutions for.
-        quiet: Whether to drop the output of the processes.
+    The end of the generator ends its processes, whose output is dropped if `quiet`. Triton's own
+    cache keeps the kernels.
     """
     from common.disk_cache import trim_caches
     from common.grading.fork_server import ForkServer
@@ -155,31 +150,26 @@ def _of_target(
 
 
 def figures(files: Mapping[str, str]) -> dict[str, int]:
-    """Return the figures of a kernel.
+    """Return the figures of a kernel, given its files in Triton's cache by suffix.
 
     - `registers` of a lane
     - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
       `cos` reduces large angles
     - `shared` bytes and `warps` of a block
     - `instructions`, without padding
-
-    Args:
-        files: The kernel's files in Triton's cache, by suffix: `json`, and `cubin` or `amdgcn`.
     """
     text, metadata = assembly(files), json.loads(Path(files["json"]).read_text())
     if "amdgcn" in files:
-        names = ("vgpr_count", "private_segment_fixed_size")
-        registers, local = (int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1]) for name in names)
+        registers, local = (int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1])
+                            for name in ("vgpr_count", "private_segment_fixed_size"))  # fmt: skip
         instructions = re.findall(r"^\t[a-z]\w", text.partition(".section")[0], re.MULTILINE)
     else:
         usage = _run("cuobjdump", "-res-usage", files["cubin"])
         numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
         registers, local = numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
         instructions = re.findall(r"^\s+/\*[0-9a-f]{4,}\*/\s+(?!NOP)\S", text, re.MULTILINE)
-    return {
-        "registers": registers, "local": local, "shared": metadata["shared"],
-        "warps": metadata["num_warps"], "instructions": len(instructions),
-    }  # fmt: skip
+    found = registers, local, metadata["shared"], metadata["num_warps"], len(instructions)
+    return dict(zip(FIGURES, found, strict=True))
 
 
 def assembly(files: Mapping[str, str]) -> str:
@@ -207,17 +197,13 @@ def table(found: Iterable[Compiled]) -> list[dict[str, str]]:
     kernels with the most local memory, which holds spilled registers.
     """
     groups: dict[tuple[str, str], list[Compiled]] = defaultdict(list)
-    for line in found:
+    for line in sorted(found, key=lambda line: -line.figures.get("local", math.inf)):
         name = f"{line.solution}: {line.kernel or f'{line.verdict}: {line.reason}'}"
         groups[name, line.direction].append(line)
-
-    def local(lines: Iterable[Compiled]) -> float:
-        return max(line.figures.get("local", float("inf")) for line in lines)
-
     return [
         {"kernel": name, "first in": direction, "cases": str(len({line.case for line in lines}))}
         | {figure: _range(lines, figure) for figure in FIGURES}
-        for (name, direction), lines in sorted(groups.items(), key=lambda group: -local(group[1]))
+        for (name, direction), lines in groups.items()
     ]
 
 

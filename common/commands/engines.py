@@ -48,14 +48,10 @@ def chosen(
     from common.engines.engine import Engine, Job
 
     job = Job(
-        command=command,
-        device=device,
-        solutions=tuple(solutions),
-        tier=options.tier,
-        sample=getattr(options, "sample", None),
-        memory=options.memory,
+        command=command, device=device, solutions=tuple(solutions), tier=options.tier,
+        sample=getattr(options, "sample", None), memory=options.memory,
         verbose=options.verbose and command == "grade",
-    )
+    )  # fmt: skip
     if not ray:
         return Engine(job)
     from common.engines.ray_engine import RayEngine

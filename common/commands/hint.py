@@ -180,11 +180,8 @@ class File:
                     if is_like(op, case, exercise.where)}  # fmt: skip
         # without digests, which only records need
         counted = counts([self.solution], "", {self.solution: ("", "")})
-        found = [
-            (MEASURES[exercise.measure](work, elements[work.case]), modelled.is_rough(work))
-            for work in counted
-            if work.case in elements
-        ]
+        found = [(MEASURES[exercise.measure](work, elements[work.case]), modelled.is_rough(work))
+                 for work in counted if work.case in elements]  # fmt: skip
         worst, rough = max(found, default=(math.inf, False))
         if worst <= exercise.most:
             return None
@@ -204,10 +201,8 @@ class File:
         if not cache.found:
             with closing(self.grader.smoke_cases(Asked([solution]))) as cases:
                 graded = list(cases)
-            verdicts = {
-                each.case.name: {name: one.verdict for name, one in each.verdicts.items()}
-                for each in graded
-            }
+            verdicts = {each.case.name: {name: one.verdict for name, one in each.verdicts.items()}
+                        for each in graded}  # fmt: skip
             mistakes = [(cause.directions, cause.mistakes) for cause in diagnosis.causes(graded)]
             cache.found = {"cases": verdicts, "mistakes": mistakes}
         if not any(AGAIN.intersection(each.values()) for each in cache.found["cases"].values()):
@@ -223,8 +218,7 @@ def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
 MEASURES: dict[str, Callable[[Counted, int], float]] = {
     "operators": lambda work, elements: len(work.steps) - len(modelled.launches(work)),
     "programs": lambda work, elements: (
-        max((each.programs for each in modelled.launches(work)), default=0)
-        / max(elements / 1024, 1)
+        max([0, *(each.programs for each in modelled.launches(work))]) / max(elements / 1024, 1)
     ),
     "fetched": lambda work, elements: modelled.fetched(work) / max(modelled.read(work)[1], 1),
     "flops": lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),

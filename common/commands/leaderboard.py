@@ -16,7 +16,6 @@ from common.printable import complain
 from common.processes import require
 from common.records import runs
 
-NOTHING = "nothing is recorded yet: run bench first (nox -s bench leaderboard)"
 READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
 """The READMEs, with the heading of their list of ops."""
 
@@ -38,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
     if not (recorded := ordered(runs.read_all())):
-        raise UserError(NOTHING)
+        raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
     about, only = about_solutions(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
@@ -52,11 +51,8 @@ def run(options: argparse.Namespace) -> int:
             complain(f"no result of {options.op} is recorded yet: {command}")
         if only:
             of_op = [modelled.placed(results, of_op, only) for results in of_op]
-        _draw(
-            [ranked(each, about) for each in recorded],
-            [ranked(each, about) for each in of_op],
-            only,
-        )
+        devices, shown = ([ranked(each, about) for each in group] for group in (recorded, of_op))
+        _draw(devices, shown, only)
     return 0
 
 
@@ -89,18 +85,13 @@ def _compare(devices: Sequence[Device], only: str) -> None:
 
     compared = {device: found for device in devices if device.timed and (found := compare(device))}
     if not compared:
-        lacking = "no op was measured in two finished runs on one GPU"
-        raise UserError(f"{lacking}: run bench again there")
+        raise UserError("no op was measured in two finished runs on one GPU: run bench again there")
     for device, comparisons in compared.items():
         terminal.show_comparisons(device, comparisons, terminal.console(), only)
 
 
 def _write(timed: Sequence[Device]) -> list[str]:
-    """Write LEADERBOARD.md, and the READMEs' board, picture and list of ops.
-
-    Returns:
-        The names of the changed READMEs.
-    """
+    """Write LEADERBOARD.md, the READMEs' board, picture and list of ops; return who changed."""
     from common.board import markdown, overview
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())

@@ -68,14 +68,6 @@ def _check_handle(handle: str, op: str) -> None:
 
 # --- the naive solution of an op ------------------------------------------------------------------
 
-NAIVE = '''"""Naive on purpose: plain torch, a kernel for each operation."""
-
-# Your kernel goes here: contributors/_template/rotate_half.py shows its four parts, the kernel, the
-# launcher, autograd and the function that the harness calls. Begin with forward, and call it in
-# place of the lines of {op} below; a backward of its own follows.
-
-'''
-
 
 def from_reference(op: str) -> str:
     """Return a solution made from the op's reference and the statements that it needs.
@@ -93,16 +85,15 @@ def from_reference(op: str) -> str:
             continue
         needed.add(node)
         if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "common":
-            raise UserError(
-                f"there is no template for {op}, and its reference needs {node.module}: start from"
-                f" another contributor's {op}.py"
-            )
+            needs = f"its reference needs {node.module}: start from another contributor's {op}.py"
+            raise UserError(f"there is no template for {op}, and {needs}")
         waiting += [child.id for child in ast.walk(node) if isinstance(child, ast.Name)]
     if by_name.get("reference") not in needed:
         raise UserError(f"{interfaces.shown(path)}: has no function `reference`")
     # the solution has the op's name, so that torch's function of this name is imported as another
     op_name = re.compile(rf"(?<![\w.]){op}\b")
-    imports, others = NAIVE.format(op=op), ""
+    head = (paths.CONTRIBUTORS / "_template" / "naive.txt").read_text()
+    imports, others = head.replace("{op}", op), ""
     for node in sorted(needed, key=lambda node: node.lineno):
         segment = ast.get_source_segment(source, node) or ""
         if isinstance(node, ast.Import | ast.ImportFrom):

@@ -24,22 +24,17 @@ from common.solutions import package_of
 
 PINNED = ("torch", "triton", "numpy")
 """Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
-TRITON_ONLY = {
-    "flash_attention": {
-        "FLASH_ATTENTION_SKIP_CUDA_BUILD": "TRUE",
-        "FLASH_ATTENTION_FORCE_BUILD": "TRUE",
-    }
-}
-"""The environment variables with which a library's build leaves out its CUDA kernels."""
+TRITON_ONLY = dict.fromkeys(
+    ("FLASH_ATTENTION_SKIP_CUDA_BUILD", "FLASH_ATTENTION_FORCE_BUILD"), "TRUE"
+)
+"""The environment variables with which flash_attention's build leaves out its CUDA kernels."""
 
 
 def main(names: Sequence[str]) -> int:
     """Install the named libraries, or all if there are no names; print a line for each.
 
     An installed library of any version is left unchanged: a vendor's image has its own builds.
-
-    Returns:
-        The exit code: 1 if a named library cannot be installed, 2 if a name is unknown.
+    Return 1 if a named library cannot be installed, 2 if a name is unknown.
     """
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
     known = [name.removeprefix("peers-").replace("-", "_") for name in groups if "peers-" in name]
@@ -59,7 +54,7 @@ def main(names: Sequence[str]) -> int:
 
 def _install(library: str, groups: Mapping[str, list[str]]) -> str:
     """Install a library with pip; return why it is not installed, or ""."""
-    group, settings = library.replace("_", "-"), TRITON_ONLY.get(library, {})
+    group, settings = library.replace("_", "-"), TRITON_ONLY if library == "flash_attention" else {}
     tools = groups.get(f"build-{group}", [])
     if tools and not settings and not _torchs_cuda():
         return "it is compiled for CUDA, and torch here is built without CUDA"

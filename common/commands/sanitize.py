@@ -37,21 +37,15 @@ SETTINGS = {
     "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",  # each tensor is a separate allocation
     "TRITON_DISABLE_LINE_INFO": "0",  # reports on Triton's kernels name a line of Python
 }
-MAX_REPORTS = 3
-"""The most reports of a tool on a solution that are printed without `--verbose`."""
-SUMMARY = re.compile(
-    r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?:errors?|hazards? displayed)\b(?! were not printed)",
-    re.MULTILINE,
-)
+SUMMARY = re.compile(r"^=+ (?:ERROR|RACECHECK) SUMMARY: (\d+) (?!.*not printed)", re.MULTILINE)
 ON_KERNEL = re.compile(r"__(?:global|shared|local)__|Race reported")
 REPORT = re.compile(r"^=+ (?!COMPUTE-SANITIZER|\w+ SUMMARY:)\S.*(?:\n=+  .*)*", re.MULTILINE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the tool and the sample."""
-    shared.add(parser, *shared.RUNNING)
+    shared.add(parser, *shared.RUNNING, "--sample")
     parser.add_argument("--tool", choices=tuple(TOOLS), help="default: both")
-    shared.add(parser, "--sample")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -61,10 +55,10 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("sanitize needs a GPU")
     from common.grading.device import tier_cases
 
-    sample = options.sample or SAMPLE
+    of_op = tier_cases(chosen, "smoke", device, options.sample or SAMPLE, options.memory)
     clean = [
         sanitize(tool, solution, [case.name for case in cases], options.verbose)
-        for op, cases in tier_cases(chosen, "smoke", device, sample, options.memory)
+        for op, cases in of_op
         for solution in chosen
         if solution.op == op.name
         for tool in ([options.tool] if options.tool else TOOLS)
@@ -81,8 +75,7 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
         UserError: The tool is not installed, or does not run here.
     """
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    path = os.pathsep.join([os.environ.get("PATH", os.defpath), f"{home}/bin"])
-    if not (executable := shutil.which(EXECUTABLE, path=path)):
+    if not (executable := shutil.which(EXECUTABLE) or shutil.which(f"{home}/bin/{EXECUTABLE}")):
         raise UserError(f"{EXECUTABLE} is neither on PATH nor in {home}/bin: CUDA's toolkit has it")
     call = (sys.executable, "-m", "common.sandbox.standalone", str(solution.path), solution.op)
     command = [executable, "--tool", tool, *OPTIONS, *TOOLS[tool], *call, *cases]
@@ -98,11 +91,10 @@ def sanitize(tool: str, solution: Solution, cases: Sequence[str], verbose: bool)
     own = [report for report in reports if ".py:" in report or not ON_KERNEL.search(report)]
     libraries, called = len(reports) - len(own), output.count(": called\n")
     found = sum(map(int, counts)) - libraries
-    words = [f"{tool} {solution.name}: {found or 'nothing'} found"]
-    words += [f"{libraries} in libraries"] * bool(libraries)
-    words.append(f"{called} of {len(cases)} cases called")
-    words += [f"ended with {ran.returncode}"] * bool(ran.returncode)
-    print(*words, sep=", ")
-    for text in [output] if verbose else own[:MAX_REPORTS]:
+    others = f", {libraries} in libraries" * bool(libraries)
+    ended = f", ended with {ran.returncode}" * bool(ran.returncode)
+    print(f"{tool} {solution.name}: {found or 'nothing'} found{others}, ", end="")
+    print(f"{called} of {len(cases)} cases called{ended}")
+    for text in [output] if verbose else own[:3]:  # further ones are mostly alike
         print(text, flush=True)
     return not found and not ran.returncode

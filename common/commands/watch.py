@@ -54,10 +54,8 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
     """
 
     def is_relevant(_: watchfiles.Change, path: str) -> bool:
-        changed = Path(path)
-        if changed.suffix not in SUFFIXES or not changed.is_relative_to(folder):
-            return False
-        return not is_hidden(changed, folder)
+        changed, inside = Path(path), Path(path).is_relative_to(folder)
+        return inside and changed.suffix in SUFFIXES and not is_hidden(changed, folder)
 
     for changes in watchfiles.watch(
         folder.parent, watch_filter=is_relevant, step=DEBOUNCE, stop_event=end

@@ -147,16 +147,10 @@ def recording(
     """
     folder = paths.RESULTS / device_info.kind
     fresh = Run(
-        schema=SCHEMA,
-        run=uuid.uuid4().hex[:12],
-        device=device_info.device,
-        device_name=device_info.name,
-        versions=device_info.versions,
-        absent=dict(absent),
-        selection=selection,
-        peak=peak(device_info.name),
-        memory_gib=device_info.memory_gib,
-    )
+        schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
+        device=device_info.device, device_name=device_info.name, versions=device_info.versions,
+        peak=peak(device_info.name), memory_gib=device_info.memory_gib,
+    )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]
         earlier, unchanged = runs.read(folder, last), _unchanged(solutions)

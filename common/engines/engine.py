@@ -190,12 +190,8 @@ class Executor:
             for solution in self._job.solutions
             if solution.op == task.op and any(solution.name in due for due in task.due.values())
         ]
-        return (
-            op,
-            [cases[name] for name in task.due],
-            chosen,
-            (lambda solution, case: solution.name not in task.due[case.name]),
-        )
+        due = [cases[name] for name in task.due]
+        return op, due, chosen, lambda solution, case: solution.name not in task.due[case.name]
 
     @functools.cached_property
     def _digests(self) -> dict[Solution, tuple[str, str]]:

@@ -18,7 +18,6 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from types import MappingProxyType
 from typing import Any, TypeVar
 
 from common import wire
@@ -250,11 +249,11 @@ def _check(failure: Failure | None) -> None:
         raise failure
 
 
-def _fault(reply: Reply, configurations: Mapping[str, Autotuned] = MappingProxyType({})) -> Fault:
+def _fault(reply: Reply, configurations: Mapping[str, Autotuned] | None = None) -> Fault:
     """Return the verdict and the reason of a kernel that a GPU refuses; {} for any other reply."""
     if Kind(reply.get("kind", "")) is not Kind.LAUNCH and reply.get("verdict") != "COMPILE_ERROR":
         return {}
-    tuned = in_words(configurations)
+    tuned = in_words(configurations or {})
     reason = reply["reason"] + f" ({tuned})" * bool(tuned)
     return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", [])}
 

@@ -42,20 +42,10 @@ def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
     return {get_type_hints(function)["request"]: function for function in functions}
 
 
-REQUESTS = MappingProxyType(
-    answering(
-        Session.share,
-        Session.load,
-        Session.tune,
-        Session.forward,
-        Session.backward,
-        Session.deliver,
-        shape_only.at_full_shape,
-        clock.begin_timing,
-        clock.take_samples,
-        clock.run_calls,
-    )
-)
+REQUESTS = MappingProxyType(answering(
+    Session.share, Session.load, Session.tune, Session.forward, Session.backward, Session.deliver,
+    shape_only.at_full_shape, clock.begin_timing, clock.take_samples, clock.run_calls,
+))  # fmt: skip
 
 
 def become_worker(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import faulthandler
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,6 @@ from common.sandbox import backend, failures
 from common.sandbox.contract import given, load
 from common.spec import Case, Op
 
-SECONDS = 900
-"""The time limit of the process in seconds."""
-
 
 def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
     """Call a solution, and differentiate its output if it can be."""
@@ -31,20 +27,19 @@ def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
     output = load(path, op).call(*given(op, arguments))()
     if output.requires_grad:
         torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
-    if device == "cuda":
-        torch.cuda.synchronize()
 
 
 def main(path: str, op_name: str, *names: str) -> None:
     """Call each case, and print `called` or the reason why the call failed."""
-    faulthandler.dump_traceback_later(SECONDS, exit=True)
+    faulthandler.dump_traceback_later(900, exit=True)  # seconds
     torch.cuda.init()  # compute-sanitizer reports nothing about a process without a CUDA context
     backend.keep_settings()
     op = ops.load(op_name)
-    cases = {case.name: case for case in chain(op.cases("smoke"), op.cases("board"))}
+    cases = {case.name: case for case in (*op.cases("smoke"), *op.cases("board"))}
     for name in names:
         try:
             call(Path(path), op, cases[name], "cuda")
+            torch.cuda.synchronize()
             print(f"{name}: called", flush=True)
         except BaseException as error:
             print(f"{name}: {failures.judge(error)['reason']}", flush=True)
