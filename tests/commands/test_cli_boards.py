@@ -1,5 +1,7 @@
 """`study leaderboard`: what it draws from records, without torch, and what it refuses."""
 
+import json
+
 import pytest
 
 from tests.support.study import one_line
@@ -55,12 +57,14 @@ def test_one_run_of_one_device_is_told_what_is_missing(study, recorded):
     assert "run bench again" in one_line(study("leaderboard", "--compare"))
 
 
-def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, recorded):
+def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, repository, recorded):
     """Without a terminal nothing is coloured."""
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
-    ran = study("leaderboard", "--json", hidden="torch")
+    ran = study("leaderboard", "--json", "--only", "house", hidden="torch triton matplotlib jinja2")
     assert ran.code == 0
-    assert len(ran.err.splitlines()) == 1
-    assert "house/rope" in ran.out and "\x1b" not in ran.out + ran.err
+    assert len(ran.err.splitlines()) == 1 and "\x1b" not in ran.out + ran.err
+    (listed,) = json.loads(ran.out)
+    assert listed["solution"] == "house/rope" and float(listed["times_eager"]) == pytest.approx(2.5)
+    assert not (repository / "site").exists()
     recorded.write_text(recorded.read_text().replace('{"schema": 2, "ki', '{"schema": 99}\n'))
     assert "line 3" in one_line(study("leaderboard"))

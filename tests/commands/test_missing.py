@@ -6,7 +6,6 @@ import pytest
 
 from common import paths
 from common.commands.bench import missing
-from common.errors import UserError
 from common.solutions import Solution
 from tests.support.records import row, written
 
@@ -48,8 +47,3 @@ def test_what_was_measured_is_not_missing(alice):
 def test_a_row_of_another_run_tier_device_or_source_does_not_count(alice, others):
     recorded(alice, **others)
     assert missing([alice], asked()) == [alice]
-
-
-def test_another_machine_is_not_asked(alice):
-    with pytest.raises(UserError, match="leave --address out"):
-        missing([alice], asked(address="host:1"))

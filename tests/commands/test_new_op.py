@@ -1,4 +1,4 @@
-"""A new op is one file: docs/ops.md from nothing to a board, and what a wrong file costs."""
+"""`study new`; a new op is one file: docs/ops.md, and what a wrong file costs."""
 
 import re
 import shutil
@@ -40,6 +40,41 @@ def op(repository):
             path.write_bytes(content)
     for handle in ("alice", "bob"):
         shutil.rmtree(repository / "contributors" / handle, ignore_errors=True)
+
+
+# --- what new writes ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def newcomer(repository):
+    """The folder that the tests fill."""
+    folder = repository / "contributors" / "newcomer"
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+def test_what_new_writes_passes_check(study, newcomer):
+    ran = study("new", "newcomer", "rotate_half", hidden="torch triton numpy rich")
+    assert ran.code == 0, ran.err
+    assert {f.name for f in newcomer.iterdir()} == {"README.md", "rotate_half.py"}
+    assert "newcomer" in (newcomer / "README.md").read_text()
+    ran = study("check", "newcomer")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.endswith("Next: nox -s bench leaderboard -- --only newcomer\n")
+
+
+def test_new_overwrites_nothing(study, newcomer):
+    study("new", "newcomer", "rope")
+    for name in ("rope.py", "README.md"):
+        (newcomer / name).write_text("mine")
+    assert "newcomer/rope.py" in one_line(study("new", "newcomer", "rope"))
+    ran = study("new", "newcomer", "rotate_half", hidden="torch triton numpy rich")
+    assert ran.out == (
+        "wrote contributors/newcomer/rotate_half.py;"
+        " next: nox -s check -- newcomer --op rotate_half\n"
+    )
+    assert (newcomer / "rope.py").read_text() == (newcomer / "README.md").read_text() == "mine"
 
 
 # --- one file -------------------------------------------------------------------------------------
@@ -95,12 +130,7 @@ def check_line(ran, line):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command",
-    [
-        "check alice --device cpu",
-        "compile --only alice",
-        "profile alice --device cpu",
-    ],
+    "command", ["check alice --device cpu", "compile --only alice", "profile alice --device cpu"]
 )
 def test_a_wrong_file_costs_its_op_a_line_and_the_others_nothing(
     study, op, repository, by_hand, command

@@ -37,15 +37,10 @@ def row(us=20.0, host=5.0, **fields):
 
 @pytest.mark.parametrize(
     ("measured", "binds"),
-    [
-        (row(), "memory"),
-        (row(dense=9.0), "memory"),
-        (row(dense=11.0), "arithmetic"),
-        (row(host=21.0), "launch"),
-        (row(host=21.0, dense=11.0), "launch"),
-        (row(host=20.0), "memory"),
-    ],
-)
+    [(row(), "memory"), (row(dense=9.0), "memory"), (row(host=20.0), "memory"),
+     (row(dense=11.0), "arithmetic"),
+     (row(host=21.0), "launch"), (row(host=21.0, dense=11.0), "launch")],
+)  # fmt: skip
 def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, binds):
     assert times(measured, WORK, PEAK, "float32")[-1] == binds
 

@@ -19,7 +19,6 @@ from common.measure import machine
 from common.paths import CONTRIBUTORS
 from common.solutions import discover
 from common.timed_requests import BeginTiming
-from tests.support.study import one_line
 
 DEVICE = {"device": "NVIDIA H200", "compute_capability": "9.0", "multiprocessors": 132}
 
@@ -265,18 +264,3 @@ def test_the_command_prints_results(alice, monkeypatch, capsys):
     assert ended.value.code == 0 and not captured.err
     assert captured.out.count("3 measured, 0 skipped") == 4
     assert captured.out.endswith("is in contributors/alice/configs/nvidia-h200.json\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ("house", "tune needs a GPU: without one nothing is timed"),
-        ("house --device cuda", "no GPU"),
-        ("nobody", "nobody"),
-        ("", "HANDLE"),
-    ],
-)
-def test_what_cannot_be_tuned_is_one_line(study, arguments, says):
-    ran = study("tune", *arguments.split())
-    assert (ran.code, ran.out) == (2, "")
-    assert says in one_line(ran)

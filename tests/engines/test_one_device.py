@@ -1,12 +1,10 @@
 """The executor of one device, and which engine the options choose."""
 
 import argparse
-import sys
 
 import pytest
 import torch
 
-from common import cli
 from common.commands import engines
 from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
@@ -73,15 +71,3 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
     assert type(engine) is (RayEngine if several else Engine)
     said = capsys.readouterr().err
     assert said == "" if ray else "only the first of 2 GPUs; install Ray" in said
-
-
-@pytest.mark.parametrize(("words", "says"), [
-    ("--address head:6379 --device cpu", "uses all GPUs of a cluster: leave --device cpu out"),
-    ("--address head:6379", "the package ray is missing"),
-])  # fmt: skip
-def test_options_that_do_not_go_together_are_said(words, says, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["grade", *words.split()])
-    assert ended.value.code == 2
-    assert says in capsys.readouterr().err

@@ -49,18 +49,13 @@ def test_an_interrupted_run_is_gone_on_with(rows, resumed):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"end": True},
-        {"later": True},
-        {"digests": ("s2", "h1")},
-        {"digests": ("s1", "h2")},
-        {"digests": None},
+        {"end": True}, {"later": True}, {"only": "alice"}, {"absent": {"fla": "too old"}},
+        {"digests": ("s2", "h1")}, {"digests": ("s1", "h2")}, {"digests": None},
         {"device": replace(DEVICE, versions={"torch": "3"})},
         {"device": replace(DEVICE, name="A laptop")},
-        {"absent": {"fla": "too old"}},
-        {"only": "alice"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_otherwise_a_new_one_starts(changed, resumed):
     assert not resumed(**changed)
 

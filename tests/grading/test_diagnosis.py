@@ -44,23 +44,14 @@ def explained(wrong: list[str], right: list[str] = ()) -> str:
 @pytest.mark.parametrize(
     ("wrong", "right", "cause"),
     [
-        (["a", "a"], [], "a"),
-        (["a"], [], ""),
-        (["a", "a", ""], [], ""),
-        (["ab", "ab"], [], "ab"),
-        (["ab", "ab"], ["a"], ""),
-        (["ab", "ab"], ["a", "a"], "a"),
-        (["ab", "a"], [], ""),
-        (["ab", "a", "a"], [], "a"),
-        (["a", "a"], ["abc"], "a"),
-        (["a", "a"], ["bc"], ""),
-        (["", ""], [], ""),
-        (["a", "a", "A"], [], "a"),
-        (["a", "A", "A"], [], ""),
-        (["aB", "aB"], [], "a"),
-        (["aB", "aB", "ab"], [], ""),
+        (["a", "a"], [], "a"), (["a"], [], ""), (["a", "a", ""], [], ""), (["", ""], [], ""),
+        (["ab", "ab"], [], "ab"), (["ab", "ab"], ["a"], ""), (["ab", "ab"], ["a", "a"], "a"),
+        (["ab", "a"], [], ""), (["ab", "a", "a"], [], "a"),
+        (["a", "a"], ["abc"], "a"), (["a", "a"], ["bc"], ""),
+        (["a", "a", "A"], [], "a"), (["a", "A", "A"], [], ""),
+        (["aB", "aB"], [], "a"), (["aB", "aB", "ab"], [], ""),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_explains_all_and_two_cases_tell_it_from_each_other(wrong, right, cause):
     assert explained(wrong, right) == cause
 

@@ -115,16 +115,12 @@ def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
 @pytest.mark.parametrize(
     ("forward", "backward"),
     [
-        ({"verdict": "PASSED", "reason": ""}, {}),
-        ({"verdict": ["PASSED"], "reason": ""}, {}),
-        ({"verdict": "CRASHED"}, {}),
-        ({"output": None}, {}),
-        ({"output": {"shape": [], "dtype": ""}}, {}),
-        (None, {"verdict": "PASSED", "reason": ""}),
-        (None, {"another": {"shape": [], "dtype": ""}}),
-        (None, {}),
+        ({"verdict": "PASSED", "reason": ""}, {}), ({"verdict": ["PASSED"], "reason": ""}, {}),
+        ({"verdict": "CRASHED"}, {}), ({"output": None}, {}),
+        ({"output": {"shape": [], "dtype": ""}}, {}), (None, {"verdict": "PASSED", "reason": ""}),
+        (None, {"another": {"shape": [], "dtype": ""}}), (None, {}),
     ],
-)
+)  # fmt: skip
 def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward):
     """Replies with the right token, but of another form."""
     monkeypatch.setattr(CHOOSE, chosen())

@@ -30,15 +30,10 @@ def noted(fork_server, tmp_path):
 
 @pytest.mark.parametrize(
     ("way", "kinds"),
-    [
-        ("kernel", set()),
-        ("unless on a GPU", {NO_KERNEL}),
-        ("by environment", {NO_KERNEL}),
-        ("caught", {NO_KERNEL, CAUGHT}),
-        ("caught by a helper", {NO_KERNEL, CAUGHT}),
-        ("by another kernel", {CAUGHT}),
-    ],
-)
+    [("kernel", set()), ("unless on a GPU", {NO_KERNEL}), ("by environment", {NO_KERNEL}),
+     ("caught", {NO_KERNEL, CAUGHT}), ("caught by a helper", {NO_KERNEL, CAUGHT}),
+     ("by another kernel", {CAUGHT})],
+)  # fmt: skip
 def test_a_note_says_what_answered_in_place_of_a_kernel(noted, way, kinds):
     assert noted(way, PLAIN) == dict.fromkeys([(PLAIN, "forward"), (PLAIN, "backward")], kinds)
 

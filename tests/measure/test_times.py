@@ -81,8 +81,7 @@ GPU = {name: [1.0] for name in ("solution", "eager", "copy", "graph")}
 
 
 @pytest.mark.parametrize(
-    ("kind", "error"),
-    [("graph", 0), ("graph", 1), ("solution", 1), ("long run", 1)],
+    ("kind", "error"), [("graph", 0), ("graph", 1), ("solution", 1), ("long run", 1)]
 )
 @pytest.mark.slow
 def test_a_wrong_replay_costs_the_graphs_time_and_a_wrong_call_the_verdict(

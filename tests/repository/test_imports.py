@@ -59,11 +59,7 @@ NO_TORCH = (
 ).split()
 """The files and folders whose import loads no torch; a board needs none."""
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
-MAY_LOAD = (
-    "common/ops/__init__.py",
-    "common/sandbox/contract.py",
-    "common/cli.py",
-)
+MAY_LOAD = ("common/ops/__init__.py", "common/sandbox/contract.py", "common/cli.py")
 """Files that import a module whose name they compute."""
 CORPUS = ROOT / "tests" / "corpus"
 CORPORA = tuple(f"tests.corpus.{name}." for name in ("wrong", "cheats", "honest"))

@@ -14,9 +14,7 @@ RIGHT_ALREADY = {
         *("torch.bfloat16 to torch.float32", "torch.bfloat16 to torch.float16"),
         *(f"{name} {kind}" for name in INTEGERS for kind in ("add", "multiply")),
     },
-    "language": {
-        "constants beside tensors" if triton.__version__ < "3.7" else "loops in 64 bits",
-    },
+    "language": {"constants beside tensors" if triton.__version__ < "3.7" else "loops in 64 bits"},
     "reductions": {"a branch"},  # the function decides on a value: Triton's own way is taken
 }
 """By module of kernels, those that are right without a patch, which no patch may break."""

@@ -9,14 +9,7 @@ import pytest
 import torch
 
 from common.arena import elements_of
-from common.sandbox.rotation import (
-    SCARCE,
-    Changing,
-    Rotation,
-    TimedCall,
-    give_back,
-    overlap,
-)
+from common.sandbox.rotation import SCARCE, Changing, Rotation, TimedCall, give_back, overlap
 from common.verdicts import Failure
 
 

@@ -75,12 +75,7 @@ def smoke(op: Op[Any]) -> Iterable[Case]:
 
     def order(case: Case) -> tuple[bool, ...]:
         view = {"layout", "weights"} & case.params.keys()
-        return (
-            bool(case.far_bytes),
-            not view,
-            case.values != "apart",
-            case.dtype != "float16",
-        )
+        return (bool(case.far_bytes), not view, case.values != "apart", case.dtype != "float16")
 
     return sorted(op.cases("smoke"), key=order)
 
