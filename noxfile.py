@@ -97,6 +97,12 @@ def leaderboard(session: nox.Session) -> None:
 
 
 @nox_session
+def export(session: nox.Session) -> None:
+    """Write solutions as a Python package: nox -s export -- HANDLE/FILE --to DIR."""
+    study(session, "board")
+
+
+@nox_session
 def new(session: nox.Session) -> None:
     """Write a contributor's first file of an op: nox -s new -- HANDLE OP."""
     study(session, "board")

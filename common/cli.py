@@ -18,8 +18,8 @@ from common.paths import COMMON
 from common.printable import complain
 
 COMMANDS = (
-    "list", "grade", "check", "bench", "leaderboard", "compile", "sanitize", "tune", "profile",
-    "new",
+    "list", "grade", "check", "bench", "leaderboard", "export", "compile", "sanitize", "tune",
+    "profile", "new",
 )  # fmt: skip
 """The modules of `common.commands`, in the order of `--help`. A module is imported only if its
 command is given. It defines `add_arguments(parser)` and `run(options)`, whose docstring is the

@@ -23,6 +23,8 @@ class Interface:
     op: str
     signature: str
     """For example `rotate_half(x, *, interleaved=False)`."""
+    contract: str
+    """What it says of the arguments and the result."""
     order: int = LAST
     tracks: tuple[str, ...] = ()
     """The tracks, if the file lists them as a literal."""
@@ -47,7 +49,7 @@ def read(op: str) -> Interface:
                     found["op"] = value
                 case ast.ClassDef() if "Protocol" in map(_last_name, node.bases):
                     functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
-                    found |= {each.name: each.args for each in functions}
+                    found |= {each.name: each for each in functions}
     except SyntaxError as error:
         raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
     except (ValueError, OSError, RecursionError) as error:
@@ -57,7 +59,8 @@ def read(op: str) -> Interface:
     if "__call__" not in found:
         lacks = "no typing.Protocol with a `__call__` states the signature of solutions"
         raise UserError(f"{shown(path)}: {lacks}")
-    arguments, constants = found["__call__"], dict[str, Any]()
+    arguments, constants = found["__call__"].args, dict[str, Any]()
+    contract = ast.get_docstring(found["__call__"]) or ""
     del (arguments.posonlyargs or arguments.args)[0]  # self
     for argument in ast.walk(arguments):
         if isinstance(argument, ast.arg):
@@ -66,7 +69,8 @@ def read(op: str) -> Interface:
         if keyword.arg in ("order", "tracks"):
             with contextlib.suppress(ValueError):
                 constants[keyword.arg] = ast.literal_eval(keyword.value)
-    return Interface(op, f"{op}({ast.unparse(arguments)})".replace("'", '"'), **constants)
+    signature = f"{op}({ast.unparse(arguments)})".replace("'", '"')
+    return Interface(op, signature, contract, **constants)
 
 
 def _last_name(base: ast.expr) -> str:

@@ -36,6 +36,16 @@ LINES = {
     "grade --device tpu": "tpu",
     "": "COMMAND",
     "compile --only house --show code _kernel": "no stage code",
+    "export --to nowhere/kernels": "HANDLE/FILE is missing",
+    "export house/rope": "--to",
+    "export house/rope --to nowhere/torch": "takes the folder's name",
+    "export house/rope --to common": "is there already",
+    "export house/nothing --to nowhere/kernels": "house/nothing",
+    "export eager/rope --to nowhere/kernels": "the package torch",
+    "bench --missing --address host:1": "leave --address out",
+    "grade --address host:1 --device cpu": "leave --device cpu out",
+    "tune house": "tune needs a GPU",
+    "new eager rope": "eager is the name of a peer",
     "new alice ropes": "ropes",
     "new ../alice rope": "../alice",
     "new alice": "OP is missing: give masked_ffn, ",
@@ -44,7 +54,7 @@ LINES = {
     "grade --op rotate_half --sample 1 --json nowhere/at/all.json": "nowhere/at/all.json",
 }
 MISSING = {"leaderboard": "rich", "bench": "msgspec", "grade": "torch", "check house": "triton",
-           "check house --watch": "watchfiles"}  # fmt: skip
+           "check house --watch": "watchfiles", "grade --address host:1": "ray"}  # fmt: skip
 
 
 @pytest.mark.parametrize(("arguments", "says"), LINES.items(), ids=LINES)
@@ -144,7 +154,7 @@ def test_help_lists_the_commands_and_needs_no_package(study):
     ran = study("--help", hidden="torch triton numpy msgspec rich matplotlib watchfiles")
     assert ran.code == 0, ran.err
     listed = [line.split()[0] for line in ran.out.splitlines() if line.startswith("    ")]
-    names = "list grade check bench leaderboard compile sanitize tune profile new".split()
+    names = "list grade check bench leaderboard export compile sanitize tune profile new".split()
     assert [word for word in listed if word in names] == names == list(cli.COMMANDS)
     text = " ".join(ran.out.split())
     for name in cli.COMMANDS:

@@ -92,7 +92,7 @@ def repository(tmp_path_factory):
     # only these folders: another contributor may have a name that a test gives
     for name in ("common", "contributors/_template", "contributors/house"):
         shutil.copytree(ROOT / name, top / "tree" / name, ignore=ignore)
-    for name in ("pyproject.toml", "README.md", "README.ko.md"):
+    for name in ("pyproject.toml", "README.md", "README.ko.md", "LICENSE"):
         shutil.copy(ROOT / name, top / "tree")
     (top / "hide").mkdir()
     (top / "hide" / "sitecustomize.py").write_text(HIDE)
