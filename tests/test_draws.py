@@ -53,15 +53,10 @@ def chosen(op, seed, answered):
 @pytest.mark.parametrize("op", ["rotate_half", "rope"])
 @pytest.mark.parametrize(
     "answered",
-    [
-        lambda case: True,
-        lambda case: case.dtype == "bfloat16",
-        lambda case: case.dtype != "float32",
-        lambda case: not case.interleaved,
-        lambda case: getattr(case, "tensor_format", "") != "thd",
-    ],
+    [lambda case: True, lambda case: case.dtype == "bfloat16", lambda case: case.dtype != "float32",
+     lambda case: not case.interleaved, lambda case: getattr(case, "tensor_format", "") != "thd"],
     ids=["all", "bfloat16", "half types", "halves", "no thd"],
-)
+)  # fmt: skip
 def test_a_solution_of_a_usual_subset_is_asked_every_change_and_mode(op, answered):
     loaded = ops.load(op)
     several = {mode.text for mode in modes(loaded, "cpu")}

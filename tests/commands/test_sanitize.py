@@ -62,16 +62,14 @@ def tool(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("output", "code", "clean", "line"),
-    [
-        (CLEAN, 0, True, "nothing found, 0 of 2 cases called"),
-        (OWN, 0, False, "1 found, 1 of 2 cases called"),
-        (LIBRARY, 0, True, "nothing found, 1 in libraries, 0 of 2 cases called"),
-        (HOST, 0, False, "1 found, 0 of 2 cases called"),
-        (RACE, 0, False, "1 found, 0 of 2 cases called"),
-        (MANY, 0, False, "1924 found, 0 of 2 cases called"),
-        (CLEAN, 134, False, "nothing found, 0 of 2 cases called, ended with 134"),
-    ],
-)
+    [(CLEAN, 0, True, "nothing found, 0 of 2 cases called"),
+     (OWN, 0, False, "1 found, 1 of 2 cases called"),
+     (LIBRARY, 0, True, "nothing found, 1 in libraries, 0 of 2 cases called"),
+     (HOST, 0, False, "1 found, 0 of 2 cases called"),
+     (RACE, 0, False, "1 found, 0 of 2 cases called"),
+     (MANY, 0, False, "1924 found, 0 of 2 cases called"),
+     (CLEAN, 134, False, "nothing found, 0 of 2 cases called, ended with 134")],
+)  # fmt: skip
 def test_the_report_on_own_kernels_decides(tool, output, code, clean, line, capsys):
     calls = tool(output, code)
     assert sanitize.sanitize("memcheck", HOUSE, CASES, verbose=False) == clean

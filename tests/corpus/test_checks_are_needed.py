@@ -64,20 +64,15 @@ def one_call_at_a_time(each):
 
 
 FOUND_INSIDE = {
-    "no_poison": "unwritten_tail",
-    "one_poison": "unwritten_tail",
-    "no_reentry": "operator_forgets_its_last",
-    "no_seal": "patches_time",
-    "no_threads": "fills_later",
-    "no_modes": "leaves_a_mode",
-    "no_watch": "swallows_out_of_bounds",
-    "no_provenance": "table_past_the_end",
-    "no_tally": "forgets_out_of_bounds",
-    "no_other_order": "depends_on_program_order",
+    "no_poison": "unwritten_tail", "one_poison": "unwritten_tail",
+    "no_reentry": "operator_forgets_its_last", "no_seal": "patches_time",
+    "no_threads": "fills_later", "no_modes": "leaves_a_mode",
+    "no_watch": "swallows_out_of_bounds", "no_provenance": "table_past_the_end",
+    "no_tally": "forgets_out_of_bounds", "no_other_order": "depends_on_program_order",
     "no_alias_check": "returns_its_input",
-}
+}  # fmt: skip
 """A check in the solution's own process, and the kernel that it alone finds."""
-GRADING = "common.grading"
+GRADING, PLAN = "common.grading", "common.grading.call_plan.plan_of"
 FOUND_OUTSIDE = {
     "writes_behind_its_input": (f"{GRADING}.guarded_memory.GuardedMemory.overrun", nothing),
     "reads_behind_its_input": (f"{GRADING}.execution.GUARDS", (0x45, 0x45)),
@@ -89,21 +84,12 @@ FOUND_OUTSIDE = {
     "wrong_on_other_inputs": (f"{GRADING}.compare.wrong_values", lambda *_: []),
     # results stay in the shared memory
     "mends_a_delivered_result": (f"{GRADING}.problem.Problem.kept", lambda _, result: result),
-    "one_gradient_buffer": (
-        f"{GRADING}.call_plan.plan_of",
-        without_steps(Action.OUTPUT, Action.GRADIENTS),
-    ),
-    "one_workspace_for_all_layers": (
-        f"{GRADING}.call_plan.plan_of",
-        with_rounds(one_call_at_a_time),
-    ),
+    "one_gradient_buffer": (PLAN, without_steps(Action.OUTPUT, Action.GRADIENTS)),
+    "one_workspace_for_all_layers": (PLAN, with_rounds(one_call_at_a_time)),
     "gradients_in_two_buffers": (f"{GRADING}.call_plan.choose", with_choices(concurrent=0)),
-    "wrong_without_grad": (
-        f"{GRADING}.call_plan.plan_of",
-        without_steps(Action.COMPARE, further=True),
-    ),
+    "wrong_without_grad": (PLAN, without_steps(Action.COMPARE, further=True)),
     "frozen_weights_freeze_all": (
-        f"{GRADING}.call_plan.plan_of",
+        PLAN,
         with_rounds(lambda each: None if each.condition is RoundCondition.FORWARD_RIGHT else each),
     ),
     # rows are judged together

@@ -33,14 +33,9 @@ def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("listed", "count", "names"),
-    [
-        (None, 2, ["0", "1"]),
-        ("3,5", 2, ["3", "5"]),
-        ("GPU-1a", 1, ["GPU-1a"]),
-        ("MIG-1,MIG-2", 1, ["MIG-1", "MIG-2"]),
-        ("0,9", 1, ["0"]),
-    ],
-)
+    [(None, 2, ["0", "1"]), ("3,5", 2, ["3", "5"]), ("GPU-1a", 1, ["GPU-1a"]),
+     ("MIG-1,MIG-2", 1, ["MIG-1", "MIG-2"]), ("0,9", 1, ["0"])],
+)  # fmt: skip
 def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
     """A process sees one slice of MIG however many are listed, and no GPU behind a wrong number."""
     monkeypatch.delenv(VISIBLE, raising=False)

@@ -33,24 +33,18 @@ def wrong(shape, *sharing):
 
 @pytest.mark.parametrize(
     ("size", "indices", "words"),
-    [
-        (7, [5], "index 5 of 7"),
-        (7, range(1, 7), "indices 1 to 6 (0 is right)"),
-        (70, range(64), "indices 0 to 63 of 70"),
-        (70, range(64, 70), "indices from 64 on, the last 6 of 70"),
-        (70, [68, 69], "indices from 68 on, the last 2 of 70"),
-        (16, range(8, 16), "indices 8 to 15 of 16"),
-        (40, range(8, 24), "indices 8 to 23 of 40"),
-        (9, [3, 4], "indices 3 and 4 of 9"),
-        (8, range(1, 8, 2), "every second index from 1 on"),
-        (30, range(1, 12, 3), "every third index from 1 to 10 of 30"),
-        (30, [2, 5, 17], "indices 2, 5 and 17 of 30"),
-        (30, [0, 1, 2, 3, 12, 20, 21], "indices 0 to 3, 12 and 20 to 21 of 30"),
-        (30, sorted({*range(30)} - {4, 9}), "every index but 4 and 9 of 30"),
-        (30, [0, 1, 3, 7, 8, 13, 20, 29], "8 of 30 indices"),
-        (6, range(6), "every element"),
-    ],
-)
+    [(7, [5], "index 5 of 7"), (7, range(1, 7), "indices 1 to 6 (0 is right)"),
+     (70, range(64), "indices 0 to 63 of 70"),
+     (70, range(64, 70), "indices from 64 on, the last 6 of 70"),
+     (70, [68, 69], "indices from 68 on, the last 2 of 70"),
+     (16, range(8, 16), "indices 8 to 15 of 16"), (40, range(8, 24), "indices 8 to 23 of 40"),
+     (9, [3, 4], "indices 3 and 4 of 9"), (8, range(1, 8, 2), "every second index from 1 on"),
+     (30, range(1, 12, 3), "every third index from 1 to 10 of 30"),
+     (30, [2, 5, 17], "indices 2, 5 and 17 of 30"),
+     (30, [0, 1, 2, 3, 12, 20, 21], "indices 0 to 3, 12 and 20 to 21 of 30"),
+     (30, sorted({*range(30)} - {4, 9}), "every index but 4 and 9 of 30"),
+     (30, [0, 1, 3, 7, 8, 13, 20, 29], "8 of 30 indices"), (6, range(6), "every element")],
+)  # fmt: skip
 def test_indices_of_one_dimension(size, indices, words):
     assert describe(wrong((size,), list(indices)), [Axis("index")]) == words
 

@@ -73,17 +73,13 @@ LINE = json.loads(msgspec.json.encode(ROW))
 TIMES = [1.0, 1.0, 1.0]
 BOTH = {"solution": TIMES, "eager": TIMES}
 MALFORMED = [
-    {"schema": 1, "kind": "end", "run": "r1"},
-    LINE | {"schema": SCHEMA + 1, "unheard": "of"},
-    {"schema": SCHEMA, "kind": "verdict"},
+    {"schema": 1, "kind": "end", "run": "r1"}, {"schema": SCHEMA, "kind": "verdict"},
     {"schema": SCHEMA, "kind": "end", "run": "another"},
-    LINE | {"unheard": "of"},
-    LINE | {"gpu": {"solution": TIMES}},
-    LINE | {"gpu": BOTH},
+    LINE | {"schema": SCHEMA + 1, "unheard": "of"}, LINE | {"unheard": "of"},
+    LINE | {"gpu": {"solution": TIMES}}, LINE | {"gpu": BOTH}, LINE | {"host": {"eager": TIMES}},
     LINE | {"gpu": BOTH | {"copy": TIMES}, "host": {}, "ranked_by": "host"},
-    LINE | {"host": {"eager": TIMES}},
     LINE | {"direction": "sideways"},
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("line", [*map(json.dumps, MALFORMED), "", "{torn", b"\xff\xfe"])

@@ -161,14 +161,12 @@ def test_a_board_needs_no_torch():
 
 @pytest.mark.parametrize(
     ("package", "source"),
-    [
-        ("contributors", "import contributors.house.rope"),
-        ("ops", "from ..grading.worker import Worker"),
-        ("board", "if TYPE_CHECKING:\n    from common.spec import Case"),
-        ("board", "def late():\n    import torch"),
-        ("grading", "from common.sandbox.contract import load"),
-        ("tests", "from tests.corpus.wrong.in_place import rope"),
-    ],
-)
+    [("contributors", "import contributors.house.rope"),
+     ("ops", "from ..grading.worker import Worker"),
+     ("board", "if TYPE_CHECKING:\n    from common.spec import Case"),
+     ("board", "def late():\n    import torch"),
+     ("grading", "from common.sandbox.contract import load"),
+     ("tests", "from tests.corpus.wrong.in_place import rope")],
+)  # fmt: skip
 def test_an_import_the_other_way_is_found(package, source):
     assert offences(package, source)

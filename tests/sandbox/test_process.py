@@ -225,14 +225,11 @@ def test_an_operator_for_cuda_alone_is_unsupported_where_no_gpu_is(worker, kind)
 
 @pytest.mark.parametrize(
     ("first", "said"),
-    [
-        ("assert x.is_cuda", True),
-        ("y = torch.empty_like(x, device=torch.device(type=chr(99) + 'uda'))", True),
-        ("y = torch.empty(4, device=DEVICE)", True),
-        ("assert x.ndim > 3", False),
-        ("torch.empty(-4)", False),
-    ],
-)
+    [("assert x.is_cuda", True),
+     ("y = torch.empty_like(x, device=torch.device(type=chr(99) + 'uda'))", True),
+     ("y = torch.empty(4, device=DEVICE)", True), ("assert x.ndim > 3", False),
+     ("torch.empty(-4)", False)],
+)  # fmt: skip
 def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, said):
     reply, _ = ask(worker("DEVICE = 'cuda'" + HALF.format(first), "rotate_half"))
     assert reply["verdict"] == "RUNTIME_ERROR"

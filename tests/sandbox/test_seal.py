@@ -64,19 +64,14 @@ OWN = part_of(Sealed, dir(Sealed))
 
 @pytest.mark.parametrize(
     ("owner", "name", "said"),
-    [
-        (Sealed, "inherited", "Sealed.inherited"),
-        (torch.Tensor, "copy_", "Tensor.copy_"),
-        (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
-        (torch.autograd, "grad", "torch.autograd.grad"),
-        (torch, "empty", "torch.empty"),
-        (time, "perf_counter_ns", "time.perf_counter_ns"),
-        (clock, "WAKING", "common.sandbox.clock.WAKING"),
-        (clock.Clock, "take_samples", "Clock.take_samples"),
-        (process, "REQUESTS", "common.sandbox.process.REQUESTS"),
-        (Sealed, "another", None),
-    ],
-)
+    [(Sealed, "inherited", "Sealed.inherited"), (torch.Tensor, "copy_", "Tensor.copy_"),
+     (torch.cuda.Event, "elapsed_time", "Event.elapsed_time"),
+     (torch.autograd, "grad", "torch.autograd.grad"), (torch, "empty", "torch.empty"),
+     (time, "perf_counter_ns", "time.perf_counter_ns"),
+     (clock, "WAKING", "common.sandbox.clock.WAKING"),
+     (clock.Clock, "take_samples", "Clock.take_samples"),
+     (process, "REQUESTS", "common.sandbox.process.REQUESTS"), (Sealed, "another", None)],
+)  # fmt: skip
 def test_what_is_replaced_is_named(owner, name, said, monkeypatch):
     made = sealed(OWN, *seal.sealed_parts())
     assert broken(made) is None
