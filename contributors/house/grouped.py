@@ -149,7 +149,7 @@ def halves(values):
 
 
 @triton.jit
-def store_rows(matrix, rows, column, row_stride, limit, values):
+def store_rows(matrix, rows, column, values, row_stride, limit):
     """Store values, [ROWS, COLUMNS], from a column on and below the limit; row -1 has no place.
 
     Threads exchange values so that each stores neighbours; a whole tile takes too many registers.
@@ -245,4 +245,4 @@ def _pack_kernel(
         tokens = tl.load(order + rows)
         pointers = pointers_to(matrix, tokens, from_row)
         values = load_columns(pointers, tokens, column, columns, COLUMNS, False)
-        store_rows(copy, rows, column, to_row, columns, values)
+        store_rows(copy, rows, column, values, row_stride=to_row, limit=columns)

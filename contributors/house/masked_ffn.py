@@ -17,8 +17,8 @@ def _sigmoid(a):
 @triton.jit
 def _up_kernel(
     x,  # [tokens, depths]
-    w_v,  # tiles of w1 and w3, [2, inner, depths]
-    w_t,  # tiles of u1 and u3
+    v_tiles,  # of w1 and w3, [2, inner, depths]
+    t_tiles,  # of u1 and u3
     weights,  # w1, w3, u1, u3: of a pair, the tiles have the lower address first
     gates,  # [rows, 2 * columns], the result: a, then b; None if backward does not need it
     hidden,  # [rows, columns], the result
@@ -47,7 +47,7 @@ def _up_kernel(
         row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
         row, column = row_block * BLOCK_M, column_block * HALF
         visual = row < visual_end
-        w = grouped.choose(visual, w_v, w_t)
+        w = grouped.choose(visual, v_tiles, t_tiles)
         rows = row + tl.arange(0, BLOCK_M)
         tokens = tl.load(order + rows)
         pointers = grouped.pointers_to(x, tokens, x_row)
@@ -59,17 +59,19 @@ def _up_kernel(
         left, right = grouped.halves(acc)
         swapped = grouped.is_swapped(weights, visual) != 0
         a, b = tl.where(swapped, right, left), tl.where(swapped, left, right)
-        grouped.store_rows(hidden, rows, column, columns, columns, a * _sigmoid(a) * b)
+        y = a * _sigmoid(a) * b
+        grouped.store_rows(hidden, rows, column, y, row_stride=columns, limit=columns)
         if gates is not None:
-            grouped.store_rows(gates, rows, column, 2 * columns, columns, a)
-            grouped.store_rows(gates + columns, rows, column, 2 * columns, columns, b)
+            grouped.store_rows(gates, rows, column, a, row_stride=2 * columns, limit=columns)
+            to_b = gates + columns
+            grouped.store_rows(to_b, rows, column, b, row_stride=2 * columns, limit=columns)
 
 
 @triton.jit
 def _down_gradient_kernel(
     g,  # [tokens, depths], the output's gradient
-    w_v,  # tiles of w2, [depths, inner]
-    w_t,  # tiles of u2
+    v_tiles,  # of w2, [depths, inner]
+    t_tiles,  # of u2
     gates,  # tiles of [rows, 2, columns]: a, then b
     d_gates,  # tiles of [rows, 2, columns], the result
     order,  # int32 [rows]
@@ -93,7 +95,7 @@ def _down_gradient_kernel(
     row_block, column_block = grouped.tile_at(tl.program_id(0), row_blocks, column_blocks)
     if row_block < row_blocks:
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
-        w = grouped.choose(row < visual_end, w_v, w_t)
+        w = grouped.choose(row < visual_end, v_tiles, t_tiles)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
         pointers = grouped.pointers_to(g, tokens, g_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
@@ -132,12 +134,12 @@ def up(x, visual, textual, plan, keep):
     columns = hidden.shape[1]
     gates = x.new_empty(rows, 2 * columns) if keep else None
     block = 2, blocks["BLOCK_N"] // 2, blocks["BLOCK_K"]
-    w_v, *pair = grouped.tiles_of_weights(visual, *block)
-    w_t, *other = grouped.tiles_of_weights(textual, *block)
+    v_tiles, *v_weights = grouped.tiles_of_weights(visual, *block)
+    t_tiles, *t_weights = grouped.tiles_of_weights(textual, *block)
     tiles = rows // blocks["BLOCK_M"] * triton.cdiv(columns, block[1])
     if plan.tokens:
         _up_kernel[(min(tiles, grouped.processors(x)),)](
-            x, w_v, w_t, (*pair, *other), gates, hidden, plan.order, plan.ends,
+            x, v_tiles, t_tiles, (*v_weights, *t_weights), gates, hidden, plan.order, plan.ends,
             (depths, columns, x.stride(0)), **blocks, WHOLE=depths % block[2] == 0,
         )  # fmt: skip
     return hidden, gates
@@ -154,12 +156,12 @@ def down_gradient(g, w2, u2, gates, plan):
         blocks |= {"BLOCK_N": 128, "num_warps": 4, "num_stages": 3}
     m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
     depths, columns = len(w2), gates.shape[1] // 2
-    pairs = (
+    gate_tiles = (
         grouped.tiles_of(each.unflatten(1, (2, -1)), m, 1, n // 4) for each in (gates, d_gates)
     )
     if plan.tokens:
         _down_gradient_kernel[(len(plan.order) // m * triton.cdiv(columns, n),)](
-            g, grouped.tiles_of(w2, k, n), grouped.tiles_of(u2, k, n), *pairs, plan.order,
+            g, grouped.tiles_of(w2, k, n), grouped.tiles_of(u2, k, n), *gate_tiles, plan.order,
             plan.ends, (depths, columns, g.stride(0)), **blocks, WHOLE=depths % k == 0,
         )  # fmt: skip
     return d_gates
@@ -171,7 +173,7 @@ class _MaskedFFN(torch.autograd.Function):
         ctx.plan = plan = grouped.sort(mask, grouped.blocks_for(x)["BLOCK_M"])
         hidden, gates = up(x, (w1, w3), (u1, u3), plan, keep=any(ctx.needs_input_grad))
         ctx.save_for_backward(x, w1, w2, w3, u1, u2, u3, gates, hidden)
-        return product(hidden, [w2], [u2], plan, turned=True, is_sorted=True)
+        return product(hidden, [w2], [u2], plan, transposed=True, a_sorted=True)
 
     @staticmethod
     def backward(ctx, g):
@@ -182,12 +184,12 @@ class _MaskedFFN(torch.autograd.Function):
         grads = dict.fromkeys(("x", "w1", "w2", "w3", "u1", "u2", "u3"))
         d_gates = down_gradient(g, w2, u2, gates, plan)
         if of_x:
-            grads["x"] = product(d_gates, [w1, w3], [u1, u3], plan, turned=False, is_sorted=True)
+            grads["x"] = product(d_gates, [w1, w3], [u1, u3], plan, transposed=False, a_sorted=True)
         if any(of_weights):
             d_down = weight_gradients(g, (hidden, None), plan)
             grads["w2"], grads["u2"] = d_down[..., : len(w1)]
             x_rows = grouped.pack(plan, x)
-            d_visual, d_textual = weight_gradients(d_gates, x_rows, plan, is_sorted=True)
+            d_visual, d_textual = weight_gradients(d_gates, x_rows, plan, g_sorted=True)
             grads["w1"], grads["w3"] = (each[: len(w1)] for each in d_visual.chunk(2))
             grads["u1"], grads["u3"] = (each[: len(u1)] for each in d_textual.chunk(2))
         return *grads.values(), None
@@ -208,8 +210,8 @@ def masked_ffn(
     x: [tokens, width]; w1, w3, u1, u3: [inner, width]; w2, u2: [width, inner]; mask: bool [tokens].
     Returns x's shape and dtype. Other shapes and dtypes are a ValueError.
     """
-    wide, high = (len(w1), *x.shape[1:]), (*x.shape[1:], len(w1))
-    weights = {"w1": (w1, wide), "w2": (w2, high), "w3": (w3, wide)}
-    weights |= {"u1": (u1, wide), "u2": (u2, high), "u3": (u3, wide)}
+    up_shape, down_shape = (len(w1), *x.shape[1:]), (*x.shape[1:], len(w1))
+    weights = {"w1": (w1, up_shape), "w2": (w2, down_shape), "w3": (w3, up_shape)}
+    weights |= {"u1": (u1, up_shape), "u2": (u2, down_shape), "u3": (u3, up_shape)}
     check(x, mask, **weights)
     return _MaskedFFN.apply(x, w1, w2, w3, u1, u2, u3, mask)

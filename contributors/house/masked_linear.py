@@ -14,8 +14,8 @@ import triton.language as tl
 @triton.jit
 def _product_kernel(
     a,  # pointer, [tokens, depths]; SORTED, a descriptor of tiles of [rows, PAIRS * depths]
-    w_v,  # tiles of the visual weights, [PAIRS, depths, columns]; TURNED, [PAIRS, columns, depths]
-    w_t,  # tiles of the textual weights
+    v_tiles,  # of the visual weights, [PAIRS, depths, columns]; TRANSPOSED, [.., columns, depths]
+    t_tiles,  # of the textual weights
     weights,  # pointers, only compared: of a pair, the tiles have the lower address first
     out,  # [tokens, columns], contiguous, the result
     order,  # int32 [rows]
@@ -24,7 +24,7 @@ def _product_kernel(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
     BLOCK_K: tl.constexpr,  # depths of a step
     PAIRS: tl.constexpr,  # products to add: 1, or 2 in masked_ffn, SORTED then
-    TURNED: tl.constexpr, SORTED: tl.constexpr,
+    TRANSPOSED: tl.constexpr, SORTED: tl.constexpr,
     WHOLE: tl.constexpr,  # whether steps fill the depths
 ):  # fmt: skip
     """Compute out[token] = a[token] @ (visual ? w_v : w_t), for a program's tiles.
@@ -43,7 +43,7 @@ def _product_kernel(
         row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         visual = row < visual_end
-        w = grouped.choose(visual, w_v, w_t)
+        w = grouped.choose(visual, v_tiles, t_tiles)
         if PAIRS == 2:
             swapped = grouped.is_swapped(weights, visual)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
@@ -58,37 +58,37 @@ def _product_kernel(
             else:
                 a_tile = grouped.load_columns(pointers, tokens, depth, depths, BLOCK_K, WHOLE)
             at = second ^ swapped if PAIRS == 2 else 0
-            if TURNED:
+            if TRANSPOSED:
                 w_tile = tl.reshape(w.load([at, column, depth]), (BLOCK_N, BLOCK_K)).T
             else:
                 w_tile = tl.reshape(w.load([at, depth, column]), (BLOCK_K, BLOCK_N))
             acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
-        grouped.store_rows(out, tokens, column, columns, columns, acc)
+        grouped.store_rows(out, tokens, column, acc, row_stride=columns, limit=columns)
 
 
-def product(a, visual, textual, plan, turned, is_sorted=False):
+def product(a, visual, textual, plan, transposed, a_sorted=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     Args:
         a: [tokens, depths]; sorted, [rows, depths of one weight and then of the other], which may
             be a few more than the weights have, if these are zero.
-        visual: The weight in a list, [depths, columns], turned [columns, depths]; or two weights,
-            whose products are added.
+        visual: The weight in a list, [depths, columns], transposed [columns, depths]; or
+            two weights, whose products are added.
         textual: The same for the textual tokens.
     """
     a, blocks = grouped.aligned(a), grouped.blocks_for(a)
     m, n, k = blocks["BLOCK_M"], blocks["BLOCK_N"], blocks["BLOCK_K"]
-    columns, depths = len(visual[0]) if turned else visual[0].shape[1], a.shape[1] // len(visual)
-    block = (1, n, k) if turned else (1, k, n)
-    w_v, *weights = grouped.tiles_of_weights(visual, *block)
-    w_t, *others = grouped.tiles_of_weights(textual, *block)
+    columns, depths = visual[0].shape[0 if transposed else 1], a.shape[1] // len(visual)
+    block = (1, n, k) if transposed else (1, k, n)
+    v_tiles, *v_weights = grouped.tiles_of_weights(visual, *block)
+    t_tiles, *t_weights = grouped.tiles_of_weights(textual, *block)
     out, sizes = a.new_empty(plan.tokens, columns), (depths, columns, a.stride(0))
     tiles = len(plan.order) // m * triton.cdiv(columns, n)
     if plan.tokens:
         _product_kernel[(min(tiles, grouped.processors(a)),)](
-            grouped.tiles_of(a, m, k) if is_sorted else a, w_v, w_t, (*weights, *others), out,
-            plan.order, plan.ends, sizes, **blocks,
-            PAIRS=len(visual), TURNED=turned, SORTED=is_sorted, WHOLE=depths % k == 0,
+            grouped.tiles_of(a, m, k) if a_sorted else a, v_tiles, t_tiles,
+            (*v_weights, *t_weights), out, plan.order, plan.ends, sizes, **blocks,
+            PAIRS=len(visual), TRANSPOSED=transposed, SORTED=a_sorted, WHOLE=depths % k == 0,
         )  # fmt: skip
     return out
 
@@ -145,7 +145,7 @@ def _sums_kernel(
             slot = slots + (share + kind).to(tl.int64) * outputs * inputs
             rows = output + tl.arange(0, BLOCK_M)
             rows = tl.where(rows < outputs, rows, -1)
-            grouped.store_rows(slot, rows, column, inputs, inputs, acc)
+            grouped.store_rows(slot, rows, column, acc, row_stride=inputs, limit=inputs)
 
 
 @triton.jit
@@ -176,7 +176,7 @@ def _add_kernel(
     tl.store(out + kind * size + place, acc.to(out.dtype.element_ty), place < size)
 
 
-def weight_gradients(g, x, plan, is_sorted=False):
+def weight_gradients(g, x, plan, g_sorted=False):
     """Return the gradients of the visual and of the textual weight, [2, outputs, inputs].
 
     g: The products' gradient, [tokens, outputs]; sorted, [rows, outputs].
@@ -195,10 +195,10 @@ def weight_gradients(g, x, plan, is_sorted=False):
         slots = d_w.new_empty(shares + 1, outputs, inputs, dtype=torch.float32)
     blocks["num_stages"] += 1  # places, then rows, share them: docs/masked.md, Stages
     _sums_kernel[(tiles * shares,)](
-        grouped.tiles_of(g, k, m) if is_sorted else g,
+        grouped.tiles_of(g, k, m) if g_sorted else g,
         *(None if each is None else grouped.tiles_of(each, k, n) for each in x),
         slots, plan.order, plan.ends, (outputs, inputs, shares, g.stride(0)), **blocks,
-        SORTED=is_sorted,
+        SORTED=g_sorted,
     )  # fmt: skip
     if shares > 1:
         sizes, grid = (outputs * inputs, shares), (triton.cdiv(outputs * inputs, 1024), 2)
@@ -211,7 +211,7 @@ class _MaskedLinear(torch.autograd.Function):
     def forward(ctx, x, w_v, w_t, mask):
         ctx.plan = grouped.sort(mask, grouped.blocks_for(x)["BLOCK_M"])
         ctx.save_for_backward(x, w_v, w_t)
-        return product(x, [w_v], [w_t], ctx.plan, turned=True)
+        return product(x, [w_v], [w_t], ctx.plan, transposed=True)
 
     @staticmethod
     def backward(ctx, g):
@@ -219,7 +219,7 @@ class _MaskedLinear(torch.autograd.Function):
             raise NotImplementedError("masked_linear has no second derivative")
         (x, w_v, w_t), plan = ctx.saved_tensors, ctx.plan
         of_x, of_v, of_t, _ = ctx.needs_input_grad
-        d_x = product(g, [w_v], [w_t], plan, turned=False) if of_x else None
+        d_x = product(g, [w_v], [w_t], plan, transposed=False) if of_x else None
         d_v = d_t = None
         if of_v or of_t:
             d_v, d_t = weight_gradients(g, grouped.pack(plan, x), plan)

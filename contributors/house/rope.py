@@ -55,12 +55,12 @@ def _rope_kernel(
     blocks = tl.cdiv(heads, BLOCK_H)
     first_token = tl.program_id(0) // blocks * BLOCK_T
     line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
-    its_token = first_token + line // BLOCK_H
+    token_of_line = first_token + line // BLOCK_H
     head = (tl.program_id(0) % blocks * BLOCK_H + line % BLOCK_H).to(tl.int64)
-    inside = (its_token < rows * columns) & (head < heads)
-    t += (its_token // columns).to(tl.int64) * strides[0] + head * strides[2]
-    t += (its_token % columns).to(tl.int64) * strides[1]
-    out += (its_token.to(tl.int64) * heads + head) * WIDTH
+    inside = (token_of_line < rows * columns) & (head < heads)
+    t += (token_of_line // columns).to(tl.int64) * strides[0] + head * strides[2]
+    t += (token_of_line % columns).to(tl.int64) * strides[1]
+    out += (token_of_line.to(tl.int64) * heads + head) * WIDTH
     # Load t first, x and its partners z: on the way while positions and angles are computed.
     x = tl.load(t + feature, mask=inside & (feature < WIDTH))
     if INTERLEAVED:  # exchanged in registers; a load would not be vectorized
@@ -88,8 +88,7 @@ def _rope_kernel(
     cos = tl.reshape(tl.broadcast_to(cos[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     sin = tl.reshape(tl.broadcast_to(sin[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
-    y = tl.where(feature < ROTARY, y, x)  # the others pass through
-    tl.store(out + feature, y, mask=inside & (feature < WIDTH))
+    tl.store(out + feature, tl.where(feature < ROTARY, y, x), mask=inside & (feature < WIDTH))
 
 
 class _Rope(torch.autograd.Function):
@@ -144,7 +143,8 @@ def rope(
     if not fits or freqs.dtype != torch.float32 or freqs.requires_grad:
         raise ValueError(f"rope: t {list(t.shape)}, but freqs {list(freqs.shape)} of {freqs.dtype}")
     starts_fit = start_positions is None or start_positions.shape == (batch,)
-    if batch < (packed and len(t) > 0) or not starts_fit:
-        raise ValueError(f"rope: start_positions or cu_seqlens do not fit {batch} sequences")
+    dtypes = {x.dtype for x in (start_positions, cu_seqlens) if x is not None}
+    if batch < (packed and len(t) > 0) or not starts_fit or dtypes - {torch.int32, torch.int64}:
+        raise ValueError(f"rope: start_positions, cu_seqlens of {dtypes} do not fit b = {batch}")
     tensors = [x if x is None else x.contiguous() for x in (freqs, start_positions, cu_seqlens)]
     return _Rope.apply(table, *tensors, tensor_format != "bshd", interleaved, False).view(t.shape)

@@ -72,9 +72,7 @@ def test_rope_refuses_what_does_not_fit(name, way):
     refused(words, WAYS[way], t.detach(), freqs, **options)
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in ROPE if "cp_size" not in ROPE[name][2] and "floats" not in name]
-)
+@pytest.mark.parametrize("name", [name for name in ROPE if "cp_size" not in ROPE[name][2]])
 def test_the_rope_to_be_read_refuses_it_too(name):
     t, freqs, options, _ = ROPE[name]
     refused("^rope: ", read.rope, t.detach(), freqs, **options)
