@@ -60,7 +60,7 @@ FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
 
 
-def is_turned(matrix):
+def is_transposed(matrix):
     """Return whether a matrix lies in memory as the rows of its transpose."""
     return matrix.stride()[0] == 1
 
@@ -75,12 +75,12 @@ def is_describable(matrix):
 def tiles_of(form, matrix, rows, columns, pair=None):
     """Return what a kernel loads tiles [rows, columns] from: a descriptor, or the matrix itself.
 
-    One of a turned matrix has the tiles' transposes. pair: how many bytes behind a turned matrix,
+    One of a transposed matrix has the tiles' transposes. pair: how many bytes behind such a matrix,
     or before it, another one begins: its descriptor has both, and tiles [2, columns, rows].
     """
     if not form.TMA:
         return matrix
-    if not is_turned(matrix):
+    if not is_transposed(matrix):
         return TensorDescriptor.from_tensor(matrix, [rows, columns])
     if pair is None:
         return TensorDescriptor.from_tensor(matrix.T, [columns, rows])
@@ -115,13 +115,13 @@ def is_small(tile):
 def form_of(*matrices, pairs=(), height=128, shape=None):
     """Return the form of a launch for matrices that descriptors would describe.
 
-    pairs: distances of turned ones, of which one would describe two; height: the rows of a tile of
-    the partition; shape: that of the product, where it may be narrow.
+    pairs: distances of transposed ones, of which one would describe two; height: the rows of a
+    partition's tile; shape: that of the product, where it may be narrow.
     """
     if is_small(height):
         return SMALL
     fits = all(map(is_describable, matrices))
-    fits &= all(is_turned(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
+    fits &= all(is_transposed(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
     if matrices[0].dtype.itemsize != 2 or not fits or not gpu().hopper:
         # an MI300X has 64 KB of shared memory
         return replace(PLAIN, M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))

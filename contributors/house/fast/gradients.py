@@ -9,7 +9,7 @@ import triton.language as tl
 from . import tiles
 from .forms import NARROW, form_of, gpu, is_small, kernel_of
 from .launch import ceil_div
-from .tiles import choose, load_rows, load_tile, pack, rows_of, start_of, store_rows
+from .tiles import choose, load_rows, pack, rows_of, start_of, store_rows
 
 
 @triton.jit
@@ -28,20 +28,21 @@ def _place_of(order, row, DEPTH: tl.constexpr, TILE: tl.constexpr, HOW: tl.const
 def _load_step(
     factor, place, row, column, columns,
     DEPTH: tl.constexpr, COLUMNS: tl.constexpr, HOW: tl.constexpr, FULL: tl.constexpr,
-    TMA: tl.constexpr,
 ):  # fmt: skip
     """Return some columns of DEPTH sorted rows, from `row` on, whose place is known.
 
-    factor: The matrix, what its rows apart are loaded from, all of its rows, and their stride.
+    factor: The matrix, what its rows apart are loaded from, and their stride.
     """
-    matrix, apart, rows, stride = factor
-    if HOW == "gathered":
-        return load_rows(rows_of(apart, place, stride), place, column, columns, COLUMNS, FULL)
+    matrix, apart, stride = factor
+    if HOW == "tiles":
+        return matrix.load([row, column])
     elif HOW == "pieces":
         source = choose(place >= 0, matrix, apart)
         return source.load([tl.where(place >= 0, place, row), column])
     else:
-        return load_tile(matrix, row, column, (rows, columns), (stride, 1), DEPTH, COLUMNS, TMA)
+        if HOW == "rows":
+            place = row + tl.arange(0, DEPTH)
+        return load_rows(rows_of(apart, place, stride), place, column, columns, COLUMNS, FULL)
 
 
 @triton.jit
@@ -70,7 +71,7 @@ def _weight_kernel(
     visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
     count = row_blocks * column_blocks * PAIRS
-    of_g, of_x = (g, g_apart, PAIRS * rows, g_row), (x, x_apart, rows, x_row)
+    of_g, of_x = (g, g_apart, g_row), (x, x_apart, x_row)
     number = tl.program_id(0)
     share, length = 0, steps
     if shares > 1:
@@ -94,12 +95,8 @@ def _weight_kernel(
                 x_place = _place_of(order, first * K, K, TILE, X)
                 for step in range(first, last):
                     g_row_0 = pair * rows + step * K
-                    g_tile = _load_step(
-                        of_g, g_place, g_row_0, row, outputs, K, M, G, FULL, FORM.TMA
-                    )
-                    x_tile = _load_step(
-                        of_x, x_place, step * K, column, inputs, K, N, X, FULL, FORM.TMA
-                    )
+                    g_tile = _load_step(of_g, g_place, g_row_0, row, outputs, K, M, G, FULL)
+                    x_tile = _load_step(of_x, x_place, step * K, column, inputs, K, N, X, FULL)
                     acc = tl.dot(g_tile.T, x_tile, acc, input_precision="ieee")
                     following = tl.minimum(step + 1, last - 1) * K
                     g_place = _place_of(order, following, K, TILE, G)

@@ -47,12 +47,9 @@ def power_of_2(length):
 class Recorded:
     """A function that launches, called with a tuple of other values and with tensors."""
 
-    def __init__(self, function, pairs=()):
-        """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some.
-
-        pairs: the places of two tensors each, whose distances in bytes come after `how`.
-        """
-        self._function, self._pairs = function, pairs
+    def __init__(self, function):
+        """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some."""
+        self._function = function
         self._recording = functools.lru_cache(maxsize=1024)(
             lambda _device, how, layouts: Recording(function, how, layouts)
         )
@@ -71,8 +68,8 @@ class Recorded:
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if not joined & 15 and replays():
-            device, apart = torch._C._cuda_getDevice(), self._distances(addresses)
-            recording = self._recording(device, (*how, *apart), tuple(layouts))
+            device = torch._C._cuda_getDevice()
+            recording = self._recording(device, how, tuple(layouts))
             if recording.complete:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
@@ -85,11 +82,7 @@ class Recorded:
         def launch(kernel, grid, *arguments, **options):
             kernel_of(kernel)[grid](*arguments, **options)
 
-        addresses = [x.data_ptr() if self._pairs else None for x in tensors]
-        return tuple(self._function(launch, *how, *self._distances(addresses), *tensors))
-
-    def _distances(self, addresses):
-        return [addresses[b] - addresses[a] for a, b in self._pairs] if self._pairs else ()
+        return tuple(self._function(launch, *how, *tensors))
 
 
 class Recording:

@@ -1,7 +1,5 @@
 """The masked layers: tokens sorted by kind on the device, and one product a token and weight."""
 
-import functools
-
 import torch
 from torch.compiler import is_compiling
 
@@ -14,7 +12,7 @@ from .products import gated_product, gates_gradient, product
 from .tiles import Rows, pack, packed_if_it_pays
 
 
-def _layer(name, stacks, forward, backward, check, kept=(), products=1):
+def _layer(name, stacks, forward, backward, kept=(), products=1):
     """Return a function of x, the weights and the mask that returns the layer's output.
 
     Both directions get x and g with contiguous rows, and weights of a stack that lie alike.
@@ -26,7 +24,6 @@ def _layer(name, stacks, forward, backward, check, kept=(), products=1):
             kept for backward, and x's packed copy.
         backward: `backward((tokens, tile, *wanted), g, x, *weights, *kept, packed, order)` returns
             the gradients of x and of the stacks, where wanted.
-        check: Raise ValueError for what does not fit: `check(tokens, x, *weights)`.
         kept: Functions of the partition's rows, x and the weights: the shapes of what is kept.
         products: The products of the same x and mask.
     """
@@ -115,7 +112,7 @@ def _layer(name, stacks, forward, backward, check, kept=(), products=1):
         *tensors, mask = tensors
         x, tile = tensors[0], height_of(*tensors[:2], products)
         check_mask(mask)
-        check(mask.shape[0], *tensors)
+        _check(name, mask.shape[0], *tensors)
         rows = Partition(mask.shape[0], tile, None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
         shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0])]
@@ -144,14 +141,19 @@ def _in_rows(matrix):
     return matrix if matrix.stride(-1) == 1 else matrix.contiguous()
 
 
-def _check(op, tokens, x, names, weights, shapes):
+WEIGHTS = {"masked_linear": ("w_v", "w_t"), "masked_ffn": ("w1", "w2", "w3", "u1", "u2", "u3")}
+
+
+def _check(op, tokens, x, *weights):
     """Raise ValueError if a layer's operands do not fit; a kernel would leave their memory.
 
-    tokens: those of the mask; shapes: those that the weights must have.
+    tokens: those of the mask.
     """
     if x.shape[0] != tokens:
         raise ValueError(f"{op}: mask has {tokens} tokens, and x is {list(x.shape)}")
-    for name, weight, shape in zip(names, weights, shapes, strict=True):
+    up = weights[0].shape[0], x.shape[1]
+    for name, weight in zip(WEIGHTS[op], weights, strict=True):
+        shape = up[::-1] if name in ("w2", "u2") else up
         if tuple(weight.shape) != shape:
             raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(shape)}")
         if weight.dtype != x.dtype or not x.dtype.is_floating_point:
@@ -161,7 +163,7 @@ def _check(op, tokens, x, names, weights, shapes):
 @Recorded
 def _linear_forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
     """Return the output [tokens, out], and x's packed copy, if there is one."""
-    _check_linear(tokens, x, w_v, w_t)
+    _check("masked_linear", tokens, x, w_v, w_t)
     order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), w_v.shape[0])
     return product(launch, x, [w_v.T, w_t.T], order), x.packed
@@ -178,12 +180,7 @@ def _linear_backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, pac
     return d_x, weight_gradients(launch, g, Rows(x, packed), order, early=both)
 
 
-def _check_linear(tokens, x, *weights):
-    shapes = [(weights[0].shape[0], x.shape[1])] * 2
-    _check("masked_linear", tokens, x, ("w_v", "w_t"), weights, shapes)
-
-
-_linear = _layer("masked_linear", [(1, 2)], _linear_forward, _linear_backward, _check_linear)
+_linear = _layer("masked_linear", [(1, 2)], _linear_forward, _linear_backward)
 
 
 def masked_linear(
@@ -200,14 +197,20 @@ def masked_linear(
     return _linear(x, w_v, w_t, mask)
 
 
-@functools.partial(Recorded, pairs=((1, 3), (4, 6)))
-def _ffn_forward(launch, tokens, tile, keep, to_w3, to_u3, x, w1, w2, w3, u1, u2, u3, order):
+def _ffn_forward(how, x, w1, w2, w3, u1, u2, u3, order):
+    """Return the output, the gates and x's copy; a launch depends on the distances of weights."""
+    apart = w3.data_ptr() - w1.data_ptr(), u3.data_ptr() - u1.data_ptr()
+    return _forward((*how, apart), x, w1, w2, w3, u1, u2, u3, order)
+
+
+@Recorded
+def _forward(launch, tokens, tile, keep, apart, x, w1, w2, w3, u1, u2, u3, order):
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
-    _check_ffn(tokens, x, w1, w2, w3, u1, u2, u3)
+    _check("masked_ffn", tokens, x, w1, w2, w3, u1, u2, u3)
     order = Partition(tokens, tile, order)
     x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
-    hidden, gates = gated_product(launch, x, up, (to_w3, to_u3), order, keep)
+    hidden, gates = gated_product(launch, x, up, apart, order, keep)
     out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], order)
     return out, gates, x.packed
 
@@ -246,14 +249,8 @@ def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     return d_x, d_up, d_down
 
 
-def _check_ffn(tokens, x, *weights):
-    up = weights[0].shape[0], x.shape[1]
-    names, shapes = ("w1", "w2", "w3", "u1", "u2", "u3"), [up, up[::-1], up] * 2
-    _check("masked_ffn", tokens, x, names, weights, shapes)
-
-
 _ffn = _layer(
-    "masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward, _check_ffn,
+    "masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward,
     kept=[lambda rows, x, w1, *_: (2, rows, w1.shape[0])], products=2,
 )  # fmt: skip
 

@@ -10,9 +10,9 @@ import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from . import forms, tiles
-from .forms import form_of, is_turned, tiles_of
+from .forms import form_of, is_transposed, tiles_of
 from .launch import ceil_div
-from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, load_tile, rows_of, store_rows
+from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, rows_of, store_rows
 from .trigonometry import INTERPRETED
 
 
@@ -21,13 +21,13 @@ def _product_kernel(
     a, apart, v, t, v2, t2, out, gates, d_gates, order, rows, depths, columns,
     a_row, w_depth, w_column, v_swapped, t_swapped,
     FORM: tl.constexpr, STORES: tl.constexpr, HOW: tl.constexpr, FULL: tl.constexpr,
-    PAIRS: tl.constexpr, TURNED: tl.constexpr,
+    PAIRS: tl.constexpr, TRANSPOSED: tl.constexpr,
     PDL: tl.constexpr = False, TRIGGERS: tl.constexpr = False,
 ):  # fmt: skip
     """Multiply a row of `a` for each token with v, if it is visual, or t, [depths, columns].
 
     a is [tokens, depths], or, sorted, [PAIRS, rows, depths]; HOW its rows are loaded says `Rows`.
-    FULL: steps divide the depths; TURNED: the weights' transposes are described. What it STORES:
+    FULL: steps divide the depths; TRANSPOSED: descriptors have the weights' transposes. It STORES:
 
     "tokens": out[token] = a[token] @ (v or t) + a2[token] @ (v2 or t2), [tokens, columns].
     "gated": out[row] = silu(g) * u, where g = a[token] @ (v or t) and u is by v2 or t2; both to
@@ -50,10 +50,10 @@ def _product_kernel(
     K: tl.constexpr = FORM.K
     TMA: tl.constexpr = FORM.TMA
     WIDTH: tl.constexpr = N // 2 if STORES == "gated" else N
-    GATHERED: tl.constexpr = HOW == "gathered"
+    POINTERS: tl.constexpr = HOW == "gathered" or HOW == "rows"
     FIRST: tl.constexpr = WHOLE if TMA and STORES != "gradients" else ALL
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    of_a, of_w, w_strides = (PAIRS * rows, depths), (depths, columns), (w_depth, w_column)
+    of_w, w_strides = (depths, columns), (w_depth, w_column)
     number, count = tl.program_id(0), tl.num_programs(0)
     for part in tl.static_range(FIRST, ALL if FIRST == WHOLE else ALL + 1):
         blocks, visuals, first_visual, first_textual = tiles.blocks_of(order + rows, M, part)
@@ -66,18 +66,21 @@ def _product_kernel(
             w = choose(visual, v, t)
             if v2 is not None:
                 w2 = choose(visual, v2, t2)
-            if STORES == "gated" and not TMA:
-                both = tl.arange(0, N)
-                w_or_w2 = tl.where(both < WIDTH, w, w2)[None, :]
+            if not TMA:
+                of_columns = tl.arange(0, N)
+                if STORES == "gated":
+                    w = tl.where(of_columns < WIDTH, w, w2)[None, :]
+                of_columns = column + of_columns % WIDTH
             source, at = a, row  # the tile's rows lie in `source`, from `at` on
             if part == WHOLE:
                 token = tl.load(order + row)
-                if HOW != "sorted":
+                if HOW != "tiles":
                     at = token
             else:
                 tokens = tl.load(order + row + tl.arange(0, M))
-                if GATHERED:  # or one by one
-                    a_rows = rows_of(apart, tokens, a_row)
+                if POINTERS:  # or one by one
+                    a_rows = tokens if HOW == "gathered" else row + tl.arange(0, M)
+                    a_rows = rows_of(apart, a_rows, a_row)
                 elif part == REST:
                     source = apart
                 elif HOW == "pieces":
@@ -88,23 +91,23 @@ def _product_kernel(
             for step in range(0, PAIRS * steps):
                 second = step >= steps
                 depth = (step - second * steps) * K if PAIRS > 1 else step * K
-                if GATHERED and part != WHOLE:
-                    a_tile = load_rows(a_rows, tokens, depth, depths, K, FULL)
+                if POINTERS and part != WHOLE:
+                    of_a = a_rows
+                    if PAIRS > 1:
+                        of_a += (second * rows).to(tl.int64) * a_row
+                    a_tile = load_rows(of_a, tokens, depth, depths, K, FULL)
                 else:
                     from_row = at + second * rows if PAIRS > 1 else at
-                    a_tile = load_tile(source, from_row, depth, of_a, (a_row, 1), M, K, TMA)
+                    a_tile = source.load([from_row, depth])
                 one = choose(second, w2, w) if PAIRS > 1 else w
-                if TURNED and STORES == "gated":  # both weights have one descriptor
-                    w_tile = tl.reshape(one.load([0, column, depth]), (N, K)).T
-                elif TURNED:
-                    w_tile = one.load([column, depth]).T
-                elif STORES == "gated":
-                    of_both = column + both % WIDTH
-                    w_tile = tiles.load_at(
-                        w_or_w2, depth + tl.arange(0, K), of_both, of_w, w_strides
-                    )
+                if TRANSPOSED:  # gated, both weights have one descriptor
+                    from_column = [0, column, depth] if STORES == "gated" else [column, depth]
+                    w_tile = tl.reshape(one.load(from_column), (N, K)).T
+                elif TMA:
+                    w_tile = one.load([depth, column])
                 else:
-                    w_tile = load_tile(one, depth, column, of_w, w_strides, K, WIDTH, TMA)
+                    of_depths = depth + tl.arange(0, K)
+                    w_tile = tiles.load_at(one, of_depths, of_columns, of_w, w_strides)
                 acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
             if STORES == "tokens":
                 if part == WHOLE:
@@ -209,7 +212,7 @@ def _launch(
         *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
         a.matrix.stride()[0], *strides, *swapped,
         STORES=stores, HOW=how, FULL=form.is_filled((depths, form.K)), PAIRS=pairs,
-        TURNED=form.TMA and is_turned(weights[0]),
+        TRANSPOSED=form.TMA and is_transposed(weights[0]),
         **form.options, **forms.overlapping(form, triggers),
     )  # fmt: skip
 

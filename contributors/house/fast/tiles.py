@@ -22,8 +22,9 @@ two programs run besides one of a product in the form HOPPER."""
 class Rows(NamedTuple):
     """A factor of sorted tokens, [tokens, columns] or, sorted, [pairs * rows, columns].
 
-    Its rows are "gathered": with descriptors whole tiles are loaded whole, and each other row by
-    itself. In "pieces", if there is a copy, whole tiles are too, and the others are loaded from it.
+    Its rows are "gathered", each by itself; sorted ones are "rows" that follow one another. With
+    descriptors, sorted ones are "tiles", and whole tiles of others are loaded whole. In "pieces",
+    if there is a copy, the rest is loaded from it.
     """
 
     matrix: torch.Tensor
@@ -34,7 +35,7 @@ class Rows(NamedTuple):
         """Return how a kernel loads tiles [height, width], and from what: whole ones, and apart."""
         whole = tiles_of(form, self.matrix, height, width)
         if self.sorted:
-            return "sorted", whole, whole
+            return "tiles" if form.TMA else "rows", whole, whole
         if self.packed is None or not form.TMA:
             return "gathered", whole, self.matrix
         return "pieces", whole, tiles_of(form, self.packed, height, width)
@@ -134,19 +135,6 @@ def choose(condition, first, second):
     if condition:
         chosen = first
     return chosen
-
-
-@triton.jit
-def load_tile(
-    matrix, row, column, shape, strides,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr, TMA: tl.constexpr,
-):  # fmt: skip
-    """Return ROWS x COLUMNS elements of a matrix, zero outside of its shape."""
-    if TMA:
-        return matrix.load([row, column])
-    else:
-        rows, columns = row + tl.arange(0, ROWS), column + tl.arange(0, COLUMNS)
-        return load_at(matrix, rows, columns, shape, strides)
 
 
 @triton.jit
