@@ -97,11 +97,9 @@ def height_of(x, w, weights=1):
 
     They are 32 where the op is small, and 64 where tiles of 128 would leave processors idle.
     """
-    try:
-        (tokens, depths), (columns, _) = x.shape, w.shape
-    except ValueError:
-        raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices") from None
-    columns *= weights
+    if not len(x.shape) == len(w.shape) == 2:
+        raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices")
+    (tokens, depths), columns = x.shape, w.shape[0] * weights
     if tokens * depths * columns < FEW:
         return SMALL.M
     return 64 if _tiles(tokens, columns) < gpu().processors else 128
@@ -131,15 +129,12 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
 
 
 @functools.cache
-def _of_all_sizes(kernel):
-    """Return a kernel that no fact of its integers and addresses is compiled into."""
+def kernel_of(kernel, tile):
+    """Return the kernel; for small tiles, one that no fact of its integers is compiled into."""
+    if not is_small(tile):
+        return kernel
     values = [name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
     return triton.jit(kernel.fn, do_not_specialize=values)
-
-
-def kernel_of(kernel, tile):
-    """Return what to launch for a partition with tiles of so many rows."""
-    return _of_all_sizes(kernel) if is_small(tile) else kernel
 
 
 def overlapping(form, triggers=False):

@@ -1,7 +1,5 @@
 """Gradients of weights: sums over the tokens of either kind, split in a fixed order."""
 
-import functools
-
 import torch
 import triton
 import triton.language as tl
@@ -73,9 +71,7 @@ def _weight_kernel(
     count = row_blocks * column_blocks * PAIRS
     of_g, of_x = (g, g_apart, g_row), (x, x_apart, x_row)
     number = tl.program_id(0)
-    share, length = 0, steps
-    if shares > 1:
-        share, length = number // count, tl.cdiv(steps, shares)
+    share, length = number // count, tl.cdiv(steps, shares)
     begin, end = tl.minimum(share * length, steps), tl.minimum(share * length + length, steps)
     for kind in tl.static_range(1 if BY_KIND else 2):
         if BY_KIND:
@@ -153,16 +149,15 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
         return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
 
     height = order.tile if is_small(order.tile) else 128
-    of_factors = functools.partial(form_of, g.matrix, x.matrix, height=height)
-    form = of_factors(shape=(2 * pairs * outputs, inputs))
+    shape = 2 * pairs * outputs, inputs
+    form = form_of(g.matrix, x.matrix, height=height, shape=shape)
     both = 2 * tiles_of(form)
     by_kind = form is NARROW and order.rows <= ROWS_BY_KIND and form.programs_for(both) == both
     if not by_kind:
-        form = of_factors()
-        g, x = pack(launch, order, g, early), pack(launch, order, x, early)
+        form = form_of(g.matrix, x.matrix, height=height)
+        g, x = pack(launch, order, g, early=early), pack(launch, order, x, early=early)
     count = tiles_of(form)
-    shares = max(min(gpu().processors // count, order.rows // form.K // 8), 1)
-    shares = 2 if by_kind else shares
+    shares = 2 if by_kind else max(min(gpu().processors // count, order.rows // form.K // 8), 1)
     slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
         slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)

@@ -9,10 +9,10 @@ from .launch import Recorded
 from .operators import refuse_second_derivative, traced, unused
 from .partition import Partition, check_mask, kept_partition, partition_of
 from .products import gated_product, gates_gradient, product
-from .tiles import Rows, pack, packed_if_it_pays
+from .tiles import Rows, pack
 
 
-def _layer(name, stacks, forward, backward, kept=(), products=1):
+def _layer(name, stacks, forward, backward, gates=0):
     """Return a function of x, the weights and the mask that returns the layer's output.
 
     Both directions get x and g with contiguous rows, and weights of a stack that lie alike.
@@ -24,10 +24,9 @@ def _layer(name, stacks, forward, backward, kept=(), products=1):
             kept for backward, and x's packed copy.
         backward: `backward((tokens, tile, *wanted), g, x, *weights, *kept, packed, order)` returns
             the gradients of x and of the stacks, where wanted.
-        kept: Functions of the partition's rows, x and the weights: the shapes of what is kept.
-        products: The products of the same x and mask.
+        gates: The products of x, if several, which are kept for backward: [gates, rows, columns].
     """
-    inputs = 1 + sum(map(len, stacks))  # x and the weights
+    inputs, products = 1 + sum(map(len, stacks)), max(gates, 1)  # x and the weights
 
     def even(x, *tensors):
         tensors = [_in_rows(x), *tensors]
@@ -103,8 +102,8 @@ def _layer(name, stacks, forward, backward, kept=(), products=1):
         partition = Partition(g.shape[0], height_of(*tensors[:2], products), order)
         return tuple(run_backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
 
-    operator = define(name, compiled_forward, inputs + 1, 2 + len(kept))
-    arguments = 1 + inputs + len(kept) + 1
+    operator = define(name, compiled_forward, inputs + 1, 2 + (gates > 0))
+    arguments = 1 + inputs + (gates > 0) + 1
     backward_operator = define(f"{name}_backward", compiled_backward, arguments, 1 + len(stacks))
 
     @operator.register_fake
@@ -116,7 +115,7 @@ def _layer(name, stacks, forward, backward, kept=(), products=1):
         rows = Partition(mask.shape[0], tile, None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
         shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0])]
-        shapes += [shape(rows, *tensors) for shape in kept]
+        shapes += [(gates, rows, tensors[1].shape[0])] if gates else []
         return *map(x.new_empty, shapes), x.new_empty(rows + 4, dtype=torch.int32)
 
     @backward_operator.register_fake
@@ -165,7 +164,7 @@ def _linear_forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
     """Return the output [tokens, out], and x's packed copy, if there is one."""
     _check("masked_linear", tokens, x, w_v, w_t)
     order = Partition(tokens, tile, order)
-    x = packed_if_it_pays(launch, order, Rows(x), w_v.shape[0])
+    x = pack(launch, order, Rows(x), w_v.shape[0])
     return product(launch, x, [w_v.T, w_t.T], order), x.packed
 
 
@@ -173,11 +172,10 @@ def _linear_forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
 def _linear_backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     order, both = Partition(tokens, tile, order), of_x and of_weights
-    g = packed_if_it_pays(launch, order, Rows(g), w_v.shape[1], 1 + both)
+    g = pack(launch, order, Rows(g), w_v.shape[1] * (1 + both))
     d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
-    if not of_weights:
-        return d_x, None
-    return d_x, weight_gradients(launch, g, Rows(x, packed), order, early=both)
+    d_w = weight_gradients(launch, g, Rows(x, packed), order, early=both) if of_weights else None
+    return d_x, d_w
 
 
 _linear = _layer("masked_linear", [(1, 2)], _linear_forward, _linear_backward)
@@ -208,7 +206,7 @@ def _forward(launch, tokens, tile, keep, apart, x, w1, w2, w3, u1, u2, u3, order
     """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
     _check("masked_ffn", tokens, x, w1, w2, w3, u1, u2, u3)
     order = Partition(tokens, tile, order)
-    x = packed_if_it_pays(launch, order, Rows(x), 2 * w1.shape[0])
+    x = pack(launch, order, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
     hidden, gates = gated_product(launch, x, up, apart, order, keep)
     out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], order)
@@ -221,9 +219,8 @@ def _backward_down(launch, tokens, tile, of_down, g, w2, u2, gates, order):
     order = Partition(tokens, tile, order)
     g = pack(launch, order, Rows(g))
     d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order)
-    if not of_down:
-        return d_gates, None
-    return d_gates, weight_gradients(launch, g, Rows(hidden, sorted=True), order)
+    d_w = weight_gradients(launch, g, Rows(hidden, sorted=True), order) if of_down else None
+    return d_gates, d_w
 
 
 @Recorded
@@ -231,9 +228,8 @@ def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, 
     """Return d_x and the gradients of w1 and w3, u1 and u3 [4, inner, width], or None."""
     order, d_gates = Partition(tokens, tile, order), Rows(d_gates.flatten(0, 1), sorted=True)
     d_x = product(launch, d_gates, [w1, u1, w3, u3], order) if of_x else None
-    if not of_up:
-        return d_x, None
-    return d_x, weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2)
+    d_w = weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2) if of_up else None
+    return d_x, d_w
 
 
 def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
@@ -249,10 +245,7 @@ def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     return d_x, d_up, d_down
 
 
-_ffn = _layer(
-    "masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward,
-    kept=[lambda rows, x, w1, *_: (2, rows, w1.shape[0])], products=2,
-)  # fmt: skip
+_ffn = _layer("masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward, gates=2)
 
 
 def masked_ffn(

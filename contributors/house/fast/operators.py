@@ -22,10 +22,7 @@ def traced():
 
 
 def version(call):
-    """Return a number that grows as the tensors of a call are modified.
-
-    save_for_backward keeps such a number too, but takes 3 us of a small call's 40.
-    """
+    """Return a number that grows as a call's tensors are modified; autograd's takes 3 us of 40."""
     found = 0
     for each in call[1:]:
         if each is not None:

@@ -1,7 +1,4 @@
-"""Where a kernel finds the rows of sorted tokens; tiles of matrices, loaded and stored by kernels.
-
-Of rows that lie apart a copy may be made. forms.py has the two ways of a load.
-"""
+"""Where a kernel finds the rows of sorted tokens; the tiles that kernels load and store."""
 
 from typing import NamedTuple
 
@@ -17,6 +14,8 @@ WHOLE, REST, ALL = (tl.constexpr(part) for part in range(3))
 PACKED = 32, 256
 """The rows and columns that a program packs. Its 64 elements a thread take so few registers that
 two programs run besides one of a product in the form HOPPER."""
+PAYS = 8192
+"""Columns of products from which a copy saves more of their time, a twentieth, than it takes."""
 
 
 class Rows(NamedTuple):
@@ -88,17 +87,18 @@ def _pack_kernel(
             tl.extra.cuda.gdc_wait()
 
 
-def pack(launch, order, rows, early=False):
+def pack(launch, order, rows, gain=PAYS, early=False):
     """Return a factor, Rows of [tokens, columns], with a copy.
 
     It stays as it is if it is sorted or has one, or if no descriptor describes the matrix, or its
-    copy. Early, packing begins while the launch before it runs, if that one triggers it: a product
-    keeps the tensor cores busy, packing the memory.
+    copy. gain: the columns of the products that it is a factor of, where these take rows apart too.
+    Early, packing begins while the launch before it runs, if that one triggers it: a product keeps
+    the tensor cores busy, packing the memory.
     """
     matrix, columns, (height, width) = rows.matrix, rows.matrix.shape[1], PACKED
-    if rows.sorted or rows.packed is not None or columns * matrix.dtype.itemsize % 16:
+    if gain < PAYS or rows.sorted or rows.packed is not None:
         return rows
-    if not form_of(matrix, height=order.tile).TMA:
+    if columns * matrix.dtype.itemsize % 16 or not form_of(matrix, height=order.tile).TMA:
         return rows
     packed = matrix.new_empty(order.rows, columns)
     launch(
@@ -107,16 +107,6 @@ def pack(launch, order, rows, early=False):
         HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
     )  # fmt: skip
     return Rows(matrix, packed)
-
-
-def packed_if_it_pays(launch, order, rows, columns, launches=1):
-    """Return a factor of a product with so many columns, packed if that pays.
-
-    Of tiles that are not whole, a copy saves a twentieth of the product's time, 2 * columns FLOPs
-    an element; the copy of a random mask takes 2 * itemsize bytes an element. It pays earlier if
-    several launches use it.
-    """
-    return pack(launch, order, rows) if columns * launches >= 8192 else rows
 
 
 @triton.jit
