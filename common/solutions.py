@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from common import interfaces
+from common import folders, interfaces
 from common.digest import digest
 from common.errors import UserError, did_you_mean
 from common.folders import UNREADABLE, folders_in, left_out, may_bind, packages, python_files
-from common.paths import CONTRIBUTORS, PEERS
+from common.paths import CONTRIBUTORS, PEERS, ROOT
 from common.printable import printable
 
 PACKAGES = {
@@ -79,13 +79,26 @@ class Solution:
         return [*self._sources(), *tuned]
 
     def _sources(self) -> list[Path]:
+        """Return the file, the folder's helpers, and other solutions that the file imports."""
         folder = self.path.parent
         others = {solution.path for solution in _named(folder) if not solution.importer}
-        others.add(folder / EACH)
+        others = {*others, folder / EACH}.difference(self.files)
         return [
             source_of(self.path),
-            *(path for path in python_files(folder) if path not in others),
+            *(each for each in python_files(folder) if each not in others),
         ]
+
+    @property
+    def files(self) -> list[Path]:
+        """The file, then those of its folder that it imports, directly or indirectly."""
+        folder = self.path.parent
+
+        def read(path: Path) -> str:
+            inside = path.is_relative_to(folder)
+            return source_of(path).read_text("utf-8", "replace") if inside else ""
+
+        found = folders.closure(ROOT if self.peer else folder, self.path, read)
+        return [path for path in found if path.is_relative_to(folder)]
 
     @property
     def importer(self) -> Path | None:
@@ -126,8 +139,8 @@ def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Soluti
         helpers: Find only helpers that are named after an op, instead of solutions.
     """
     reasons = left_out(root)
-    folders = [folder for folder in folders_in(root) if folder.name not in reasons]
-    named = [solution for folder in folders for solution in _named(folder)]
+    among = (folder for folder in folders_in(root) if folder.name not in reasons)
+    named = [solution for folder in among for solution in _named(folder)]
     return [solution for solution in named if bool(solution.importer) == helpers]
 
 

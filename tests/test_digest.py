@@ -115,13 +115,17 @@ def test_a_helper_lacks_the_function_and_another_file_imports_it(
     assert helpers == ["alice/rope_triton"] * helper
 
 
-@pytest.mark.parametrize("file", ["rope_triton.py", "kernels/rope.py"])
-def test_a_helper_counts_whatever_its_name(tmp_path, file):
+@pytest.mark.parametrize(
+    "file", ["rope_triton.py", "kernels/rope.py", "rope_triton.py: a solution"]
+)
+def test_what_is_imported_counts_whatever_its_name(tmp_path, file):
+    file, _, solution = file.partition(": ")
+    source = SOURCE + "def rope(t): ...\n" * bool(solution)
     (tmp_path / "alice" / "kernels").mkdir(parents=True)
     (tmp_path / "alice" / "rope.py").write_text(LAUNCHES)
     helper = tmp_path / "alice" / file
-    helper.write_text(SOURCE)
-    (solution,) = discover(tmp_path)
+    helper.write_text(source)
+    solution, *_ = discover(tmp_path)
     before = solution.digest
-    helper.write_text(SOURCE.replace("2 * x", "3 * x"))
+    helper.write_text(source.replace("2 * x", "3 * x"))
     assert solution.digest != before

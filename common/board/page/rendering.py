@@ -22,8 +22,7 @@ from pygments.lexers import PythonLexer
 
 from common.board import columns, ranking, table
 from common.board.ranking import Entry, Track
-from common.folders import UNREADABLE, closure
-from common.paths import ROOT
+from common.folders import UNREADABLE
 from common.printable import printable
 from common.solutions import Solution, source_of
 
@@ -92,13 +91,7 @@ def files(solution: Solution) -> dict[str, Path]:
     ['rope.py', 'kernels.py']
     """
     folder = solution.path.parent
-    found = closure(
-        ROOT if solution.peer else folder,
-        solution.path,
-        lambda path: _read(path) if path.is_relative_to(folder) else "",
-    )
-    inside = (path for path in found if path.is_relative_to(folder))
-    return {path.relative_to(folder).as_posix(): path for path in inside}
+    return {path.relative_to(folder).as_posix(): path for path in solution.files}
 
 
 @functools.cache  # several solutions may share a helper
