@@ -191,14 +191,19 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     )
 
 
-def plans_of(problem: Problem, solution: Solution, thorough: bool) -> Iterator[Plan]:
-    """Yield the drawn plan; with `thorough`, then plans with every change and every mode."""
-    choices = choose(problem, solution)
-    yield plan_of(problem, solution, choices)
-    changes, further = list(Change), modes(problem.op, problem.device)
-    for index in range(max(len(changes), len(further)) if thorough else 0):
+def further_plans(problem: Problem, solution: Solution, tuned: int) -> Iterator[Plan]:
+    """Yield plans with every change, every mode, and each of `tuned` configurations of a kernel.
+
+    In two plans of three an autotuner launches a kernel before the launch that counts.
+    """
+    choices, changes = choose(problem, solution), list(Change)
+    further = modes(problem.op, problem.device)
+    for index in range(max(len(changes), len(further), tuned)):
         change, mode = changes[index % len(changes)], further[index % len(further)]
-        yield plan_of(problem, solution, replace(choices, change=change, mode=mode))
+        launches = (index + 1) % (MOST_LAUNCHES + 1)
+        draw = ConfigurationDraw(choices.configurations.seed, index, launches)
+        choice = replace(choices, change=change, mode=mode, configurations=draw)
+        yield plan_of(problem, solution, choice)
 
 
 def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = None) -> Plan:

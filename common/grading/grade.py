@@ -16,7 +16,7 @@ import torch
 from common import wire
 from common.errors import Kind
 from common.grading import remarks
-from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, plans_of
+from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, further_plans, plan_of
 from common.grading.compare import Finding, altered, compare, compare_other, differing, wrong_values
 from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
@@ -43,10 +43,12 @@ def grade_case(
 
     The worker answers the plan's calls and, if nothing is wrong, up to `repeats` repetitions of the
     latest call. With `keep`, a verdict of wrong values includes the results if they are small. With
-    `thorough`, every change of inputs and every mode follows, until a call fails.
+    `thorough`, every change of inputs, every mode and every configuration of an autotuned kernel
+    follows, until a call fails.
     """
     verdicts: dict[Direction, Verdict] = {}
-    for plan in plans_of(problem, worker.solution, thorough):
+    plans = [plan_of(problem, worker.solution)]
+    for plan in plans:
         run = PlanRun(problem, worker, plan)
         for plan_round in plan.rounds:
             run.carry_out(plan_round)
@@ -59,6 +61,10 @@ def grade_case(
         found = {verdict.verdict for verdict in verdicts.values()}
         if "PASSED" not in found or not found <= FINE:
             break
+        if thorough and len(plans) == 1:
+            tuned = (kernel for each in verdicts.values() for kernel in each.configurations.values())
+            most = max((kernel.count for kernel in tuned), default=0)
+            plans += further_plans(problem, worker.solution, most)
     return verdicts
 
 

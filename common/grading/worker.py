@@ -39,8 +39,9 @@ POLL = 0.25
 """The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
-LATE = 5.0
-"""The seconds of work without a reply after which `Worker.late` is called."""
+LATE, WAITING = 5.0, 4
+"""The seconds of work without a reply after which `Worker.late` is called, and how many times as
+long a process may wait without work, such as for a lock."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
@@ -69,7 +70,7 @@ class Worker:
         self.deadline = deadline or DEADLINE[server.device]
         self.is_isolated, self._memory, self._server = False, memory, server
         self.late: Callable[[], None] | None = None
-        """Called once, and then forgotten, when the process has worked for LATE seconds."""
+        """Called once, and then forgotten, when the process is late; see LATE."""
         self.pid = 0
         """The id of the latest process; 0 before the first."""
         self._server_pid = 0
@@ -312,7 +313,7 @@ class Worker:
                 if worked > self.deadline:
                     time_limit = f"{self.deadline:g} s of its own work"
                     raise TimeoutError(f"no answer within {time_limit}") from None
-                if self.late and worked > LATE:
+                if self.late and max(worked, waited / WAITING) > LATE:
                     late, self.late = self.late, None
                     late()
                 continue
