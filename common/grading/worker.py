@@ -39,9 +39,8 @@ POLL = 0.25
 """The seconds between two checks of the process's work while the harness waits for a reply."""
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
-LATE, WAITING = 5.0, 4
-"""The seconds of work without a reply after which `Worker.late` is called, and how many times as
-long a process may wait without work, such as for a lock."""
+LATE = 5.0
+"""The seconds of work, or a quarter of those of waiting, after which `Worker.late` is called."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
@@ -313,7 +312,7 @@ class Worker:
                 if worked > self.deadline:
                     time_limit = f"{self.deadline:g} s of its own work"
                     raise TimeoutError(f"no answer within {time_limit}") from None
-                if self.late and max(worked, waited / WAITING) > LATE:
+                if self.late and max(worked, waited / 4) > LATE:
                     late, self.late = self.late, None
                     late()
                 continue

@@ -54,9 +54,7 @@ BUSY = "import time; end = time.process_time() + 1.5\n    while time.process_tim
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [BUSY, "import time\n    time.sleep(2)"])
-def test_a_late_process_is_reported_once_with_its_line_and_may_still_answer(
-    worker, monkeypatch, line
-):
+def test_a_late_process_is_told_once_with_its_line_and_may_answer(worker, monkeypatch, line):
     places = []
     monkeypatch.setattr("common.grading.worker.LATE", 0.2)
     for each in (line, "pass"):

@@ -176,16 +176,27 @@ def test_a_wrong_configuration_is_the_property_of_the_failures(judge, capsys):
     assert "forward: 4 of 4 configurations" in out
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        {"store": STORES.replace("-x2", "-x2 * (1 if ROWS < 8 else 2)")},
-        {"store": STORES.replace("store", "atomic_add"), "launch": f"; y.zero_(); kernel{GRID}"},
-    ],
-    ids=["one configuration", "a sum over launches"],
-)
+WRONG = {
+    "a configuration": {"store": STORES.replace("-x2", "-x2 * (1 if ROWS < 8 else 2)")},
+    "a sum": {
+        "store": STORES.replace("store", "atomic_add"),
+        "launch": f"; y.zero_(); kernel{GRID}",
+    },
+}
+
+
+@pytest.mark.parametrize("parts", WRONG.values(), ids=WRONG)
 def test_a_case_by_itself_shows_what_any_launch_gets_wrong(judge, parts):
     """However its first configuration and the tuner's launches are drawn."""
     for case in (case for case in CASES[:5] if case.dtype == "float32"):
         (verdicts,) = judge(cases=[case], thorough=True, **parts).values()
         assert verdicts["forward"].verdict == "INCORRECT_NUMERICAL"
+        report = TierReport("smoke", verbose=False)
+        report.add(OP, case, list(verdicts.values()))
+        assert [*report.failures.values()] == [()], "a next round makes every kind of call"
+
+
+def test_a_case_by_itself_runs_all_configurations(judge):
+    (verdicts,) = judge(cases=CASES[:1], thorough=True).values()
+    ran = verdicts["backward"].configurations
+    assert {name: len(tuned.values) for name, tuned in ran.items()} == {"forward": 4, "backward": 4}
