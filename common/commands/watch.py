@@ -55,9 +55,10 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
 
     def is_relevant(_: watchfiles.Change, path: str) -> bool:
         changed = Path(path)
-        if changed.suffix not in SUFFIXES or not changed.is_relative_to(folder):
-            return False
-        return not is_hidden(changed, folder)
+        if changed == folder:  # moved as a whole
+            return True
+        ours = changed.suffix in SUFFIXES and changed.is_relative_to(folder)
+        return ours and not is_hidden(changed, folder)
 
     for changes in watchfiles.watch(
         folder.parent, watch_filter=is_relevant, step=DEBOUNCE, stop_event=end
@@ -115,7 +116,7 @@ class FolderWatch:
             else:
                 self._grade(solutions)
         except UserError as error:
-            print(f"study: {error}", flush=True)
+            print(f"study: {error}; waiting for a save", flush=True)
         except FileNotFoundError as error:  # moved, or of another branch for a moment
             print(f"{error.filename or error} is away: waiting for it", flush=True)
         except Exception as error:
