@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -99,6 +99,16 @@ class Autotuned(msgspec.Struct):
     """The launches by the tuner before the launch that counts."""
     values: list[dict[str, bool | int | float | str]]
     """The configurations that ran: the parameters that are not the same in all."""
+
+
+def merged(several: Iterable[Mapping[str, Autotuned]]) -> dict[str, Autotuned]:
+    """Return the configurations of several replies, by kernel."""
+    known: dict[str, Autotuned] = {}
+    for kernel, new in (item for each in several for item in each.items()):
+        old = known.get(kernel, Autotuned(new.count, 0, []))
+        values = old.values + [each for each in new.values if each not in old.values]
+        known[kernel] = Autotuned(new.count, max(old.launches, new.launches), values)
+    return known
 
 
 def in_words(configurations: Mapping[str, Autotuned]) -> str:

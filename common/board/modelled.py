@@ -98,14 +98,11 @@ def _interval(counted: Counted, gpu: Peak) -> Summary:
     fewer = off = 0.0
     for each in launches(counted):
         alone = model.gpu_time([each], gpu)
-        fewer += alone - model.gpu_time([_with_fewer_bytes(each, share)], gpu)
+        lighter = msgspec.structs.replace(each, read=each.read - share * _slack(each))
+        fewer += alone - model.gpu_time([lighter], gpu)
         off += each.uncertain * alone
-    return Summary(time, time - fewer - off, time + off)
-
-
-def _with_fewer_bytes(launch: Launch, share: float) -> Launch:
-    """Return the launch less a share of the bytes by which its most exceed its least."""
-    return msgspec.structs.replace(launch, read=launch.read - share * _slack(launch))
+    limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
+    return Summary(time, max(time - fewer - off, limit), time + off)
 
 
 def _exact(time: float) -> Summary:

@@ -98,12 +98,13 @@ class Answers:
 
     @property
     def failures(self) -> Failures:
-        """The failing answers."""
+        """The failing answers; a drawn configuration counts as an earlier call of the case."""
 
-        def most(afters: Iterable[tuple[str, ...] | None]) -> tuple[str, ...] | None:
+        def most(failures: Iterable[Verdict]) -> tuple[str, ...] | None:
+            afters = (each.after or () if each.configurations else each.after for each in failures)
             return max(afters, key=lambda names: -1 if names is None else len(names))
 
-        return {key: most(failure.after for _, failure in answer.failures)
+        return {key: most(failure for _, failure in answer.failures)
                 for key, answer in self.by_name.items() if answer.failures}  # fmt: skip
 
     def update(self, failed: Failures) -> Failures:

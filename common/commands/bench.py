@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     with Progress("rows") as steps, contextlib.closing(bench(engine, selection, absent)) as events:
         for event in events:
             match event:
-                case int():
+                case int() | None:
                     steps.total(event)
                 case str():
                     steps.say(f"study: {event}")

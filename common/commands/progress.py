@@ -81,9 +81,10 @@ class Progress:
         """Print a line on stderr, above the bar."""
         self._bars.console.print(line, markup=False, highlight=False, soft_wrap=self._bars.disable)
 
-    def total(self, steps: int) -> None:
-        """Set the number of steps."""
-        self._update(total=steps)
+    def total(self, steps: int | None) -> None:
+        """Set the number of steps; None for further work whose time is unknown."""
+        self._task.total, self._task.finished_time = steps, None
+        self._update()
 
     def line(self) -> str:
         """Return the state as a line.

@@ -54,8 +54,9 @@ def saves(folder: Path, end: threading.Event) -> Iterator[set[Path]]:
     """
 
     def is_relevant(_: watchfiles.Change, path: str) -> bool:
-        changed, inside = Path(path), Path(path).is_relative_to(folder)
-        return inside and changed.suffix in SUFFIXES and not is_hidden(changed, folder)
+        changed, moved = Path(path), Path(path) == folder  # as a whole
+        inside = changed.suffix in SUFFIXES and changed.is_relative_to(folder)
+        return moved or (inside and not is_hidden(changed, folder))
 
     for changes in watchfiles.watch(
         folder.parent, watch_filter=is_relevant, step=DEBOUNCE, stop_event=end
@@ -113,7 +114,7 @@ class FolderWatch:
             else:
                 self._grade(solutions)
         except UserError as error:
-            print(f"study: {error}", flush=True)
+            print(f"study: {error}; waiting for a save", flush=True)
         except FileNotFoundError as error:  # moved, or of another branch for a moment
             print(f"{error.filename or error} is away: waiting for it", flush=True)
         except Exception as error:

@@ -41,9 +41,9 @@ class Recorded:
     resumed: bool = True
 
 
-Event = int | CaseResult | str | Counted | Recorded
-"""A number is that of the rows to come; a string is a message for the user, for example about a
-lost executor."""
+Event = int | CaseResult | str | Counted | Recorded | None
+"""A number is that of the rows to come, and None their end, after which work is counted; a string
+is a message for the user, for example about a lost executor."""
 
 
 def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
@@ -75,7 +75,7 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
     yield Recorded(open_run.lines.path, len(open_run.done), open_run.resumed)
 
 
-def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted]:
+def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted | None]:
     """Count and write the work of a run without a GPU, and eager's, the unit of every speed."""
     run = open_run.run
     if run.device != "cpu" or run.selection.tier != "board":
@@ -83,6 +83,7 @@ def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Count
     eager = {op.name: eager_of(op) for op in ops.valid(solution.op for solution in solutions)}
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
+    yield None
     for counted in counting.counts(every, run.run, digests_of(every)):
         open_run.lines.write(counted)
         yield counted

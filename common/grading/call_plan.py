@@ -4,17 +4,17 @@ Usually the solution runs forward and backward twice on the same inputs, one cal
 In one case of four, several calls are live at the same time, like the layers of a model. After the
 first call come a forward on other inputs, written into the first call's tensors; forwards on the
 same inputs in separate memory, up to four in small cases; and all backwards, in a random order. In
-most other small cases a forward on changed inputs follows, which exposes what a solution keeps
-under a wrong key; see `CHANGES`. One case of four has one more call, in a further mode. In a few
-cases the graph of the latest call is kept for a second and a double backward, which can only add
-notes. `grade.py` carries the plan out.
+small cases forwards on changed inputs follow, which expose what a solution keeps under a wrong key;
+see `Change`. One case of four has one more call, in a further mode. In a few cases the graph of the
+latest call is kept for a second and a double backward, which can only add notes. `grade.py` carries
+the plan out.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import groupby
@@ -31,9 +31,8 @@ MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
 SMALL = 1 << 14
 """The most result elements of a case that has calls like the latest at the same time."""
-CHANGES = (Change.WRITTEN, Change.REPLACED, Change.FLOAT32) * 2 + (Change.FLOAT32, Change.FLOAT16)
-"""The changes of inputs, each in one case of eight, if the problem allows it. A table in bfloat16
-errs less in float16 than in float32, which solutions for half types do not support."""
+CHANGES, WRITTEN_EVERY = tuple(Change), 4
+"""The changes of inputs, all of which a small case has, but one case in this many has the first."""
 MODE_EVERY = 4
 """One case in this many has a call in a further mode."""
 GRAPH_EVERY, GRAPHS = 16, 4
@@ -156,8 +155,8 @@ class Plan:
 class PlanChoices:
     """The choices drawn for one solution in one case."""
 
-    change: Change | None
-    """The change of one more call, if the problem allows it."""
+    changes: Collection[Change]
+    """The changes of further calls, if the problem allows them; only WRITTEN if it is not small."""
     mode: Mode | None
     """The further mode of one more call, if any."""
     concurrent: int
@@ -180,7 +179,7 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     seed = draws.number(solution.name, "configurations")
     position = draws.position(case, solution.name, "configurations")
     return PlanChoices(
-        change=CHANGES[draws.dealt(len(CHANGES), case, solution.name, "other inputs")],
+        changes=CHANGES[bool(draws.dealt(WRITTEN_EVERY, case, solution.name, "other inputs")) :],
         mode=further[index] if index < len(further) else None,
         concurrent=1 + draws.dealt(MOST_CONCURRENT, case, solution.name, "calls beside the latest"),
         dice=draws.dice(solution.name, case, "order of backwards"),
@@ -191,14 +190,14 @@ def choose(problem: Problem, solution: Solution) -> PlanChoices:
     )
 
 
-def plans_of(problem: Problem, solution: Solution, thorough: bool) -> Iterator[Plan]:
-    """Yield the drawn plan; with `thorough`, then plans with every change and every mode."""
-    choices = choose(problem, solution)
-    yield plan_of(problem, solution, choices)
-    changes, further = list(Change), modes(problem.op, problem.device)
-    for index in range(max(len(changes), len(further)) if thorough else 0):
-        change, mode = changes[index % len(changes)], further[index % len(further)]
-        yield plan_of(problem, solution, replace(choices, change=change, mode=mode))
+def further_plans(problem: Problem, solution: Solution, tuned: int) -> Iterator[Plan]:
+    """Yield `tuned` plans or more, with every change, mode and number of a tuner's launches."""
+    choices, further = choose(problem, solution), modes(problem.op, problem.device)
+    for index in range(max(2, len(further), tuned)):
+        mode, launches = further[index % len(further)], (index + 1) % (MOST_LAUNCHES + 1)
+        draw = ConfigurationDraw(choices.configurations.seed, index, launches)
+        choice = replace(choices, changes=CHANGES[index % 2 :], mode=mode, configurations=draw)
+        yield plan_of(problem, solution, choice)
 
 
 def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = None) -> Plan:
@@ -214,14 +213,13 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     keeps_graph = choices.keeps_graph and backward and not (problem.scarce or problem.far)
     latest = Attempt("latest", usual, SECOND_RUN, keeps_graph=keeps_graph)
     elements = sum(shape.numel() for shape in problem.shapes.values())
-    change = choices.change if choices.change and allows(problem, choices.change) else None
-    other = None
-    further: list[Attempt] = []
-    if change is Change.WRITTEN:
-        other = Attempt(change.value, usual, FIRST_RUN, change)
-    elif change and elements <= SMALL and not problem.scarce:
-        text = _change_text(problem, change)
-        further.append(Attempt(change.value, usual, FIRST_RUN, change, text=text))
+    other, further = None, list[Attempt]()
+    for change in (each for each in choices.changes if allows(problem, each)):
+        if change is Change.WRITTEN:
+            other = Attempt(change.value, usual, FIRST_RUN, change)
+        elif elements <= SMALL and not problem.scarce:
+            text = _change_text(problem, change)
+            further.append(Attempt(change.value, usual, FIRST_RUN, change, text=text))
     if mode := choices.mode:
         # last, since the solution may cache a table in any mode: autograd cannot save a tensor made
         # in inference mode, so that every later backward would fail

@@ -19,7 +19,7 @@ from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.source import Reason
 from common.spec import Direction, Op
-from common.verdicts import VERDICTS, Autotuned, Failure
+from common.verdicts import VERDICTS, Autotuned, Failure, merged
 from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
 
 Described = dict[str, Result | None]
@@ -212,14 +212,8 @@ class Execution:
 
         Those of forward count for backward too, which may use what forward saved.
         """
-        merged: dict[str, Autotuned] = {}
-        outcomes = (each for asked, each in self._outcomes if asked in ("forward", direction))
-        for outcome in outcomes:
-            for kernel, new in outcome.configurations.items():
-                known = merged.setdefault(kernel, Autotuned(new.count, 0, []))
-                known.launches = max(known.launches, new.launches)
-                known.values += [values for values in new.values if values not in known.values]
-        return merged
+        asked = (each for asked, each in self._outcomes if asked in ("forward", direction))
+        return merged(each.configurations for each in asked)
 
     def _present(self, name: str, attempt: Attempt) -> torch.Tensor:
         slot = self.slots[attempt].results[name]

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from common import wire
 from common.errors import Kind
-from common.grading import remarks
-from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition, plans_of
+from common.grading import call_plan, remarks
+from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition
 from common.grading.compare import Finding, altered, compare, compare_other, differing, wrong_values
 from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
 from common.grading.problem import OUTPUT, Problem
 from common.grading.worker import Worker
 from common.spec import DIRECTIONS, Direction
-from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict
+from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict, merged
 
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
@@ -43,10 +44,11 @@ def grade_case(
 
     The worker answers the plan's calls and, if nothing is wrong, up to `repeats` repetitions of the
     latest call. With `keep`, a verdict of wrong values includes the results if they are small. With
-    `thorough`, every change of inputs and every mode follows, until a call fails.
+    `thorough`, every change of inputs, mode and configuration follows, until a call fails.
     """
-    verdicts: dict[Direction, Verdict] = {}
-    for plan in plans_of(problem, worker.solution, thorough):
+    ran: list[dict[Direction, Verdict]] = []
+    plans = [call_plan.plan_of(problem, worker.solution)]
+    for plan in plans:
         run = PlanRun(problem, worker, plan)
         for plan_round in plan.rounds:
             run.carry_out(plan_round)
@@ -55,11 +57,16 @@ def grade_case(
             run.repeat()
             if time.monotonic() - start > LONGEST_REPEATS:
                 break
-        verdicts = {direction: run.verdict(direction, keep) for direction in run.directions}
-        found = {verdict.verdict for verdict in verdicts.values()}
+        ran.append({direction: run.verdict(direction, keep) for direction in run.directions})
+        found = {verdict.verdict for verdict in ran[-1].values()}
         if "PASSED" not in found or not found <= FINE:
-            break
-    return verdicts
+            return ran[-1]
+        if thorough and len(plans) == 1:
+            tuned = merged(verdict.configurations for verdict in ran[-1].values())
+            most = max((kernel.count for kernel in tuned.values()), default=0)
+            plans += call_plan.further_plans(problem, worker.solution, most)
+    every = {each: merged(one[each].configurations for one in ran) for each in ran[-1]}
+    return {each: replace(last, configurations=every[each]) for each, last in ran[-1].items()}
 
 
 class PlanRun:

@@ -97,12 +97,12 @@ class Change(Enum):
 
     WRITTEN = "other inputs"
     """Other values are written into the earlier tensors, except into some that stay unchanged."""
-    REPLACED = "replacement"
-    """The earlier tensors are freed, and tensors with other values lie at their addresses."""
     FLOAT16 = "float16"
     """The tensors without a gradient are the same, the others have this more precise dtype."""
     FLOAT32 = "float32"
     """The same in another dtype."""
+    REPLACED = "replacement"
+    """The earlier tensors are freed, and other values lie at their addresses; the last change."""
 
     @property
     def dtype(self) -> str:

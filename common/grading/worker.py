@@ -40,7 +40,7 @@ POLL = 0.25
 LARGEST_REPLY = 4 << 20
 """The most bytes of one reply."""
 LATE = 5.0
-"""The seconds of work without a reply after which `Worker.late` is called."""
+"""The seconds of work, or a quarter of those of waiting, after which `Worker.late` is called."""
 STACK_TIME = 1.0
 """The seconds in which a process that timed out must write its stack."""
 NO_REPLY = "the process wrote something other than a reply"
@@ -69,7 +69,7 @@ class Worker:
         self.deadline = deadline or DEADLINE[server.device]
         self.is_isolated, self._memory, self._server = False, memory, server
         self.late: Callable[[], None] | None = None
-        """Called once, and then forgotten, when the process has worked for LATE seconds."""
+        """Called once, and then forgotten, when the process is late; see LATE."""
         self.pid = 0
         """The id of the latest process; 0 before the first."""
         self._server_pid = 0
@@ -312,7 +312,7 @@ class Worker:
                 if worked > self.deadline:
                     time_limit = f"{self.deadline:g} s of its own work"
                     raise TimeoutError(f"no answer within {time_limit}") from None
-                if self.late and worked > LATE:
+                if self.late and max(worked, waited / 4) > LATE:
                     late, self.late = self.late, None
                     late()
                 continue

@@ -129,6 +129,7 @@ def test_a_file_that_is_away_is_awaited_and_a_helper_is_loaded_anew(alice, monke
     monkeypatch.setattr(watch, "imports_of_ours", vanishes)
     assert alice.round(helper="SIGN = 1\n") == ([f"{path} is away: waiting for it"], False)
     monkeypatch.setattr(watch, "imports_of_ours", imports)
+    assert alice.round()[0][0].endswith("; waiting for a save")
     assert not alice.round(rotate_half=helped)[1]
     assert alice.round(helper="SIGN = -1\n")[1]
 
@@ -189,6 +190,8 @@ def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
     (folder / ".#rope.py").symlink_to("alice@host.1234:1700000000")  # Emacs's lock
     assert saved("helper.py")
     assert seen == {"rope.py", "gpu.json", "helper.py"}
+    folder.rename(tmp_path / "away").rename(folder)
+    assert wait_until(lambda: folder in saves.get(timeout=LONGEST))
     shutil.rmtree(folder)
     folder.mkdir()
     assert saved("new.py")

@@ -80,7 +80,7 @@ FOUND_OUTSIDE = {
     "gradient_mutated": (f"{GRADING}.guarded_memory.GuardedMemory.changed", nothing),
     "rotate_half_wrong_sign": (f"{GRADING}.compare.check_values", lambda *_: (None, 1.0)),
     "nondeterministic_rounding": (f"{GRADING}.compare.integers", lambda each: each.new_zeros(1)),
-    "replays_by_shape": (f"{GRADING}.call_plan.choose", with_choices(change=None)),
+    "replays_by_shape": (f"{GRADING}.call_plan.choose", with_choices(changes=())),
     "wrong_on_other_inputs": (f"{GRADING}.compare.wrong_values", lambda *_: []),
     # results stay in the shared memory
     "mends_a_delivered_result": (f"{GRADING}.problem.Problem.kept", lambda _, result: result),
@@ -153,6 +153,7 @@ def missed(solution: Solution, found: dict[str, set[str]]) -> bool:
 def every_case_is_asked_further():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(call_plan, "CHANGES", (Change.WRITTEN,))
+        patch.setattr(call_plan, "WRITTEN_EVERY", 1)
         patch.setattr(call_plan, "MODE_EVERY", 1)
         yield
 

@@ -49,11 +49,14 @@ def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason
     assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
 
 
+BUSY = "import time; end = time.process_time() + 1.5\n    while time.process_time() < end: pass"
+
+
 @pytest.mark.slow
-def test_a_late_process_is_reported_once_with_its_line_and_may_still_answer(worker, monkeypatch):
+@pytest.mark.parametrize("line", [BUSY, "import time\n    time.sleep(2)"])
+def test_a_late_process_is_told_once_with_its_line_and_may_answer(worker, monkeypatch, line):
     places = []
     monkeypatch.setattr("common.grading.worker.LATE", 0.2)
-    line = "import time; end = time.process_time() + 1.5\n    while time.process_time() < end: pass"
     for each in (line, "pass"):
         one = worker(HALF.format(each), "rotate_half")
         one.late = lambda one=one: places.append(str(one.place))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 
 import pytest
 
 from common import ops
 from common.commands.report import TierReport
+from common.grading.grade import grade_case
 from common.grading.sweep import Sweep
 from tests.support.workers import written
 
@@ -81,13 +83,14 @@ PARTS = {"first": "pass", "store": STORES, "launch": GRID}
 def judge(fork_server, tmp_path):
     """Return a function that grades a source text, and returns each case with its verdicts."""
 
-    def grade(decorators=TUNED, cases=CASES, **parts):
+    def grade(decorators=TUNED, cases=CASES, thorough=False, **parts):
         parts = PARTS | parts
         forward = KERNEL.format(name="forward", decorators=decorators, **parts)
         backward = KERNEL.format(name="backward", decorators=decorators, **PARTS | BACKWARD)
         source = SOURCE.format(kernels=forward + backward, launch=parts["launch"])
         solution = written(tmp_path, source)
-        with Sweep("cpu", server=fork_server) as sweep:
+        asked = partial(grade_case, thorough=thorough)
+        with Sweep("cpu", server=fork_server, grade=asked) as sweep:
             return {each.case: each.verdicts for each in sweep.grade(OP, cases, [solution])}
 
     return grade
@@ -171,3 +174,29 @@ def test_a_wrong_configuration_is_the_property_of_the_failures(judge, capsys):
     assert "fails where forward's ROWS = 8" in out or "fails where ROWS = 8" in out, out
     assert "launched: forward with ROWS=8" in out
     assert "forward: 4 of 4 configurations" in out
+
+
+WRONG = {
+    "a configuration": {"store": STORES.replace("-x2", "-x2 * (1 if ROWS < 8 else 2)")},
+    "a sum": {
+        "store": STORES.replace("store", "atomic_add"),
+        "launch": f"; y.zero_(); kernel{GRID}",
+    },
+}
+
+
+@pytest.mark.parametrize("parts", WRONG.values(), ids=WRONG)
+def test_a_case_by_itself_shows_what_any_launch_gets_wrong(judge, parts):
+    """However its first configuration and the tuner's launches are drawn."""
+    for case in (case for case in CASES[:5] if case.dtype == "float32"):
+        (verdicts,) = judge(cases=[case], thorough=True, **parts).values()
+        assert verdicts["forward"].verdict == "INCORRECT_NUMERICAL"
+        report = TierReport("smoke", verbose=False)
+        report.add(OP, case, list(verdicts.values()))
+        assert [*report.failures.values()] == [()], "a next round makes every kind of call"
+
+
+def test_a_case_by_itself_runs_all_configurations(judge):
+    (verdicts,) = judge(cases=CASES[:1], thorough=True).values()
+    ran = verdicts["backward"].configurations
+    assert {name: len(tuned.values) for name, tuned in ran.items()} == {"forward": 4, "backward": 4}

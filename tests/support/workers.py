@@ -74,22 +74,13 @@ def chosen(
     keeps_graph: bool = False,
     change: Change | None = None,
 ) -> Callable[..., PlanChoices]:
-    """Return a function in the place of `plan.choose`: a test makes the choices.
-
-    Args:
-        interleaved: Whether two calls live at the same time.
-        mode: The index of the further mode.
-        concurrent: The calls beside the latest.
-        dice: Shuffles the backwards.
-        keeps_graph: Whether a second and a double backward follow.
-        change: The change of one more call, where no two live at the same time.
-    """
+    """Return a function in the place of `choose`: a test makes the choices; `mode` is an index."""
 
     def choose(problem: Problem, solution: Solution) -> PlanChoices:
         several = modes(problem.op, problem.device)
         further = None if mode is None else several[mode]
-        changed = Change.WRITTEN if interleaved else change
-        dealt = changed, further, concurrent, dice or random.Random(0)
+        changes = [Change.WRITTEN] * interleaved or [change] * bool(change)
+        dealt = changes, further, concurrent, dice or random.Random(0)
         return PlanChoices(*dealt, keeps_graph)
 
     return choose
