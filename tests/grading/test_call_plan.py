@@ -105,16 +105,14 @@ NEW = "now['mask'][0] != before['mask'][0] and now['mask'][2] > before['mask'][2
 
 @pytest.mark.parametrize(
     ("change", "held", "promise"),
-    [
-        (Change.REPLACED, "0", "now == before"),
-        (Change.REPLACED, "mask", NEW),
-        (Change.REPLACED, "mask.detach()", "now['mask'][2] > before['mask'][2]"),
-        (Change.REPLACED, "mask[1:]", NEW),
-        (Change.FLOAT32, "0", "now['mask'] == before['mask'] and x.dtype == torch.float32"),
-        (Change.FLOAT16, "0", "now['mask'] == before['mask'] and x.dtype == torch.float16"),
-        (Change.WRITTEN, "0", "now['mask'][2] > before['mask'][2]"),
-    ],
-)
+    [(Change.REPLACED, "0", "now == before"),
+     (Change.REPLACED, "mask", NEW),
+     (Change.REPLACED, "mask.detach()", "now['mask'][2] > before['mask'][2]"),
+     (Change.REPLACED, "mask[1:]", NEW),
+     (Change.FLOAT32, "0", "now['mask'] == before['mask'] and x.dtype == torch.float32"),
+     (Change.FLOAT16, "0", "now['mask'] == before['mask'] and x.dtype == torch.float16"),
+     (Change.WRITTEN, "0", "now['mask'][2] > before['mask'][2]")],
+)  # fmt: skip
 def test_tensors_change_as_in_a_users_process(verdicts, tmp_path, change, held, promise):
     """Ids, addresses and versions come again where a tensor is freed, not where it is held."""
     written = change is Change.WRITTEN
@@ -142,11 +140,9 @@ def conflict(out):
 
 @pytest.mark.parametrize(
     ("direction", "parts"),
-    [
-        ("forward", {"first": "return conflict(MaskedLinear.apply(x, w_v, w_t, mask))"}),
-        ("backward", {"before": "grad = conflict(grad.clone())"}),
-    ],
-)
+    [("forward", {"first": "return conflict(MaskedLinear.apply(x, w_v, w_t, mask))"}),
+     ("backward", {"before": "grad = conflict(grad.clone())"})],
+)  # fmt: skip
 def test_programs_whose_order_shows_are_named(verdicts, direction, parts):
     found = verdicts(saves(ORDERED, **parts))[direction]
     assert found.verdict == "NONDETERMINISTIC", found
@@ -159,13 +155,11 @@ def test_programs_whose_order_shows_are_named(verdicts, direction, parts):
 
 @pytest.mark.parametrize(
     ("mode", "first", "wanted"),
-    [
-        (NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
-        (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
-        (X_ALONE, "if not w_v.requires_grad: 1 / 0", "RUNTIME_ERROR"),
-        (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR"),
-    ],
-)
+    [(NO_GRAD, "if not torch.is_grad_enabled(): return x * 2", "INCORRECT_SHAPE"),
+     (INFERENCE, "if torch.is_inference_mode_enabled(): 1 / 0", "RUNTIME_ERROR"),
+     (X_ALONE, "if not w_v.requires_grad: 1 / 0", "RUNTIME_ERROR"),
+     (WEIGHTS_ALONE, "if not x.requires_grad: 1 / 0", "RUNTIME_ERROR")],
+)  # fmt: skip
 def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
     found = verdicts(saves(first=first), mode=mode)
     require(found, wanted, "PASSED")
@@ -174,11 +168,9 @@ def test_a_mode_counts_to_forward(verdicts, mode, first, wanted):
 
 @pytest.mark.parametrize(
     ("direction", "place", "condition"),
-    [
-        ("forward", "first", "not w_v.requires_grad"),
-        ("backward", "before", "not ctx.needs_input_grad[1]"),
-    ],
-)
+    [("forward", "first", "not w_v.requires_grad"),
+     ("backward", "before", "not ctx.needs_input_grad[1]")],
+)  # fmt: skip
 def test_what_a_mode_leaves_unsupported_is_noted(verdicts, direction, place, condition):
     """Coverage must not depend on the draw."""
     lacks = {place: f"if {condition}: raise NotImplementedError('some')"}
@@ -267,10 +259,8 @@ def test_what_a_kept_graph_gets_wrong_without_an_error_is_noted(verdicts, name, 
 def test_a_run_keeps_a_few_graphs(tier, seed):
     cases = list(MASKED.tier(tier, "cpu"))
     draws = Draws(seed, tuple((case.name, case.group) for case in cases))
-    every = [
-        choose(problem.make_problem(MASKED, case, draws, "cpu"), eager_of(MASKED)) for case in cases
-    ]
-    kept = sum(choices.keeps_graph for choices in every)
+    problems = (problem.make_problem(MASKED, case, draws, "cpu") for case in cases)
+    kept = sum(choose(each, eager_of(MASKED)).keeps_graph for each in problems)
     assert min(GRAPHS, len(cases) // 2) <= kept + 1 <= max(len(cases) // GRAPH_EVERY, GRAPHS) + 2
 
 
@@ -291,9 +281,9 @@ SINGLE = (
             {"interleaved": True, "concurrent": 1, "mode": NO_GRAD},
             (
                 SINGLE[0],
-                "if forward answered: forward of other inputs, latest, concurrent 1;"
-                " output once more of other inputs; backward of concurrent 1, latest, other inputs;"
-                " gradients once more of concurrent 1",
+                "if forward answered: forward of other inputs, latest, concurrent 1; output once"
+                " more of other inputs; backward of concurrent 1, latest, other inputs; gradients"
+                " once more of concurrent 1",
                 SINGLE[2],
                 "if forward is right and backward ended no process:"
                 " forward of further; comparison of further",

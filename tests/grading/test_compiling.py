@@ -38,6 +38,7 @@ def rotate_half(x, *, interleaved=False):
     return y
 """
 COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
+WAITS = "tl.extra.cuda.gdc_wait(); "
 TUNED = "@triton.autotune([triton.Config({{'BLOCK': 64}}, num_warps=n) for n in {}], [])"
 ASSEMBLY = (
     "value = tl.load(x); "
@@ -207,10 +208,8 @@ COMPILED = {
     "heuristics set no power of 2": (COPIES, OF_X.format(3), UNTUNED, "power of 2"),
     "assembly": (ASSEMBLY.format("mov.f32"), "", ONE, ""),
     "no assembly": (ASSEMBLY.format("move.f32"), "", ONE, "ptxas"),
-    "Triton's own assembly": (f"tl.extra.cuda.gdc_wait(); {COPIES}", "", {}, ""),
-    "no assembly after Triton's own": (
-        f"tl.extra.cuda.gdc_wait(); {ASSEMBLY.format('move.f32')}", "", ONE, "ptxas"
-    ),
+    "Triton's own assembly": (WAITS + COPIES, "", {}, ""),
+    "no assembly after Triton's own": (WAITS + ASSEMBLY.format("move.f32"), "", ONE, "ptxas"),
     **{
         hints: (f"tl.store(y, tl.load(x, {hints}))", "", ONE, reason)
         for hints, reason in (
