@@ -36,7 +36,7 @@ def run(control: socket.socket) -> None:
         line, fds = received
         match msgspec.json.decode(line, type=Order):
             case ForkRequest() as wanted:
-                if wanted.target:
+                if wanted.target and not wanted.counted:
                     target.warm(wanted.full)
                 # imported objects stay alive; each collection of a worker would traverse them for
                 # 0.1 s

@@ -229,13 +229,11 @@ def warm(full: bool) -> None:
     """Do the work of a first compilation once, before any process is forked.
 
     Triton imports Gluon and, for the cache key of fully compiled kernels, hashes its own 300 MB.
-    The cache key of a verdict needs no hash; see `stop_at_llvm`. torch imports its compiler, which
-    takes a second, when it first determines the shape of an operator's result; see `shape_only`.
+    The cache key of a verdict needs no hash; see `stop_at_llvm`.
 
     Args:
         full: Whether kernels will be compiled in full.
     """
-    import torch._dynamo  # noqa: F401
     import triton.experimental.gluon.language  # noqa: F401
 
     if full:
