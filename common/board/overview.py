@@ -47,7 +47,10 @@ def picture(device: Device) -> str:
     columns = min(splits, key=lambda columns: max(map(_height, columns)))
     height = HEAD + max(map(_height, columns)) + MARGIN
     placed = [(MARGIN + COLUMN * i, list(_placed(column))) for i, column in enumerate(columns)]
-    return rendering.draw("picture.svg", device=device, height=height, columns=placed) + "\n"
+    sizes = {"margin": MARGIN, "heading": HEADING, "line": ROW}
+    return (
+        rendering.draw("picture.svg", device=device, height=height, columns=placed, **sizes) + "\n"
+    )
 
 
 def _height(column: Sequence[Track]) -> int:

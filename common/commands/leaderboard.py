@@ -91,7 +91,7 @@ def _compare(devices: Sequence[Device], only: str) -> None:
 
 
 def _write(timed: Sequence[Device]) -> list[str]:
-    """Write LEADERBOARD.md, the READMEs' board, picture and list of ops; return who changed."""
+    """Write LEADERBOARD.md and the parts of the READMEs; return the changed READMEs."""
     from common.board import markdown, overview
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())

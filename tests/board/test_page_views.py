@@ -154,6 +154,19 @@ def test_a_solution_shows_all_that_is_known_of_it(group, opened):
     page.wait_for_selector("[data-part=cases] canvas")
 
 
+def test_the_lines_of_a_kernel_are_marked(group, opened):
+    folder = group.path.parents[1] / "contributors"
+    names = [e.solution for board in group.site.boards for e in board.track.entries]
+    files = {name: folder / f"{name}.py" for name in names}
+    name = next(
+        n for n, file in files.items() if file.is_file() and "@triton.jit" in file.read_text()
+    )
+    page = opened(group.path, link(view="solution", name=name))
+    page.locator("details").evaluate_all("all => all.forEach((each) => (each.open = true))")
+    kernel = page.locator(".source code").first.locator(".kernel").first
+    assert kernel.inner_text(timeout=20_000).strip() == "@triton.jit"
+
+
 def test_two_solutions_times_stand_side_by_side(group, opened):
     names = ("member04/rope", "member06/rope")
     page = opened(group.path, link(view="compare", one=names[0], other="member05/masked_ffn"))

@@ -1,10 +1,12 @@
 """Tables in a terminal: as many columns as it is wide, and no number or name cut."""
 
 import pytest
+from msgspec.structs import replace
 
 from common.board import terminal
 from common.board.ranking import About, rank
-from tests.support.boards import failed, printed, row
+from common.records.runs import Results
+from tests.support.boards import RUN, devices, failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [
@@ -46,3 +48,9 @@ def test_a_note_and_a_reason_command_no_terminal(width):
     text = shown(width, bad, [ROWS[0], failed(LONG, reason=bad)])
     assert not set(text) & set("\x1b\x07\x9b\u202e")
     assert width == 80 or "[31mred" in text
+
+
+def test_without_a_gpu_the_board_says_that_nothing_was_timed():
+    results = Results(None, [replace(RUN, device="cpu")], [failed("alice/rope", reason="[red]")])
+    text = printed(160, terminal.show, *devices(results))
+    assert "[red]" in text and "Nothing was timed" in text

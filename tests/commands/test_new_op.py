@@ -77,6 +77,16 @@ def test_new_overwrites_nothing(study, newcomer):
     assert (newcomer / "rope.py").read_text() == (newcomer / "README.md").read_text() == "mine"
 
 
+def test_an_op_without_a_template_whose_reference_needs_other_code_is_refused(study, repository):
+    template = repository / "contributors" / "_template" / "rope.py"
+    text = template.read_text()
+    template.unlink()
+    refused = study("new", "bob", "rope")
+    template.write_text(text)
+    assert "no template" in one_line(refused)
+    assert not (repository / "contributors" / "bob").exists()
+
+
 # --- one file -------------------------------------------------------------------------------------
 
 

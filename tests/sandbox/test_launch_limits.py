@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from triton.runtime.jit import JITFunction
 
 from common.sandbox.target import GRID, LaunchRefused, checked
 from tests.support.workers import ask, workers
@@ -71,3 +72,8 @@ def test_the_interpreter_refuses_a_launch_with_its_line(fork_server, tmp_path, g
         words in reply["reason"]
         and f", line 16 of rotate_half.py: kernel[{grid}](x, y)" in (reply["reason"])
     )
+
+
+def test_this_process_has_tritons_own_launch():
+    """Whatever pytest has loaded: the interpreter's patches cannot be taken back."""
+    assert JITFunction.run.__module__ == JITFunction.__module__

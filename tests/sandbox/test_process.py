@@ -126,8 +126,14 @@ def test_the_harness_is_hidden_from_a_solution_and_each_of_its_modules_is_sealed
     assert others | {f"common.sandbox.{name}" for name in modules} <= set(found["sealed"])
 
 
-def test_a_solution_that_compiles_nothing_imports_no_compiler(worker):
-    """It takes as long to import as torch; neither the harness's modes nor its patches need it."""
+def test_a_solution_that_compiles_nothing_imports_no_compiler(worker, tmp_path):
+    """It takes as long to import as torch; neither the harness's modes nor its patches need it.
+
+    Nor does the process from which solutions and compiling processes are forked.
+    """
+    compiles = contextlib.closing(ForkServer("cpu", target="sm_90"))
+    with compiles as server, workers(server, tmp_path) as start:
+        ask(start(HALF.format("pass"), "rotate_half"))
     started = worker(
         HALF.format("import sys; assert 'torch._dynamo' not in sys.modules"), "rotate_half"
     )
