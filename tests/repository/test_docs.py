@@ -4,13 +4,15 @@ import re
 
 import pytest
 
+from common import cli
 from common.paths import ROOT
 from tests.support.boards import anchors
 
 pytestmark = pytest.mark.slow
 
 PAGES = sorted(
-    [ROOT / "README.md", ROOT / "README.ko.md", ROOT / "CONTRIBUTING.md", ROOT / "LEADERBOARD.md"]
+    [ROOT / name for name in ("README.md", "README.ko.md", "CONTRIBUTING.md", "LEADERBOARD.md")]
+    + [ROOT / "AGENTS.md"]
     + [*ROOT.glob("docs/*.md"), *ROOT.glob("contributors/[!_]*/README.md")]
     + [*ROOT.glob("tests/corpus/*/README.md")]
 )
@@ -81,3 +83,10 @@ def test_every_test_and_kernel_of_the_table_of_promises_exists():
     lost = {name for name in named if not any(name in other for other in existing)}
     assert len(named) > 40
     assert not lost
+
+
+def test_a_program_reads_forty_lines_whose_commands_exist():
+    page = (ROOT / "AGENTS.md").read_text()
+    commands = re.findall(r"-m common (\w+)", page)
+    assert len(page.splitlines()) <= 40
+    assert len(commands) > 5 and not {*commands}.difference(cli.COMMANDS)
