@@ -143,7 +143,7 @@ class Case:
         plain: tuple[Layout, ...] = ("contiguous",)
         others = self.others or plain * len(self.further)
         layouts = dict(zip(self.further, others, strict=True))
-        for each in self._fields("layout"):
+        for each in self.described("layout"):
             if each.name.endswith("_layout"):
                 argument = each.metadata["fact"] or each.name.removesuffix("_layout")
                 layouts[argument] = getattr(self, each.name)
@@ -165,10 +165,30 @@ class Case:
     @property
     def name(self) -> str:
         """The key of the case in records and test ids, unique among the op's cases."""
-        words = map(self._word, self._fields("option", "layout", "data"))
+        words = map(self._word, self.described("option", "layout", "data"))
         return "-".join([*self.head, *filter(None, words), *["twin"] * self.twin])
 
-    def _fields(self, *roles: Role) -> Iterator[dataclasses.Field[Any]]:
+    @classmethod
+    def of_head(cls, words: list[str]) -> Self:
+        """Return the case whose head begins the words of a name, and take the head from them.
+
+        The inverse of `head`, with options at their defaults; see `ops/_names.py`.
+
+        Raises:
+            ValueError: The words begin with no head.
+        """
+        raise ValueError(f"{cls.__name__} reads no names: define `of_head`")
+
+    def settled(self) -> Self:
+        """Return the case that was read from a name, with what the name leaves open.
+
+        Raises:
+            ValueError: There is no such call.
+        """
+        return self
+
+    def described(self, *roles: Role) -> Iterator[dataclasses.Field[Any]]:
+        """Yield the fields of these roles, made by `described`."""
         fields = dataclasses.fields(self)
         return (each for role in roles for each in fields if each.metadata.get("role") == role)
 
@@ -188,7 +208,7 @@ class Case:
     def facts(self, role: Role) -> dict[str, Fact]:
         """Return the values of the fields of a role, by their names in messages."""
         facts = {}
-        for each in self._fields(role):
+        for each in self.described(role):
             value = getattr(self, each.name)
             facts[each.metadata["fact"] or each.name] = each.metadata["shown"].get(value, value)
         return facts
@@ -300,9 +320,18 @@ class Op(Generic[C]):
     of the same case."""
 
     def tier(self, tier: Tier, device: str) -> Iterator[C]:
-        """Return the cases of a tier; without a GPU, the twins of the board's cases."""
-        reduced = tier == "board" and device != "cuda"
-        return map(self.twin, self.cases(tier)) if reduced else self.cases(tier)
+        """Return the cases of a tier; without a GPU, the distinct twins of the board's cases."""
+        if tier != "board" or device == "cuda":
+            return self.cases(tier)
+        return iter({twin.name: twin for twin in map(self.twin, self.cases(tier))}.values())
+
+    def of_params(self, params: Mapping[str, Any]) -> C:
+        """Return the case of these parameters; see `Case.params`."""
+        fields: Mapping[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in params.items()
+        }
+        return type(next(self.cases("board")))(**fields)
 
     def timed_work(self, case: C, direction: Direction) -> Work:
         """Return the minimum work of the timed call: forward, or forward and backward."""

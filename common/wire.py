@@ -227,7 +227,8 @@ class AtFullShape(Request, tag="at_full_shape"):
     looks for offsets that wrap if the case is the op's large case.
     """
 
-    case: str
+    case: dict[str, Any]
+    """The case's parameters; see `Case.params`."""
 
 
 class Tune(Request, tag="tune"):

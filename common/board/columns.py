@@ -15,7 +15,7 @@ from typing import Any, Literal
 from common.board.devices import Device
 from common.board.ranking import Entry, Track, limit, ranked_times, share, sustained_share
 from common.board.table import UNRANKED, Table, footnotes, marked, percentage, size, speed, where
-from common.records.lines import Summary
+from common.records.lines import Record, Summary
 from common.solutions import is_among
 
 Value = Callable[[Track, Entry], Any]
@@ -71,8 +71,8 @@ def time(track: Track, entry: Entry) -> Summary | None:
     return ranked_times(row)["solution"] if row and row.gpu else None
 
 
-def _of_limit(entry: Entry) -> str:
-    row = entry.worst_share
+def of_limit(row: Record | None) -> str:
+    """Return a row's share of its limit, such as `94% of copy`, or a dash."""
     return f"{percentage(share(row))} of {limit(row)[1]}" if row else UNRANKED
 
 
@@ -81,7 +81,7 @@ def _share(track: Track, entry: Entry) -> str:
     row = entry.worst_share
     steady = sustained_share(row) if row else None
     sustained = f", sustained {steady:.0%}" if steady else ""
-    return _of_limit(entry) + (f"{sustained} ({where(row)})" if row else "")
+    return of_limit(row) + (f"{sustained} ({where(row)})" if row else "")
 
 
 COLUMNS = (
@@ -128,7 +128,7 @@ COLUMNS = (
     Column(
         "worst share of limit",
         text=_share,
-        short=lambda _, e: _of_limit(e),
+        short=lambda _, e: of_limit(e.worst_share),
         data={
             "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
             "limited_case": lambda _, e: e.worst_share and e.worst_share.case,

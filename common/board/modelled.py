@@ -59,16 +59,18 @@ def placed(results: Results, boards: Iterable[Results], only: str) -> Results:
 
 
 def _rows(results: Results, gpu: Peak) -> list[Record]:
-    """Return modelled rows: a twin's row becomes a row of the twin's true case.
+    """Return modelled rows: a twin's row becomes a row of each true case that it stands for.
 
     A row that passed and has no counted work becomes UNSUPPORTED.
     """
     counts = latest(results)
-    by_twin = {(count.op, count.row): count for count in counts.values()}
+    by_twin: dict[tuple[str, str], dict[str, Counted]] = {}
+    for count in counts.values():
+        by_twin.setdefault((count.op, count.row), {})[count.case] = count
     rows = []
-    for row in results.latest():
-        if of_case := by_twin.get((row.op, row.case)):
-            row = msgspec.structs.replace(row, case=of_case.case, params=of_case.params, twin=False)
+    for twin in results.latest():
+        for name, of_case in by_twin.get((twin.op, twin.case), {}).items():
+            row = msgspec.structs.replace(twin, case=name, params=of_case.params, twin=False)
             eager = counts.get((row.op, row.case, row.direction, f"eager/{row.op}"))
             rows.append(_timed(row, counts.get(row.key), eager, gpu))
     return rows

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+import msgspec
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console
@@ -13,11 +14,11 @@ from rich.table import Table as Drawing
 from rich.text import Text
 
 from common.board import modelled, table
-from common.board.columns import COLUMNS, ranking
+from common.board.columns import COLUMNS, of_limit, ranking
 from common.board.comparison import Comparison
 from common.board.devices import Device
-from common.board.ranking import Track, op_order
-from common.board.table import Table
+from common.board.ranking import Cell, Track, median, op_order
+from common.board.table import DIRECTION, Table, named
 from common.printable import printable
 from common.solutions import is_among
 
@@ -87,6 +88,33 @@ def show(device: Device, console: Console, only: str = "") -> None:
     if not only:
         for peer, reason in device.results.absent.items():
             console.print(Text(f"absent: {peer}, {reason}", style="dim"))
+
+
+def show_cases(device: Device, console: Console) -> None:
+    """Print a table for each case, and who is fastest in it: all, and among the peers."""
+    rows = [msgspec.structs.replace(row, track=row.case) for row in device.results.rows]
+    device = replace(device, results=replace(device.results, rows=rows))
+    show(device, console)
+    for track in device.tracks.values():
+        console.print()
+        for cell in track.cells:
+            console.print(
+                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell)}")
+            )
+
+
+def _fastest(track: Track, cell: Cell) -> str:
+    """Return the fastest entry of a cell and its lead over the best peer, or over the second."""
+    rows = [row for entry in track.entries if (row := track.row(entry, cell)) and row.gpu]
+    if not rows:
+        return "nothing was timed or modelled"
+    first, *others = sorted(rows, key=median)
+    line = f"{named(first)} is fastest, {median(first):.1f} µs, {of_limit(first)}"
+    if peer := next((row for row in others if row.peer), None):
+        best = "next" if first.peer else "best"
+        times = median(peer) / median(first)
+        line += f"; the {best} peer, {named(peer)}, takes {times:.2f} times as long"
+    return line
 
 
 def _near(track: Track, only: str) -> Track:

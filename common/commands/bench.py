@@ -1,10 +1,16 @@
-"""`study bench`: grade and time every solution and peer, and record each row at once."""
+"""`study bench`: grade and time every solution and peer, and record each row at once.
+
+With `--case`, the cases are those that the user names, and nothing is recorded.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import tempfile
 from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from common import paths, solutions
 from common.commands import engines
@@ -14,19 +20,27 @@ from common.errors import UserError
 from common.solutions import Solution
 from common.spec import TIMED
 
+if TYPE_CHECKING:
+    from common.engines.engine import Engine
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the device, the engine, the tier and `--missing`."""
+    """Add the device, the engine, the tier, `--case` and `--missing`."""
     shared.add(parser, *shared.RUNNING)
     engines.add_arguments(parser)
     lacking = "only solutions whose present sources this device has not measured"
     parser.add_argument("--missing", action="store_true", help=lacking)
     parser.add_argument("--tier", choices=TIMED, default="board", help="default: board")
+    own = "these cases alone, of any sizes and options that a name says; records nothing"
+    parser.add_argument("--case", metavar="NAME[,NAME]", help=own)
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade, time and record every solution and peer on the cases of the board or the plots."""
     chosen = shared.chosen(options)
+    if options.case:
+        measure_named(options, chosen, options.case.split(","))
+        return 0
     if options.missing:
         if not (unmeasured := missing(chosen, options)):
             print("study: nothing is missing: this device has measured all of it as it is")
@@ -34,13 +48,20 @@ def run(options: argparse.Namespace) -> int:
         if unmeasured != chosen:
             options.only = ",".join(solution.name for solution in unmeasured)
         chosen = unmeasured
-    absent = solutions.peers()[1]
-    engine = engines.chosen(options, "bench", chosen)
+    path = _measure(engines.chosen(options, "bench", chosen), options)
+    print(f"study: recorded in {path.relative_to(paths.RESULTS.parent)}")
+    return 0
+
+
+def _measure(engine: Engine, options: argparse.Namespace, results: Path | None = None) -> Path:
+    """Run an engine's job with its progress on stderr, and return the path of its record."""
     from common.engines.benching import Recorded, bench
     from common.records.lines import Counted, Selection
 
-    selection, failed = Selection(options.op, options.only, options.tier), set[str]()
-    with Progress("rows") as steps, contextlib.closing(bench(engine, selection, absent)) as events:
+    selection, failed = Selection(options.op, options.only, engine.job.tier), set[str]()
+    path, absent = Path(), solutions.peers()[1]
+    events = bench(engine, selection, absent, results)
+    with Progress("rows") as steps, contextlib.closing(events):
         for event in events:
             match event:
                 case int() | None:
@@ -54,17 +75,35 @@ def run(options: argparse.Namespace) -> int:
                     reused = f"{kept} cases of the same sources were kept from an earlier run"
                     if kept:
                         print(f"study: {went_on if resumed else reused}")
-                    print(f"study: recorded in {path.relative_to(paths.RESULTS.parent)}")
                 case _ if event.too_large:
                     steps.say(shared.left_out(event.op, event.case, event.too_large))
-                    steps.skip(2 * sum(solution.op == event.op for solution in chosen))
+                    steps.skip(2 * sum(each.op == event.op for each in engine.job.solutions))
                 case _:
                     for row in event.rows:
                         steps.done(f"{row.solution} {row.case}")
                         if not (row.fine or row.solution in failed):
                             failed.add(row.solution)
                             steps.say(f"{row.solution}: {row.verdict}: {row.reason}")
-    return 0
+    return path
+
+
+def measure_named(
+    options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str]
+) -> None:
+    """Measure cases of any sizes, and print a table of each; without a GPU, of modelled times.
+
+    Raises:
+        UserError: A name says no case of the solutions' ops.
+    """
+    from common.board import terminal
+    from common.board.devices import about_solutions, ranked
+    from common.records import runs
+
+    engine = engines.chosen(options, "bench", chosen, names)
+    with tempfile.TemporaryDirectory() as folder:  # no board is drawn from it
+        results = runs.read(_measure(engine, options, Path(folder)).parent)
+    device = ranked(results, about_solutions({solution.name for solution in chosen}))
+    terminal.show_cases(device, terminal.console())
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:

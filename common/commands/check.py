@@ -13,10 +13,10 @@ from common.disk_cache import DiskCache
 from common.errors import UserError
 from common.folders import imports_of_ours
 from common.processes import import_torch, require
-from common.solutions import Solution
+from common.solutions import Solution, peers
 
 if TYPE_CHECKING:
-    from common.commands.answers import Answers, Failures, Names
+    from common.commands.answers import Answers, Failures
     from common.commands.grader import Grader
     from common.commands.result import Result
 
@@ -26,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add(parser, *shared.RUNNING, "handle")
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
-    parser.add_argument("--case", metavar="NAME", help="only this case, with every kind of call")
+    named = "only this case, of any sizes and options that a name says, with every kind of call"
+    parser.add_argument("--case", metavar="NAME", help=named)
     either = parser.add_mutually_exclusive_group()
     for *names, help in (
         ("--lf", "--last-failed", "only the cases that failed last; all where none did"),
@@ -64,7 +65,14 @@ def run(options: argparse.Namespace) -> int:
 
         result = checked(solutions, grader, options)
         show(result)
-        return int(result.failed)
+    if result.named_ops and not result.failed:
+        from common.commands.bench import measure_named
+
+        beside = [*solutions, *peers()[0]]
+        chosen = [solution for solution in beside if solution.op in result.named_ops]
+        given = argparse.Namespace(**vars(options), tier="board", address=None)
+        measure_named(given, chosen, [options.case])
+    return int(result.failed)
 
 
 @contextlib.contextmanager
@@ -111,12 +119,14 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
 
     smoke, board = grader.report("smoke"), grader.report("board")
     names, last_failed = {solution.name for solution in solutions}, LastFailed(solutions[0].handle)
-    cases: set[Names] = set()
+    asked = Asked(solutions)
     if options.case:
-        cases = grader.named(options.case, solutions)
+        asked = grader.named(options.case, solutions)
     elif options.lf:
-        cases = {key for key in last_failed.failures if key[0] in names}
+        asked = Asked(solutions, {key for key in last_failed.failures if key[0] in names})
+    cases = asked.cases
     result = Result(solutions[0].handle, grader.device, cases, smoke, board)
+    result.named_ops = {op.name for op, _ in asked.due}
     before = {(name, case) for name, failing in cases
               for case in last_failed.failures.get((name, failing)) or ()} - cases  # fmt: skip
     if before:
@@ -125,7 +135,7 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
         grader.report_smoke(Asked(solutions, cases | before), smoke)
         # the failure's cause ends the output, and the board's cases would repeat the failure
         if not smoke.failures and (result.answers or cases):
-            result.rows = grader.measure_board(Asked(solutions, cases), board)
+            result.rows = grader.measure_board(asked, board)
     finally:
         last_failed.save(smoke, board)
     return result

@@ -134,7 +134,7 @@ def _of_target(
         call = Compiled(solution.name, case.name, target)
         with closing(Worker(server, solution, DEADLINE["cuda"])) as worker:
             try:
-                reply = worker.ask(wire.AtFullShape(case=case.name))
+                reply = worker.ask(wire.AtFullShape(case=case.params))
             except ServerEnded as error:
                 reply = {"verdict": "CRASHED", "reason": str(error)}
         for kernel in reply.get("kernels", []):

@@ -25,9 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(
-    options: argparse.Namespace, command: Literal["bench", "grade"], solutions: Sequence[Solution]
+    options: argparse.Namespace,
+    command: Literal["bench", "grade"],
+    solutions: Sequence[Solution],
+    cases: Sequence[str] = (),
 ) -> Engine:
     """Return the engine for the visible devices or the cluster, not yet started.
+
+    It measures the tier's cases, or those named in `cases`.
 
     Raises:
         UserError: The device does not exist, or the options contradict each other.
@@ -49,7 +54,7 @@ def chosen(
 
     job = Job(
         command=command, device=device, solutions=tuple(solutions), tier=options.tier,
-        sample=getattr(options, "sample", None), memory=options.memory,
+        sample=getattr(options, "sample", None), cases=tuple(cases), memory=options.memory,
         verbose=options.verbose and command == "grade",
     )  # fmt: skip
     if not ray:

@@ -15,7 +15,7 @@ from common.commands import options as shared
 from common.commands.answers import Failures, Names
 from common.commands.progress import Progress
 from common.commands.report import TierReport
-from common.errors import ServerEnded, UserError, did_you_mean
+from common.errors import ServerEnded
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
 from common.grading.diagnosis import Contrast, Failing, causes, contrasts
@@ -31,8 +31,6 @@ from common.solutions import Solution
 from common.spec import Case, Op, Tier
 
 T = TypeVar("T")
-TIERS: tuple[Tier, Tier] = ("smoke", "board")
-"""The tiers of `check`."""
 TIME_SCALE = 0.3
 """The time for a row relative to `bench`; shorter, since `check` records no row."""
 
@@ -47,6 +45,8 @@ class Asked:
     failed: Failures = field(default_factory=dict)
     """The latest failures, which are graded first. Those that depend on earlier calls are graded
     in their place, with every kind of call, since the next plan may not draw that call."""
+    due: Sequence[tuple[Op[Any], Sequence[Case]]] = ()
+    """The cases to measure in place of the board's, if the user named one."""
 
     def has(self, solution: Solution, case: Case) -> bool:
         """Return whether to run a solution on a case."""
@@ -108,21 +108,23 @@ class Grader:
         self.server.resume()
         self.compiler.resume()
 
-    def named(self, case: str, solutions: Iterable[Solution]) -> set[Names]:
-        """Return each solution's name with the case's name; an invalid op is skipped with a line.
+    def named(self, case: str, solutions: Sequence[Solution]) -> Asked:
+        """Return the solutions with a case, of the smoke cases or any other that an op can say.
+
+        An invalid op is skipped with a line.
 
         Raises:
-            UserError: No op of the solutions has a smoke case or a board's case of this name.
+            UserError: No op of the solutions can say the name.
         """
-        known = [
-            each.name
-            for op in ops.valid(solution.op for solution in solutions)
-            for tier in TIERS
-            for each in op.tier(tier, self.device)
-        ]
-        if case not in known:
-            raise UserError(f"no case {case} of {' or '.join(TIERS)}{did_you_mean(case, known)}")
-        return {(solution.name, case) for solution in solutions}
+        smoke = [each.name for op in ops.valid(solution.op for solution in solutions)
+                 for each in op.tier("smoke", self.device)]  # fmt: skip
+        if case in smoke:
+            return Asked(solutions, {(solution.name, case) for solution in solutions})
+        own = tier_cases(solutions, "board", self.device, budget=self.memory, names=[case])
+        due = list(own)
+        cases = {(solution.name, each.name) for solution in solutions
+                 for op, found in due for each in found if op.name == solution.op}  # fmt: skip
+        return Asked(solutions, cases, due=due)
 
     # --- smoke cases ------------------------------------------------------------------------------
 
@@ -215,7 +217,8 @@ class Grader:
         Raises:
             ServerEnded: `interrupt` was called, so that the rows are outdated.
         """
-        due = list(tier_cases(asked.solutions, "board", self.device, budget=self.memory))
+        board = tier_cases(asked.solutions, "board", self.device, budget=self.memory)
+        due = asked.due or list(board)
         rows: list[Record] = []
         # only records need the harness's digest
         digests = {solution: (solution.digest, "") for solution in asked.solutions}

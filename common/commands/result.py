@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from common import paths
@@ -23,10 +23,12 @@ class Result:
 
     handle: str
     device: str
-    cases: set[Names]
+    cases: Set[Names]
     """The cases of `--case` or `--last-failed`; empty for all."""
     smoke: Answers
     board: TierReport
+    named_ops: set[str] = field(default_factory=set)
+    """The ops of a case of `--case` that is no smoke case: it is measured beside the peers."""
     rows: list[Record] = field(default_factory=list)
     """The rows of the board's cases; none after a failed smoke case."""
 

@@ -19,7 +19,7 @@ import watchfiles
 from common import paths
 from common.board.ranking import limit, median, share
 from common.commands import options as shared
-from common.commands.answers import Failures, Names
+from common.commands.answers import Failures
 from common.commands.grader import Asked, Grader
 from common.errors import ServerEnded, UserError
 from common.folders import imports_of_ours, is_hidden
@@ -125,8 +125,8 @@ class FolderWatch:
     def _grade(self, solutions: list[Solution]) -> None:
         """Grade the solutions; print the number of cases, the passing share and the next step."""
         case, before, start = self._options.case, self._failed, time.monotonic()
-        cases = self._grader.named(case, solutions) if case else set[Names]()
-        asked = Asked(solutions, cases, {} if cases else before)
+        asked = self._grader.named(case, solutions) if case else Asked(solutions, failed=before)
+        cases = asked.cases
         report = self._grader.report("smoke", watched=True)
         try:
             self._grader.report_smoke(asked, report)

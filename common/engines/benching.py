@@ -46,13 +46,16 @@ Event = int | CaseResult | str | Counted | Recorded | None
 is a message for the user, for example about a lost executor."""
 
 
-def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Generator[Event]:
+def bench(
+    engine: Engine, selection: Selection, absent: Mapping[str, str], results: Path | None = None
+) -> Generator[Event]:
     """Yield the run's new results and counted work, then its end; to interrupt it, close this.
 
     Args:
         engine: The devices, with the job.
         selection: The options that chose the solutions.
         absent: The reason why a peer does not take part, by peer.
+        results: The folder of all devices' records, by default the repository's.
 
     Raises:
         UserError: The tier has no cases, another run is writing, a solution changed the record, or
@@ -65,17 +68,21 @@ def bench(engine: Engine, selection: Selection, absent: Mapping[str, str]) -> Ge
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
             device_info = engine.started.device_info
-            open_run = files.enter_context(recording(device_info, solutions, selection, absent))
+            folder = (results or paths.RESULTS) / device_info.kind
+            begun = recording(device_info, solutions, selection, absent, folder)
+            open_run = files.enter_context(begun)
             tasks = engine.tasks(open_run.done | open_run.too_large)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
             for result in engine.run(tasks):
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
-        yield from _count(open_run, solutions)
+        yield from _count(open_run, solutions, engine.job.cases)
         open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
     yield Recorded(open_run.lines.path, len(open_run.done), open_run.resumed)
 
 
-def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Counted | None]:
+def _count(
+    open_run: Recording, solutions: Sequence[Solution], cases: Sequence[str]
+) -> Iterator[Counted | None]:
     """Count and write the work of a run without a GPU, and eager's, the unit of every speed."""
     run = open_run.run
     if run.device != "cpu" or run.selection.tier != "board":
@@ -84,7 +91,7 @@ def _count(open_run: Recording, solutions: Sequence[Solution]) -> Iterator[Count
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
     yield None
-    for counted in counting.counts(every, run.run, digests_of(every)):
+    for counted in counting.counts(every, run.run, digests_of(every), cases):
         open_run.lines.write(counted)
         yield counted
 
@@ -130,6 +137,7 @@ def recording(
     solutions: Sequence[Solution],
     selection: Selection,
     absent: Mapping[str, str],
+    folder: Path,
 ) -> Iterator[Recording]:
     """Begin a run on a kind of device, or continue its last run; close the file at the end.
 
@@ -142,11 +150,11 @@ def recording(
         solutions: The solutions.
         selection: The options that chose the solutions.
         absent: The reason why a peer does not take part, by peer.
+        folder: The device's folder.
 
     Raises:
         UserError: Another run is writing, or a solution changed the record.
     """
-    folder = paths.RESULTS / device_info.kind
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,

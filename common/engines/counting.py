@@ -8,7 +8,6 @@ the solution and of the harness.
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,10 +17,11 @@ import msgspec
 
 from common import ops, wire
 from common.disk_cache import DiskCache
-from common.errors import ServerEnded
+from common.errors import ServerEnded, UserError
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.measure.rows import record_of
+from common.ops._names import named
 from common.records.lines import Counted, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op
@@ -36,7 +36,10 @@ DEADLINE = 300.0
 
 
 def counts(
-    solutions: Sequence[Solution], run: str, digests: Mapping[Solution, tuple[str, str]]
+    solutions: Sequence[Solution],
+    run: str,
+    digests: Mapping[Solution, tuple[str, str]],
+    names: Sequence[str] = (),
 ) -> Iterator[Counted]:
     """Yield the work of each solution on every board case that it supports.
 
@@ -46,19 +49,30 @@ def counts(
         solutions: The solutions.
         run: The run's id.
         digests: The solution's digest and the harness's, by solution.
+        names: The names of the cases in place of the board's; see `ops/_names.py`.
     """
+    cases = {op: _cases(op, names) for op in {solution.op for solution in solutions}}
     server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
     try:
-        found = threads.map(functools.partial(_replies, server), solutions)
+        found = threads.map(lambda each: _replies(server, each, cases[each.op]), solutions)
         for solution, replies in zip(solutions, found, strict=True):
             op = ops.load(solution.op)
-            for case, direction in itertools.product(op.cases("board"), DIRECTIONS):
+            for case, direction in itertools.product(cases[op.name], DIRECTIONS):
                 with contextlib.suppress(msgspec.ValidationError, KeyError):
                     steps = msgspec.convert(replies[case.name][direction], Steps)
                     yield _line(op, case, direction, solution, steps, run, digests[solution])
     finally:
         server.close()
         threads.shutdown(cancel_futures=True)
+
+
+def _cases(name: str, names: Sequence[str]) -> list[Case]:
+    """Return the cases of these names that an op can say, or the board's."""
+    op, found = ops.load(name), []
+    for each in names:
+        with contextlib.suppress(UserError):
+            found.append(named(op, each))
+    return found if names else [*op.cases("board")]
 
 
 def _line(
@@ -79,14 +93,14 @@ def _line(
     return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
-def _replies(server: ForkServer, solution: Solution) -> Mapping[str, Reply]:
+def _replies(server: ForkServer, solution: Solution, cases: Sequence[Case]) -> Mapping[str, Reply]:
     """Return the counts of a solution by case; count those that no earlier run has saved."""
     cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
     with contextlib.closing(Worker(server, solution, DEADLINE)) as worker:
-        for case in ops.load(solution.op).cases("board"):
+        for case in cases:
             if case.name not in cache.found:
                 with contextlib.suppress(ServerEnded):
-                    reply = worker.ask(wire.AtFullShape(case=case.name))
+                    reply = worker.ask(wire.AtFullShape(case=case.params))
                     if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
                         cache.found[case.name] = reply
     cache.save()

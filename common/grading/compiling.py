@@ -157,7 +157,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         """Return the directions in which an offset wraps in the large case; none if unknown."""
         worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
         with contextlib.suppress(ServerEnded), contextlib.closing(worker):
-            reply = worker.ask(wire.AtFullShape(case=large.name))
+            reply = worker.ask(wire.AtFullShape(case=large.params))
         wraps = converted(reply.get("wraps"), dict[Direction, Reason]) or {}
         first = next(filter(wraps.get, large.directions), None)
         if not first:
@@ -228,7 +228,7 @@ def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> Faults | None:
     board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
     if not board:
         return None
-    reply = worker.ask(wire.AtFullShape(case=board.name))
+    reply = worker.ask(wire.AtFullShape(case=board.params))
     _check(Failure.from_reply(reply) if "verdict" in reply else None)
     stopped = reply.get("stopped", reply)
     if stopped:

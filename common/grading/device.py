@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from common import ops
 from common.errors import UserError
+from common.ops._names import of_ops
 from common.printable import complain
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
@@ -87,6 +88,7 @@ def tier_cases(
     sample: int | None = None,
     budget: int | None = None,
     note: Callable[[str], None] = complain,
+    names: Sequence[str] = (),
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Yield each op of the solutions with its cases of the tier.
 
@@ -99,9 +101,11 @@ def tier_cases(
         budget: The bytes of GPU memory that the cases may take, by default the free memory. A case
             with a far view (4 GiB or more) that does not fit, or the op's large case, is left out.
         note: Called with a line about each case that is left out.
+        names: The names of the cases in place of the tier's, of which each op has those that it can
+            say; see `ops/_names.py`.
 
     Raises:
-        UserError: The tier's tensors are too large for the interpreter.
+        UserError: The tier's tensors are too large for the interpreter, or no op has such a case.
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
@@ -115,11 +119,16 @@ def tier_cases(
             note(f"{op.name} {case.name} is left out: {reason}")
         return least <= memory.budget
 
-    for op in ops.valid((solution.op for solution in solutions), tier):
+    valid = ops.valid((solution.op for solution in solutions), tier)
+    asked = [pair for name in dict.fromkeys(names) for pair in of_ops(valid, name)]
+    for op in valid:
         large = [op.large] if op.large and tier == "matrix" else []
+        every = [*op.tier(tier, device), *large]
+        if names:
+            every = [op.twin(case) if device == "cpu" else case for of, case in asked if of is op]
         cases = [
             case
-            for case in (*op.tier(tier, device), *large)
+            for case in every
             if bfloat16 or case.dtype != "bfloat16"
             if not (case.far_bytes or case in large) or fits(op, case)
         ]

@@ -6,14 +6,16 @@ import dataclasses
 import itertools
 import math
 import random
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 import torch
 from torch import Tensor
 
 from common import spec
+from common.ops import _names
 from common.ops._draw import place, randn
 from common.ops._pairs import Factors, PairTable
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
@@ -56,6 +58,32 @@ class MaskedCase(Case):
         """`16384x1024x1024-bfloat16-span`: the sizes, the dtype and the mask."""
         sizes = "x".join(map(str, (self.tokens, *self.widths)))
         return [sizes, self.dtype, f"{self.sequences}spans" if self.sequences > 1 else self.mask]
+
+    @classmethod
+    def of_head(cls, words: list[str]) -> Self:
+        """Read the sizes, the dtype and the mask: `random`, or `8spans` for eight sequences."""
+        tokens, *widths = _names.sizes(words, ", ".join(("tokens", *cls.names)))
+        dtype = _names.one_of(words, DTYPES, "a dtype")
+        fields: dict[str, Any] = {"tokens": tokens, "widths": tuple(widths), "dtype": dtype}
+        if words and (spans := re.fullmatch(r"(\d+)spans", words[0])):
+            del words[0]
+            return cls(**fields, sequences=int(spans[1]))
+        mask: Any = _names.one_of(words, get_args(Mask), "a mask or 8spans")
+        return cls(**fields, mask=mask)
+
+    def settled(self) -> Self:
+        """Refuse a mask that is not drawn.
+
+        Raises:
+            ValueError: The number of sequences or the percentage is impossible.
+        """
+        if not 1 <= self.sequences <= self.tokens:
+            raise ValueError(f"{self.tokens} tokens have no {self.sequences} sequences")
+        if self.percent != 50 and (self.mask != "random" or not 0 <= self.percent <= 100):
+            raise ValueError(f"{self.percent}% is no part of a {self.mask} mask")
+        if self.values == "infinite" and self.mask not in ("all", "none"):
+            raise ValueError("infinite weights need a mask that does not select them: all or none")
+        return self
 
     @property
     def measures(self) -> dict[str, spec.Fact]:
@@ -236,7 +264,7 @@ def twin(case: MaskedCase) -> MaskedCase:
     divisor = 1
     while max(case.widths) // divisor > WIDEST_TWIN:
         divisor *= 2
-    widths = case.widths[0] // divisor, case.widths[1] // divisor
+    widths = max(case.widths[0] // divisor, 1), max(case.widths[1] // divisor, 1)
     return dataclasses.replace(case, tokens=32 + case.tokens // 512, widths=widths, twin=True)
 
 

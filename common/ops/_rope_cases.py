@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from common import spec
-from common.ops import rotate_half
+from common.ops import _names, rotate_half
 from common.ops._pairs import Factors, PairTable, Row
-from common.spec import Case, Fact, Layout, Tier, described
+from common.spec import DTYPES, Case, Fact, Layout, Tier, described
 
+Format = Literal["sbhd", "bshd", "thd"]
 GIVEN: Mapping[Any, Fact] = {True: "given", False: "None"}
 SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number of positions"}
 
@@ -33,7 +35,7 @@ class RopeCase(Case):
     d2: int
     lengths: tuple[int, ...] = ()
     """The number of tokens of each sequence of a thd case, over all ranks."""
-    tensor_format: Literal["sbhd", "bshd", "thd"] = described("option", "sbhd", "")
+    tensor_format: Format = described("option", "sbhd", "")
     interleaved: bool = described("option", False)
     starts: bool = described("option", False, None, "start_positions", GIVEN)
     """The call has start_positions."""
@@ -67,6 +69,45 @@ class RopeCase(Case):
         packed = (len(self.lengths), sum(self.lengths), self.h, self.d)
         sizes = "x".join(map(str, packed if self.lengths else self.shape))
         return [self.tensor_format, sizes, self.dtype, *[f"d2={self.d2}"] * (self.d2 != self.d)]
+
+    @classmethod
+    def of_head(cls, words: list[str]) -> RopeCase:
+        """Read a head; a thd case's second size is the number of its tokens.
+
+        The angles are those of a model, until the name says another.
+        """
+        tensor_format: Any = _names.one_of(words, get_args(Format), "a format")
+        letters = "sequences, tokens, h, d" if tensor_format == "thd" else ", ".join(tensor_format)
+        named = zip(letters.split(", "), _names.sizes(words, letters), strict=True)
+        fields: dict[str, Any] = {"s": 0, "b": 0, **dict(named)}
+        if count := fields.pop("sequences", 0):
+            fields["lengths"] = (fields.pop("tokens"), *[0] * (count - 1))
+        dtype = _names.one_of(words, DTYPES, "a dtype")
+        d2 = int(words.pop(0)[3:]) if words and re.fullmatch(r"d2=\d+", words[0]) else fields["d"]
+        return cls(**fields, d2=d2, dtype=dtype, tensor_format=tensor_format, angles="model")
+
+    def settled(self) -> RopeCase:
+        """Cut the tokens of a thd case, which its name counts, to short and long sequences in turn.
+
+        Raises:
+            ValueError: The rotated width, the rank or the lengths are impossible.
+        """
+        if self.d2 % 2 or not 0 < self.d2 <= self.d:
+            raise ValueError(f"d2={self.d2} is no even part of d={self.d}")
+        if not 0 <= self.cp_rank < self.cp_size:
+            raise ValueError(f"{self.cp_size} ranks have no rank {self.cp_rank}")
+        if self.cp_size > 1 and self.starts:
+            raise ValueError("start_positions and context parallelism exclude each other")
+        if self.cp_size > 1 and self.s % 2:
+            raise ValueError(f"a rank holds two chunks of one length, so that s={self.s} is even")
+        count, total = len(self.lengths), sum(self.lengths)
+        chunks = 2 * self.cp_size if self.cp_size > 1 else 1
+        if total % chunks:
+            raise ValueError(f"{total} tokens have no {chunks} chunks of one length")
+        shares = [2 * i - (i % 2) * (i < count) for i in range(count + 1)]
+        ends = [share * (total // chunks) // max(2 * count, 1) for share in shares]
+        lengths = tuple(chunks * (end - begin) for begin, end in pairwise(ends))
+        return dataclasses.replace(self, lengths=lengths)
 
     @property
     def measures(self) -> dict[str, Fact]:
@@ -356,7 +397,9 @@ def twin(case: RopeCase) -> RopeCase:
     heads = min(case.h, 4) + (case.h > 32)
     if case.lengths:
         many = len(case.lengths) > 1024
-        lengths = (1, 3, 0, 2, 19, 1, 2) if many else (7, 1, 12, 4, 3)
+        cut = (1, 3, 0, 2, 19, 1, 2) if many else (7, 1, 12, 4, 3)
+        chunks = 2 * case.cp_size if case.cp_size > 1 else 1
+        lengths = tuple(chunks * length for length in cut)
         return dataclasses.replace(case, lengths=lengths, h=heads, twin=True)
     length = min(case.s, 16) if case.s <= 128 else 12 if case.s <= 32_768 else 20
     return dataclasses.replace(case, s=length, b=min(case.b, 3), h=heads, twin=True)

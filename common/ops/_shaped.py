@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, Literal, Self
 
 import torch
 
 from common import spec
+from common.ops import _names
 from common.ops._draw import place, randn
 from common.ops._pairs import Factors, PairTable
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Tier, Values, described
@@ -49,6 +50,11 @@ class ShapedCase(Case):
     """One input of an op with the output's shape; `shaped` adds the op's options."""
 
     shape: Shape
+
+    @classmethod
+    def of_head(cls, words: list[str]) -> Self:
+        """Read `8192x2x32x128-bfloat16`."""
+        return cls(shape=_names.sizes(words), dtype=_names.one_of(words, DTYPES, "a dtype"))
 
     @property
     def measures(self) -> dict[str, spec.Fact]:
@@ -113,7 +119,7 @@ def shaped(
     arguments, options = (*rows, *vectors), options or {}
     make = dataclasses.make_dataclass(
         "OptionsCase",
-        [(name, Any, described("option", given[0])) for name, given in options.items()],
+        [(name, Literal[*given], described("option", given[0])) for name, given in options.items()],
         bases=(ShapedCase,), namespace={"further": arguments[1:]}, frozen=True, kw_only=True,
     )  # fmt: skip
     others = {name: LAYOUTS["rows" if name in rows else "vectors"] for name in arguments[1:]}

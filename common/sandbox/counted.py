@@ -34,7 +34,7 @@ from common.sandbox.interpreter.operations import Operation, wrap
 from common.sandbox.interpreter.spans import Act, Mask, Span, selected
 from common.sandbox.interpreter.together import Dependent, Differs, ProgramGroup, shape_of
 from common.sandbox.session import Session
-from common.sandbox.shape_only import PRODUCTS, board_case, directions, tensors_of, written_by
+from common.sandbox.shape_only import PRODUCTS, directions, tensors_of, written_by
 from common.sandbox.target import Grid
 from common.wire import Reply
 
@@ -49,8 +49,8 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         bounds because its offset wrapped, `wraps` has the direction and the reason.
     """
     large = session.solution.op.large
-    is_large = large is not None and large.name == request.case
-    case = large if large and is_large else board_case(session, request.case)
+    case = session.solution.op.of_params(request.case)
+    is_large = large is not None and large.name == case.name
     counting, counted, seed = Counting(is_large), Reply(), zlib.crc32(case.name.encode())
     steps, direction = counting.steps, "forward"
     try:

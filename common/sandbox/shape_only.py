@@ -137,12 +137,6 @@ def _untouched(value: Any) -> Any:
 # --- a solution's call at a case's true shape -----------------------------------------------------
 
 
-def board_case(session: Session, name: str) -> Case:
-    """Return the board case of this name, of the solution's op."""
-    case: Case = next(case for case in session.solution.op.cases("board") if case.name == name)
-    return case
-
-
 def directions(
     session: Session, case: Case, seed: int, ran: Callable[..., None] = lambda *call: None
 ) -> Iterator[Direction]:
@@ -210,7 +204,8 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     reply: Reply = {}
     LOG.clear()
     try:
-        for direction in directions(session, board_case(session, request.case), seed=0):
+        case = session.solution.op.of_params(request.case)
+        for direction in directions(session, case, seed=0):
             begun.append(direction)
     except Exception as error:
         reply = judge(error) | {"direction": begun[-1]}

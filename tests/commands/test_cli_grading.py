@@ -26,7 +26,22 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     assert ran.code == 1 and ran.out.splitlines()[-1].endswith(": 1 INCORRECT_NUMERICAL of 1 case")
     ran = study("check", "김철수", "--case", case)
     assert ran.code == 1 and ran.out.startswith(f"김철수/rotate_half {case} forward: INCORRECT")
-    assert f"no case {case}4" in study("check", "김철수", "--case", f"{case}4").err
+    assert f"no case {case}4 of rotate_half: " in study("check", "김철수", "--case", f"{case}4").err
+
+
+@pytest.mark.slow
+def test_a_shape_of_ones_own_is_graded_and_modelled_beside_the_peers(study, by_hand, repository):
+    by_hand("alice", RIGHT)
+    ran = study("check", "alice", "--case", "4096x2048-bfloat16")
+    assert ran.code == 0, ran.err
+    assert "alice/rotate_half, board: 1 PASSED of 1 case" in ran.out
+    assert "rotate_half: 4096x2048-bfloat16, modelled for NVIDIA H200" in ran.out
+    line = "rotate_half 4096x2048-bfloat16 forward: alice/rotate_half is fastest, "
+    assert line in ran.out and "; the best peer, (eager/rotate_half), takes " in ran.out
+    ran = study("bench", "--only", "alice", "--case", "4096x2048-bfloat16,4096x1024-float32")
+    assert ran.code == 0, ran.err
+    assert "rotate_half: 4096x1024-float32, modelled for NVIDIA H200" in ran.out
+    assert not (repository / "results" / "cpu").exists(), "it is recorded nowhere"
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from common import disk_cache, solutions, wire
+from common import disk_cache, ops, solutions, wire
 from common.engines import counting
 from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
+from common.ops._names import named
 from common.sandbox import counted as counting_of
 from common.sandbox.shape_only import ShapeOnlyMode
 from common.solutions import Solution
@@ -50,7 +51,7 @@ def counted(server, tmp_path):
 def ask(server, solution, case):
     worker = Worker(server, solution)
     try:
-        return worker.ask(wire.AtFullShape(case=case))
+        return worker.ask(wire.AtFullShape(case=named(ops.load(solution.op), case).params))
     finally:
         worker.close()
 

@@ -121,8 +121,11 @@ def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
     monkeypatch.setattr(ops, "load", lambda name: broken)
     with pytest.raises(UserError, match=r"^common/ops/skeleton\.py: RuntimeError"):
         ops.valid(["skeleton"])
+
+
+def test_a_board_case_with_the_twin_of_another_costs_the_op_nothing(monkeypatch):
     alike = dataclasses.replace(SKELETON, cases=two)
     monkeypatch.setattr(ops, "load", lambda name: alike)
-    said = "OP.cases: 2 board cases have the same name, 36x64-float32-twin"
-    with pytest.raises(UserError, match=rf"^common/ops/skeleton\.py: {said}"):
-        ops.valid(["skeleton"], "board")
+    (valid,) = ops.valid(["skeleton"], "board")
+    assert [case.name for case in valid.tier("board", "cpu")] == ["36x64-float32-twin"]
+    assert len(list(valid.tier("board", "cuda"))) == 2
