@@ -68,8 +68,7 @@ def bench(
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
             device_info = engine.started.device_info
-            folder = (results or paths.RESULTS) / device_info.kind
-            begun = recording(device_info, solutions, selection, absent, folder)
+            begun = recording(device_info, solutions, selection, absent, results)
             open_run = files.enter_context(begun)
             tasks = engine.tasks(open_run.done | open_run.too_large)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
@@ -137,7 +136,7 @@ def recording(
     solutions: Sequence[Solution],
     selection: Selection,
     absent: Mapping[str, str],
-    folder: Path,
+    results: Path | None = None,
 ) -> Iterator[Recording]:
     """Begin a run on a kind of device, or continue its last run; close the file at the end.
 
@@ -150,11 +149,12 @@ def recording(
         solutions: The solutions.
         selection: The options that chose the solutions.
         absent: The reason why a peer does not take part, by peer.
-        folder: The device's folder.
+        results: The folder of all devices' records, by default the repository's.
 
     Raises:
         UserError: Another run is writing, or a solution changed the record.
     """
+    folder = (results or paths.RESULTS) / device_info.kind
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,

@@ -35,7 +35,7 @@ def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, cap
     folder = [Solution(tmp_path / "a" / f"{op}.py", op) for op in ("rope", "rotate_half")]
     case = next(ops.load("rotate_half").cases("smoke")).name
     named = grader.Grader(SimpleNamespace(device="cpu"), None).named(case, folder)
-    assert ("a/rotate_half", case) in named
+    assert ("a/rotate_half", case) in named.cases
     assert "common/ops/rope.py" in capsys.readouterr().err
 
 

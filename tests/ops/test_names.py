@@ -19,7 +19,7 @@ UNNAMED = {"rate", "scale", "ranked_by", "lengths", "angles", "s", "b"}
 def test_every_name_of_a_tier_is_read_without_the_tier(op):
     read = 0
     for case in (*op.cases("smoke"), *op.cases("board"), *op.cases("plot")):
-        if re.search(r"\b0x|x0\b", case.name):
+        if re.search(r"\b0x|x0(x|-)", case.name):
             continue  # an empty tensor has no time
         again = of_head_and_options(type(case), case.name.split("-"))
         assert again.name == case.name
