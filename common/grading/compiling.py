@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -76,6 +76,8 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         self._counted = ForkServer("cpu", quiet, target=TARGET, counted=True)
         self._caches: dict[Solution, DiskCache] = {}
         self._lock = threading.Lock()
+        self._large = defaultdict[Solution, threading.Lock](threading.Lock)
+        """Held while a solution's large case runs, which each of its far cases asks for."""
         self._pool = threads(cores())
 
     def __exit__(self, *_: object) -> None:
@@ -149,8 +151,9 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         large = op.large
         if not large or case.layout != "far" or any("note" not in each for each in faults.values()):
             return faults
-        if large.name not in known:
-            known[large.name] = self._wraps(large, solution)
+        with self._large[solution]:
+            if large.name not in known:
+                known[large.name] = self._wraps(large, solution)
         return {**known[large.name], **faults}
 
     def _wraps(self, large: Case, solution: Solution) -> Faults:

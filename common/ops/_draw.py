@@ -32,7 +32,8 @@ def randn(
         scale: The values' standard deviation.
         values: The special values; see `spec.Values`. The op's `draw` inserts infinite values.
     """
-    drawn = torch.randn(tuple(shape), generator=generator, device=generator.device).mul_(scale)
+    drawn = torch.empty(tuple(shape), device=generator.device)
+    drawn.normal_(generator=generator).mul_(scale)
     if values == "subnormal":
         drawn *= torch.finfo(getattr(torch, dtype)).smallest_normal / 4
     elif values == "zeros":

@@ -86,17 +86,20 @@ def tensors_of(values: Any) -> Iterator[torch.Tensor]:
 
 def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small: int) -> Any:
     """Return the operator's result, either computed or as untouched memory of its shape."""
-    like, is_product = _meta_result(func, args, kwargs), func._overloadpacket in PRODUCTS
-    written = written_by(func, args, kwargs)
-    if like is None and is_product and not written:
-        raise NotImplementedError(f"the shape of {func} cannot be determined without a GPU")
-    results = list(tensors_of(written or like))
+    is_product, written = func._overloadpacket in PRODUCTS, written_by(func, args, kwargs)
+    if written:
+        like: Any = written[0] if len(written) == 1 else tuple(written)
+    elif torch.Tag.pointwise in func.tags:
+        like = _pointwise_result(func, args, kwargs, inputs)
+    else:
+        like = _meta_result(func, args, kwargs)
+        if like is None and is_product:
+            raise NotImplementedError(f"the shape of {func} cannot be determined without a GPU")
+    results = list(tensors_of(like))
     is_small = not is_product and all(each.numel() <= small for each in [*inputs, *results])
     if is_small or not any(each.is_floating_point() for each in results):
         return func(*args, **kwargs)  # its integers, or a shape that depends on values
-    if written:
-        return written[0] if len(written) == 1 else tuple(written)
-    return tree_map(_untouched, like)
+    return like if written else tree_map(_untouched, like)
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -108,8 +111,33 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     return [arguments[name] for name in changed if arguments.get(name) is not None]
 
 
+def _pointwise_result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> Any:
+    """Return the result as meta tensors: with the dtype and the order of strides of a corner's.
+
+    On meta tensors, torch computes many of these operators in Python, for which it imports its
+    compiler in about a second.
+    """
+
+    def corner(value: Any) -> Any:
+        return value[(slice(2),) * value.dim()] if isinstance(value, torch.Tensor) else value
+
+    def whole(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):  # whether two tensors are equal
+            return value
+        shape, strides = torch.broadcast_tensors(*inputs)[0].shape, value.stride()
+        order = sorted(range(value.dim()), key=lambda dim: (-strides[dim], -shape[dim]))
+        return torch.empty_permuted(shape, order, dtype=value.dtype, device="meta")
+
+    return tree_map(whole, func(*tree_map(corner, args), **tree_map(corner, kwargs)))
+
+
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result as meta tensors; None if its shape depends on values."""
+    """Return the result as meta tensors; None if its shape depends on values, or has one dimension.
+
+    A range is computed, since torch imports sympy for that of a meta tensor.
+    """
+    if func._overloadpacket is aten.arange:
+        return None
     args, kwargs = tree_map(_as_meta, (args, kwargs))
     if "device" in kwargs:
         kwargs["device"] = torch.device("meta")

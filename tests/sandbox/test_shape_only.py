@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import resource
+import subprocess
+import sys
 
+import pytest
 import torch
 
 from common import ops
@@ -28,6 +32,7 @@ def test_integers_and_booleans_are_right():
         count, where = int(mask.sum()), mask.nonzero().squeeze(1)
         counted = torch.cumsum(mask.int(), 0, dtype=torch.int32)
         kept = torch.empty(4, 2)[mask]
+        assert torch.equal(mask, mask) and not torch.equal(mask, mask[:2])
     assert count == 3
     assert where.tolist() == [0, 2, 3]
     assert counted.tolist() == [1, 1, 2, 3]
@@ -42,6 +47,52 @@ def test_views_share_memory_and_what_is_written_in_place_is_itself():
         torch.add(x, 1, out=x)
     assert view.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     assert same is x
+
+
+LAYOUTS = {
+    "contiguous": torch.ones(4, 3, 5, 6),
+    "transposed": torch.ones(3, 4, 5, 6).transpose(0, 1),
+    "reversed": torch.ones(6, 5, 3, 4, dtype=torch.float16).permute(3, 2, 1, 0),
+    "expanded": torch.ones(1, 3, 5, 6).expand(4, 3, 5, 6),
+    "strided": torch.ones(4, 3, 5, 9)[..., 2:8],
+    "sparse": torch.ones(4, 3, 5, 12, dtype=torch.bfloat16)[..., ::2],
+    "column": torch.ones(3, 4, 5, 1).transpose(0, 1),
+    "channels_last": torch.ones(4, 3, 5, 6).to(memory_format=torch.channels_last),
+    "scalar": torch.tensor(2.0),
+    "integers": torch.arange(1, 7),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), [*itertools.product(LAYOUTS, LAYOUTS)])
+def test_a_pointwise_result_has_its_shape_strides_and_dtype(one, other):
+    def results():
+        x, y = LAYOUTS[one], LAYOUTS[other]
+        product, where = x * y, torch.where(x > y, x, y)
+        return product, where, y / x, product.cos(), product.clone(), product.contiguous(), x < y
+
+    with ShapeOnlyMode(small=0):
+        shaped = results()
+    for found, true in zip(shaped, results(), strict=True):
+        assert (found.dtype, found.shape, found.stride()) == (true.dtype, true.shape, true.stride())
+
+
+IMPORTS_NO_COMPILER = """
+import sys
+from common import ops
+from common.ops._draw import draw
+from common.sandbox.shape_only import ShapeOnlyMode
+
+for op in map(ops.load, ops.names()):
+    with ShapeOnlyMode():
+        arguments, upstream = draw(op, next(op.tier("board", "cuda")), 0, "cpu")
+        upstream / 2 + arguments[op.differentiable[0]].flatten()[0].exp()
+assert not {"torch._dynamo", "sympy"} & set(sys.modules)
+"""
+
+
+def test_what_is_drawn_and_what_is_pointwise_imports_no_compiler():
+    """Each compiling process would: it takes a second, as long as importing torch."""
+    subprocess.run([sys.executable, "-c", IMPORTS_NO_COMPILER], check=True)
 
 
 def test_gradients_flow():
