@@ -143,18 +143,34 @@ def _atomic_rmw(method: Operation, builder: Any, op: Any, ptr: Any, value: Any, 
     return method(builder, op, ptr, value, *args)
 
 
-# --- tf32: the interpreter multiplies it in full precision ----------------------------------------
+# --- products: an element's rounding may depend on its place in the tile, and tf32 is in full ----
 
 
 def _dot(
-    method: Operation, builder: Any, a: Any, b: Any, d: Any, input_precision: Any, *args: Any
-) -> Any:
-    """Clear the low 13 bits of float32, which a tensor core ignores in a tf32 product."""
-    if input_precision == ir.INPUT_PRECISION.TF32 and a.data.dtype == np.float32:
-        bits = (np.ascontiguousarray(x.data).view(np.uint32) & ~np.uint32(0x1FFF) for x in (a, b))
-        a, b = (TensorHandle(each.view(np.float32), tl.float32) for each in bits)
-    result = method(builder, _widen(a), _widen(b), _widen(d), input_precision, *args)
+    builder: Any, a: TensorHandle, b: TensorHandle, d: TensorHandle, precision: Any, *args: Any
+) -> TensorHandle:
+    """Multiply as a tensor core does: each element is summed in one order, wherever it stands.
+
+    BLAS sums the edges of a tile in another order, so that the same token got other bits in another
+    row. A tf32 product ignores the low 13 bits of float32.
+    """
+    total = _widen(d)
+    factors = [_factor(each, total.data.dtype, precision) for each in (a, b)]
+    product = np.einsum("...ij,...jk->...ik", *factors)
+    result = TensorHandle(product + total.data, total.dtype.scalar)
     return _narrow(result) if _is_bfloat16(d) else result
+
+
+def _factor(handle: TensorHandle, dtype: np.dtype[Any], precision: Any) -> np.ndarray:
+    """Return an operand of a product in the dtype of the sum, in the order of C."""
+    handle = _widen(handle)
+    values = handle.data
+    if handle.dtype.primitive_bitwidth == 8 and handle.dtype.is_floating():
+        values = interpreter._convert_float(values, handle.dtype, tl.float16, None).view(np.float16)
+    if precision == ir.INPUT_PRECISION.TF32 and values.dtype == np.float32:
+        bits = np.ascontiguousarray(values).view(np.uint32) & ~np.uint32(0x1FFF)
+        values = bits.view(np.float32)
+    return np.ascontiguousarray(values, dtype=dtype)
 
 
 # --- launches: torch.compile cannot trace the interpreter -----------------------------------------
@@ -317,7 +333,6 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (InterpreterBuilder, "cast_impl", _cast),
     (InterpreterBuilder, "create_fp_to_fp", _cast),
     (InterpreterBuilder, "create_atomic_rmw", _atomic_rmw),
-    (InterpreterBuilder, "create_dot", _dot),
     (interpreter.ReduceScanOpInterface, "apply", _reduce),
     (interpreter.ReduceOps, "generic_reduce", _by_blocks),
     (interpreter.ScanOps, "generic_scan", _by_blocks),
@@ -329,6 +344,7 @@ REPLACED: tuple[tuple[Any, str, Any], ...] = (
     (interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope()),
     # of a constant, as in tl.full; the interpreter lacks this method
     (InterpreterBuilder, "get_bf16", lambda self, value: _narrow(self.get_fp32(value))),
+    (InterpreterBuilder, "create_dot", _dot),
     (InterpreterBuilder, "create_extern_elementwise", _libdevice_result),
     (InterpreterBuilder, "__getattr__", _raise_lacking),
     (TritonSemantic, "dot_scaled", _refusal("tl.dot_scaled")),
