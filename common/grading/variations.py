@@ -98,7 +98,7 @@ class Change(Enum):
     WRITTEN = "other inputs"
     """Other values are written into the earlier tensors, except into some that stay unchanged."""
     FLOAT16 = "float16"
-    """The tensors without a gradient are the same, the others have this more precise dtype."""
+    """The tensors without a gradient are the same, the others normal in this more precise dtype."""
     FLOAT32 = "float32"
     """The same in another dtype."""
     REPLACED = "replacement"
@@ -155,7 +155,9 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
         subsets = [names for size in sizes for names in combinations(floating, size)]
         unchanged = frozenset(dice.choice(subsets or [()]))
     elif change.dtype:
-        case, unchanged = replace(problem.case, dtype=change.dtype), _constant(problem)
+        # subnormal values of float32 are beyond what a right kernel of this case must keep
+        case = replace(problem.case, dtype=change.dtype, values="normal")
+        unchanged = _constant(problem)
     seed = draws.number(op.name, case.name, "inputs")
     drawn = draw(op, case, seed, problem.device)
     drawn[0].update({name: problem.arguments[name] for name in unchanged})

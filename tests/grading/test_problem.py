@@ -10,6 +10,7 @@ from common.draws import Draws
 from common.grading import oracle, problem
 from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.sweep import Sweep
+from common.grading.variations import Change, allows, changed
 from common.ops._draw import draw
 from tests.support.workers import written
 
@@ -36,6 +37,19 @@ def test_few_elements_get_the_largest_error_of_eight_draws():
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky
     assert min(budget.largest for budget in budgets) >= lucky / 2
+
+
+@pytest.mark.parametrize("name", ["rope", "masked_linear"])
+def test_in_another_dtype_the_values_are_normal(name):
+    """A right kernel of float16 may flush what is subnormal in float32."""
+    op, ranges = ops.load(name), []
+    for case in op.cases("smoke"):
+        if case.values != "normal" and case.dtype == "float16":
+            one = make_problem(op, case, Draws(0), "cpu")
+            if allows(one, Change.FLOAT32):
+                other = changed(one, Change.FLOAT32).arguments[op.differentiable[0]]
+                ranges.append((other.abs() > 1e-3).double().mean().item())
+    assert ranges and min(ranges) > 0.9
 
 
 @pytest.fixture
