@@ -1,9 +1,11 @@
 """Untrusted text, made safe to print: a terminal would execute its escape sequences."""
 
 import functools
+import os
+import re
 import shutil
 import sys
-import textwrap
+from unicodedata import east_asian_width
 
 
 def printable(text: str) -> str:
@@ -19,9 +21,27 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def say(line: str, margin: str = "") -> None:
-    """Print untrusted text as a line, wrapped as by `wrapped`."""
-    print(wrapped(printable(line), margin), flush=True)
+STYLES = {"red": "31", "green": "32", "bold": "1", "dim": "2"}
+"""The codes of a terminal's styles."""
+
+
+def say(line: str, margin: str = "", hang: str = "", **styles: str) -> None:
+    """Print untrusted text as a line, wrapped as by `wrapped`, with its parts in the styles.
+
+    For example, `say("rope: FAILED", red="FAILED")`.
+    """
+    print(styled(wrapped(printable(line), margin, hang), **styles), flush=True)
+
+
+def styled(text: str, **styles: str) -> str:
+    """Return the text with the first place of each part in a style of STYLES, on a terminal."""
+    if columns() and not os.environ.get("NO_COLOR"):
+        for style, part in styles.items():
+            if not part:
+                continue
+            words = r"\s+".join(map(re.escape, part.split()))  # wrapping may have broken the part
+            text = re.sub(f"({words})", f"\x1b[{STYLES[style]}m\\1\x1b[0m", text, count=1)
+    return text
 
 
 def complain(line: str) -> None:
@@ -38,15 +58,19 @@ def columns() -> int:
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
-def wrapped(line: str, margin: str = "") -> str:
-    """Return the line with a margin, broken between words where stdout is a narrower terminal."""
+def wrapped(line: str, margin: str = "", hang: str = "") -> str:
+    """Return the line with a margin, broken between words where stdout is a narrower terminal.
+
+    Further lines have `hang` after the margin. A Korean letter takes two columns.
+    """
     if not (width := columns()):
         return margin + line
-    return textwrap.fill(
-        line,
-        width,
-        initial_indent=margin,
-        subsequent_indent=margin,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines, used = [margin], len(margin)
+    for word in line.split():
+        size = sum(1 + (east_asian_width(letter) in "WF") for letter in word)
+        if used + size > width and lines[-1].strip():
+            lines.append(margin + hang)
+            used = len(margin + hang)
+        lines[-1] += word + " "
+        used += size + 1
+    return "\n".join(each.rstrip() for each in lines)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -265,20 +265,6 @@ def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
         key=lambda entry: (-entry.covered, entry.peer, entry.solution),
     )
     return (*ranked, *others)
-
-
-def unranked(tracks: Iterable[Track]) -> Iterator[str]:
-    """Yield a line for each solution and reason: the tracks that do not rank the solution."""
-    lacking: dict[tuple[str, str], list[str]] = defaultdict(list)
-    for track in tracks:
-        for entry in track.entries:
-            rows = [entry.cells[cell] for cell in entry.missing if cell in entry.cells]
-            reasons = dict.fromkeys(row.reason for row in rows if row.verdict == "UNSUPPORTED")
-            if reasons:
-                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
-                lacking[entry.solution, "; ".join(reasons)].append(f"{track.name} ({share})")
-    for (solution, why), names in lacking.items():
-        yield f"{solution} has no place in {', '.join(names)}: {why}"
 
 
 def _eager_apart(rows: Iterable[Record]) -> set[Key]:

@@ -13,19 +13,25 @@ from functools import cached_property
 from typing import Any
 
 from common.commands.failing_condition import Facts, failing_condition
+from common.commands.result import FailingCases, Summary
 from common.errors import Kind
-from common.grading.diagnosis import Diagnosis, Failing
+from common.grading.diagnosis import Contrast, Diagnosis, Failing
 from common.ops._draw import facts_of
 from common.printable import printable
 from common.records.lines import headings
 from common.solutions import Solution
-from common.spec import Case, Direction, Fact, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Verdict
+from common.spec import Case, Direction, Fact, Op, Tier
+from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
 
-REASONS = 3
-"""The number of reasons to show for unsupported cases, the most common reasons first."""
+ORDER = [*VERDICTS]
+"""The verdicts; what is to mend first comes first."""
 SHOWN = 2
-"""The number of cases to show of each group of failures, the smallest cases first."""
+"""The number of cases that stand for a group of failures, the smallest cases first."""
+AFTER_LAUNCHES = (
+    "wrong only after an autotuner has launched {} on the same arguments, as on a GPU: list what a "
+    "launch adds to in reset_to_zero, what it overwrites in restore_value"
+)
+"""The property of failures that a tuner's launches cause."""
 LAUNCHES, LAUNCHED = "an autotuned kernel", "tried before the call"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
 Names = tuple[str, str]
@@ -52,14 +58,6 @@ class Answer:
         return [(tuple(each.direction for each in same), same[0]) for same in failures.values()]
 
     @property
-    def outcome(self) -> str:
-        """The verdict, or the verdict of each direction if they differ."""
-        names = {direction: verdict.verdict for direction, verdict in self.verdicts.items()}
-        if len(set(names.values())) == 1:
-            return next(iter(names.values()))
-        return " and ".join(f"{direction} {name}" for direction, name in names.items())
-
-    @property
     def notes(self) -> list[str]:
         """The distinct kinds of the notes in any direction."""
         return headings(note for verdict in self.verdicts.values() for note in verdict.notes)
@@ -69,6 +67,12 @@ class Answer:
         """The distinct reasons of the directions that are not supported."""
         verdicts = self.verdicts.values()
         return list(dict.fromkeys(v.reason for v in verdicts if v.verdict == "UNSUPPORTED"))
+
+    @property
+    def passes(self) -> bool:
+        """Whether a direction is right and none fails."""
+        verdicts = [verdict.verdict for verdict in self.verdicts.values()]
+        return "PASSED" in verdicts and FINE.issuperset(verdicts)
 
     def verdict(self, direction: Direction) -> str:
         """Return the verdict of a direction; a direction that the case lacks is UNSUPPORTED."""
@@ -113,26 +117,9 @@ class Answers:
         return left | self.failures
 
     @property
-    def share(self) -> str:
-        """The share of passing cases, and why the others are not supported; "" without a pass.
-
-        For example `10 of 123 cases; 113 not supported: interleaved, does not take cp_size`, or
-        `10 of 123 cases; 123 not supported or in part: ...` if some passing cases lack backward.
-        The kinds of notes follow: `10 of 10 cases; but no kernel was launched (3 cases)`.
-        """
-        answers = list(self.by_name.values())
-        passing = [each for each in answers if "PASSED" in map(each.verdict, each.verdicts)]
-        lacking = [answer for answer in answers if answer.unsupported]
-        words = f"{len(passing)} of {len(answers)} cases" if passing else ""
-        if passing and lacking:
-            partly = " or in part" * any(answer in passing for answer in lacking)
-            reasons = Counter(printable(why) for each in lacking for why in each.unsupported)
-            shown = [reason for reason, _ in reasons.most_common(REASONS)]
-            more = ["..."] * (len(reasons) > REASONS)
-            words += f"; {len(lacking)} not supported{partly}: {', '.join(shown + more)}"
-        noted = Counter(note for answer in answers for note in answer.notes).most_common()
-        but = ", ".join(f"{note} ({counted(n)})" for note, n in noted)
-        return words + f"; but {but}" * bool(but)
+    def passes(self) -> bool:
+        """Whether a direction of any case is right."""
+        return any(verdict.verdict == "PASSED" for verdict in self.verdicts)
 
     def of(self, solution: str) -> list[Answer]:
         """Return the answers of one solution."""
@@ -149,6 +136,49 @@ class Answers:
                                    if answer.verdict(key[1][0]) != "UNSUPPORTED"])
             for key, failures in failing.items()
         ]  # fmt: skip
+
+    def summaries(
+        self, tier: Tier, device: str, causes: Iterable[Diagnosis | Contrast] = ()
+    ) -> list[Summary]:
+        """Return each solution's outcome in the tier on the device.
+
+        `causes` are those of wrong values, and the changes with which failing cases pass.
+        """
+        remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
+        for group in sorted(self.groups(), key=lambda group: ORDER.index(group.verdict)):
+            failures[group.solution].append(group.data(causes))
+        return [
+            self._summary(name, tier, device, remarks.get(name, ""), tuple(failures[name]))
+            for name in dict.fromkeys(name for name, _ in self.by_name)
+        ]
+
+    def _summary(
+        self,
+        solution: str,
+        tier: Tier,
+        device: str,
+        remark: str,
+        failures: tuple[FailingCases, ...],
+    ) -> Summary:
+        answers = self.of(solution)
+        passing = [each for each in answers if each.passes]
+        every = sum(1 for _ in answers[0].op.tier(tier, device))
+        reasons = Counter(printable(why) for each in answers for why in each.unsupported)
+        notes = Counter(printable(note) for each in answers for note in each.notes)
+        return Summary(
+            solution=solution,
+            tier=tier,
+            passed=len(passing),
+            forward_alone=sum(bool(each.unsupported) for each in passing),
+            failed=sum(bool(each.failures) for each in answers),
+            unsupported=sum(not (each.passes or each.failures) for each in answers),
+            left_out=max(every - len(answers), 0),
+            reasons=dict(reasons.most_common()),
+            notes=dict(notes.most_common()),
+            configurations=_configurations(answers),
+            remark=remark,
+            failures=failures,
+        )
 
     def unexplained(
         self, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
@@ -172,8 +202,8 @@ class Answers:
         return list(found.values())
 
 
-def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
-    """Return the solutions that answer no case, and a line on each solution with few answers.
+def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
+    """Return the solutions that answer no case, and a remark on each solution with few answers.
 
     A failure in either direction is an answer too. A solution that needs a GPU, where there is
     none, may answer no case.
@@ -181,26 +211,37 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], list[str]]:
     by_solution: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         by_solution[verdict.solution].append(verdict)
-    silent, lines = set(), []
+    silent, remarks = set(), {}
     for solution, own in by_solution.items():
         cases = {verdict.case for verdict in own}
         answered = {verdict.case for verdict in own if verdict.verdict != "UNSUPPORTED"}
         without_gpu = {verdict.case for verdict in own if verdict.kind is Kind.NO_GPU}
         if not answered and without_gpu:
             needed = f"{len(without_gpu)} of {counted(len(cases))} need a GPU"
-            lines.append(f"{solution} is not judged: {needed}, and none is here")
+            remarks[solution] = f"is not judged: {needed}, and none is here"
         elif not answered:
             silent.add(solution)
-            lines.append(f"{solution} answers no case: it leaves all {len(cases)} unsupported")
+            remarks[solution] = f"answers no case: it leaves all {len(cases)} unsupported"
         elif 10 * len(answered) < len(cases):
             count = f"{len(answered)} of {len(cases)} cases"
-            lines.append(f"{solution} answers {count}, fewer than a tenth")
-    return silent, lines
+            remarks[solution] = f"answers {count}, fewer than a tenth"
+    return silent, remarks
 
 
-def counted(count: int) -> str:
-    """Return the number of cases in words."""
-    return f"{count} case{'s' * (count > 1)}"
+def _configurations(answers: Iterable[Answer]) -> dict[str, str]:
+    """Return how many configurations each autotuned kernel ran in, such as `5 of 8`."""
+    taken: dict[str, set[str]] = defaultdict(set)
+    counts: dict[str, int] = {}
+    for verdict in (each for answer in answers for each in answer.verdicts.values()):
+        for kernel, tuned in verdict.configurations.items():
+            taken[kernel].update(map(text_of, tuned.values))
+            counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
+    return {kernel: f"{len(taken[kernel])} of {count}" for kernel, count in counts.items()}
+
+
+def counted(count: int, kind: str = "") -> str:
+    """Return the number of cases in words, with their kind: `23 board cases`."""
+    return f"{count} {kind}case{'s' * (count > 1)}"
 
 
 @dataclass(frozen=True)
@@ -214,10 +255,31 @@ class Group:
     answered: Sequence[Answer]
     """The solution's answers in the tier that are supported in the first direction."""
 
-    @property
-    def where(self) -> str:
-        """The solution and the directions."""
-        return f"{self.solution} {' and '.join(self.directions)}"
+    def data(self, causes: Iterable[Diagnosis | Contrast]) -> FailingCases:
+        """Return the group as data, with the cause of its values, or what lets a case pass."""
+        cases = {answer.case for answer in self.failing}
+        mistakes, contrasts = list[str](), list[str]()
+        for each in causes:
+            if each.solution == self.solution and {*each.directions} & {*self.directions}:
+                if isinstance(each, Diagnosis):
+                    mistakes += [each.mistake] * (self.verdict == "INCORRECT_NUMERICAL")
+                elif each.failing.case in cases:
+                    contrasts.append(str(each))
+        after, everywhere = self.after_launches, self.everywhere
+        property = AFTER_LAUNCHES.format(after) if after else self.condition
+        first = self.smallest[0]
+        return FailingCases(
+            solution=self.solution,
+            verdict=self.verdict,
+            directions=self.directions,
+            failed=len(self.failing),
+            case=first.case,
+            reason=first.reason,
+            place=first.places[0] if first.places else None,
+            property=property or everywhere or next(iter(contrasts), ""),
+            cause="; ".join(mistakes),
+            earlier=first.after is not None,
+        )
 
     @cached_property
     def by_size(self) -> list[Answer]:
@@ -241,12 +303,11 @@ class Group:
 
     @property
     def everywhere(self) -> str:
-        """The number of failures in words if all cases with an element fail; "" otherwise."""
-        fails = len(self.failing)
-        if fails == len(self.answered):
-            return f"every case ({fails})"
+        """That all cases fail, or all with an element, in words; "" otherwise."""
+        if len(self.failing) == len(self.answered):
+            return "fails in every case"
         elements = [answer for answer in self.answered if not answer.empty]
-        return f"every case that has an element ({fails})" if elements == self.failing else ""
+        return "fails in every case that has an element" if elements == self.failing else ""
 
     @cached_property
     def condition(self) -> str:

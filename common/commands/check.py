@@ -18,7 +18,7 @@ from common.solutions import Solution, peers
 if TYPE_CHECKING:
     from common.commands.answers import Answers, Failures
     from common.commands.grader import Grader
-    from common.commands.result import Result
+    from common.commands.report import Result
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             from common.commands import watch
 
             return watch.run(grader, options)
-        from common.commands.result import show
+        from common.commands.report import show
 
         result = checked(solutions, grader, options)
         show(result)
@@ -112,12 +112,12 @@ class LastFailed:
 def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> Result:
     """Grade the smoke cases and, if none failed, measure the board's cases.
 
-    Failures are printed as they are found, and the smoke cases' causes after them.
+    The first failures are printed as they are found.
     """
     from common.commands.grader import Asked
-    from common.commands.result import Result
+    from common.commands.report import Result
 
-    smoke, board = grader.report("smoke"), grader.report("board")
+    smoke, board = grader.report(), grader.report()
     names, last_failed = {solution.name for solution in solutions}, LastFailed(solutions[0].handle)
     asked = Asked(solutions)
     if options.case:
@@ -132,10 +132,11 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
     if before:
         print(f"First come {len(before)} cases after which a case failed, in one process.")
     try:
-        grader.report_smoke(Asked(solutions, cases | before), smoke)
+        result.summaries = grader.report_smoke(Asked(solutions, cases | before), smoke)
         # the failure's cause ends the output, and the board's cases would repeat the failure
         if not smoke.failures and (result.answers or cases):
             result.rows = grader.measure_board(asked, board)
+            result.summaries += board.summaries("board", grader.device)
     finally:
         last_failed.save(smoke, board)
     return result

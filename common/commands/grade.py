@@ -59,8 +59,9 @@ def run(options: argparse.Namespace) -> int:
     verdicts = [verdict for result in results for verdict in result.verdicts]
     # a solution that answers no case of a complete tier has failed
     complete = () if options.sample else verdicts
-    silent, lines = coverage(verdict for verdict in complete if verdict.solution not in peers)
-    print(*lines, sep="\n", end="\n" * bool(lines))
+    silent, remarks = coverage(verdict for verdict in complete if verdict.solution not in peers)
+    for solution, remark in remarks.items():
+        print(f"{solution} {remark}")
     if target:
         results.sort(key=attrgetter("op", "case", "solution"))  # not in the order of grading
         rows = [verdict.json for result in results for verdict in result.verdicts]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
@@ -15,20 +16,20 @@ from common.commands import options as shared
 from common.commands.answers import Failures, Names
 from common.commands.progress import Progress
 from common.commands.report import TierReport
+from common.commands.result import Summary
 from common.errors import ServerEnded
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
-from common.grading.diagnosis import Contrast, Failing, causes, contrasts
+from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
 from common.grading.worker import Worker
 from common.measure.rows import Measurement
-from common.printable import say
 from common.records.lines import Record
 from common.solutions import Solution
-from common.spec import Case, Op, Tier
+from common.spec import Case, Op
 
 T = TypeVar("T")
 TIME_SCALE = 0.3
@@ -94,9 +95,9 @@ class Grader:
         memory = DeviceMemory.of(self.device, self.memory)
         return Sweep(self.device, server=self.server, memory=memory, **options)
 
-    def report(self, tier: Tier, watched: bool = False) -> TierReport:
+    def report(self, watched: bool = False) -> TierReport:
         """Return a report without answers."""
-        return TierReport(tier, self.verbose, self.picture, watched)
+        return TierReport(self.verbose, self.picture, watched)
 
     def interrupt(self) -> None:
         """End the requests under way; what waits for them raises ServerEnded until `resume`."""
@@ -129,18 +130,24 @@ class Grader:
     # --- smoke cases ------------------------------------------------------------------------------
 
     def smoke_cases(self, asked: Asked) -> Generator[Graded]:
-        """Yield the smoke cases as they are graded, then again those that do not compile."""
-        waiting: list[tuple[Graded, Future[Graded]]] = []
+        """Yield the smoke cases as they are graded, and again those that do not compile."""
+        waiting = deque[tuple[Graded, Future[Graded]]]()
+
+        def refused(wait: bool) -> Iterator[Graded]:
+            while waiting and (wait or waiting[0][1].done()):
+                graded, future = waiting[0]
+                if future.result() != graded:
+                    yield future.result()
+                waiting.popleft()
+
         try:
             with contextlib.closing(self.graded(asked)) as cases:
                 for graded in cases:
                     waiting.append((graded, self.compiler.submit(graded)))
                     yield graded
-            with Progress("cases compiled", len(waiting)) as steps:
-                for graded, future in waiting:
-                    if future.result() != graded:
-                        yield future.result()
-                    steps.done(f"{graded.solution.name} {graded.case.name}")
+                    yield from refused(wait=False)
+            with Progress("compiling", transient=True):
+                yield from refused(wait=True)
         finally:
             # `wait` would not return for a cancelled future
             wait([future for _, future in waiting if not future.cancel()])
@@ -150,6 +157,8 @@ class Grader:
         late_names = set[str]()
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
+            if refusal := self.compiler.refusal(problem, worker.solution):
+                return refusal
             thorough = asked.is_thorough(worker.solution, problem.case)
             worker.late = functools.partial(say_where, worker, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
@@ -165,7 +174,7 @@ class Grader:
         at_once: dict[str, Any] = {"at_once": 1} if asked.cases else {}
         with (
             self.sweep(overlap=True, grade=grade, **at_once) as sweep,
-            Progress("smoke cases", asked.count(due)) as steps,
+            Progress("smoke cases", asked.count(due), transient=True) as steps,
         ):
             for first, (op, cases) in itertools.product((True, False), due):
 
@@ -178,10 +187,10 @@ class Grader:
                     yield result
                     steps.done(f"{result.solution.name} {result.case.name}")
 
-    def report_smoke(self, asked: Asked, report: TierReport) -> None:
-        """Report the smoke cases as they are graded, then the causes of the failures.
+    def report_smoke(self, asked: Asked, report: TierReport) -> list[Summary]:
+        """Report the smoke cases as they are graded; return the outcomes, with causes of failures.
 
-        Of failures without a cause, report the passing cases that differ in one property.
+        Of failures without a cause, find the passing cases that differ in one property.
 
         Raises:
             ServerEnded: `interrupt` was called, so that the answers are outdated.
@@ -193,15 +202,13 @@ class Grader:
                 seen.append(graded)
                 if self.stop and report.failures:
                     break
-        report.end()
+        found: list[Diagnosis | Contrast] = []
         if report.failures:
-            with Progress("looking for the cause"):
+            with Progress("looking for the cause", transient=True):
                 diagnoses = list(causes(seen))
-                for cause in diagnoses:
-                    say(str(cause))
                 failing = report.unexplained(diagnoses, asked.solutions)
-                for contrast in () if self.stop else self.contrasts(failing):
-                    say(str(contrast))
+                found = [*diagnoses, *(() if self.stop else self.contrasts(failing))]
+        return report.summaries("smoke", self.device, found)
 
     def contrasts(self, failing: Sequence[Failing]) -> Iterator[Contrast]:
         """Yield, for failing cases, the passing cases that differ in one property."""
@@ -223,7 +230,10 @@ class Grader:
         # only records need the harness's digest
         digests = {solution: (solution.digest, "") for solution in asked.solutions}
         grade = functools.partial(grade_case, thorough=bool(asked.cases))
-        with self.sweep(grade=grade) as sweep, Progress("board cases", asked.count(due)) as steps:
+        with (
+            self.sweep(grade=grade) as sweep,
+            Progress("board cases", asked.count(due), transient=True) as steps,
+        ):
             measurement = Measurement(
                 sweep, digests, time_scale=TIME_SCALE, through=self.compiler.behind
             )

@@ -14,7 +14,7 @@ RECENT = 600.0
 class Progress:
     """A context manager that shows the done steps, all steps and the time left."""
 
-    def __init__(self, unit: str, total: int | None = None) -> None:
+    def __init__(self, unit: str, total: int | None = None, transient: bool = False) -> None:
         """Start the clock; output to the bar's console is printed above the bar.
 
         A bar would be drawn over lines that `| less` shows, so that there is none without a
@@ -23,6 +23,7 @@ class Progress:
         Args:
             unit: The name of the steps, such as `rows`, or of a work without steps.
             total: The number of steps, None if it is unknown; a work of no step is not shown.
+            transient: Whether the bar disappears at the end, as what is printed says how it went.
         """
         from rich import progress
         from rich.console import Console
@@ -40,6 +41,7 @@ class Progress:
             console=console,
             disable=not (console.is_terminal and sys.stdout.isatty()),
             expand=True,
+            transient=transient,
             speed_estimate_period=RECENT,
         )
         self._bars.add_task(unit, total=total, visible=total != 0)

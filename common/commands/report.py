@@ -1,46 +1,52 @@
-"""Print the answers of one tier: the first failure of a kind at once, and a summary at the end."""
+"""Print what a check finds: the first failure of a kind at once, and a few lines at the end."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from common import paths, source
 from common.board import terminal
-from common.commands.answers import Answer, Answers, Group, counted, coverage
+from common.board.devices import about_solutions
+from common.board.ranking import rank
+from common.commands.answers import Answer, Answers, Names, counted
+from common.commands.result import FailingCases, Summary
 from common.grading.mismatch import drawn
-from common.printable import columns, printable, say
+from common.measure import machine
+from common.printable import columns, printable, say, wrapped
+from common.records import runs
+from common.records.lines import Record
+from common.source import Place
 from common.spec import Case, Op
-from common.verdicts import Verdict, text_of
+from common.verdicts import Verdict
 
-MARGIN = 4 * " "
-AFTER_LAUNCHES = (
-    "wrong only after an autotuner has launched {} on the same arguments, as on a GPU: list what a "
-    "launch adds to in reset_to_zero, what it overwrites in restore_value"
-)
-"""The line for failures that a tuner's launches cause."""
+MARGIN, INDENT = 4 * " ", 2 * " "
+ROOM = 10
+"""The most lines of the end of a check."""
+OF_VALUES = {"OUT_OF_BOUNDS", "UNWRITTEN_OUTPUT", "INCORRECT_NUMERICAL", "NONDETERMINISTIC"}
+"""The verdicts whose reasons name elements, which differ in each case."""
+REASONS = 3
+"""The number of reasons to show for unsupported cases, the most common reasons first."""
 
 
 class TierReport(Answers):
-    """The answers of one tier, printed."""
+    """The answers of one tier, of which the first failures are printed at once."""
 
-    def __init__(
-        self, tier: str, verbose: bool, picture: bool = False, watched: bool = False
-    ) -> None:
+    def __init__(self, verbose: bool, picture: bool = False, watched: bool = False) -> None:
         """Start with no answer.
 
         Args:
-            tier: The name of the tier.
-            verbose: Whether to print every failure at once.
+            verbose: Whether to print every failure.
             picture: Whether to print a picture of the wrong elements after each printed failure.
             watched: Whether to print the first answer at once even if it is no failure.
         """
         super().__init__()
-        self.tier, self._verbose, self._picture, self._watched = tier, verbose, picture, watched
+        self._verbose, self._picture, self._watched = verbose, picture, watched
         self._printed: set[tuple[object, ...]] = set()
-        """The printed excerpts of the source, and the printed kinds of failures: solution,
-        directions and verdict."""
+        """The printed failures: a solution with a verdict, or with a place in its source."""
 
     def add(self, op: Op[Any], case: Case, directions: Sequence[Verdict]) -> None:
         """Add the verdicts of one solution and case, one for each direction.
@@ -50,67 +56,40 @@ class TierReport(Answers):
         name = directions[0].solution
         answer = Answer(op, case, {verdict.direction: verdict for verdict in directions})
         if self._watched and not self.by_name and not answer.failures:
-            names = dict.fromkeys(verdict.verdict for verdict in directions)
-            print(f"{name} {case.name}: {' and '.join(names)}", flush=True)
+            names = " and ".join(dict.fromkeys(verdict.verdict for verdict in directions))
+            say(f"{name} {case.name}: {names}", hang=MARGIN, green="PASSED")
         earlier = self.by_name.pop((name, case.name), None)
         for verdict in directions:
             for note in verdict.notes if self._verbose else ():
                 print(printable(f"{name} {verdict.case} {verdict.direction}, a note: {note}"))
         for failing, failure in answer.failures:
-            if self._is_new(name, failing, failure.verdict):
+            if self._is_new(failure):
                 before = earlier and earlier.verdicts[failing[0]].verdict
                 interpreted = f", {before} in the interpreter" if before else ""
                 where = f"{name} {failure.case} {' and '.join(failing)}"
-                print(f"{where}: {failure.verdict}{interpreted}")
-                self._show(failure.reason, failure)
+                line = f"{where}: {failure.verdict}{interpreted}"
+                say(line, hang=MARGIN, red=failure.verdict)
+                self._show(failure)
         self.by_name[name, case.name] = answer
 
-    def end(self) -> None:
-        """Print a summary of each group, the number of cases by verdict, and unsupported cases."""
-        groups = self.groups()
-        for group in groups:
-            self._summarize(group)
-        for solution in dict.fromkeys(solution for solution, _ in self.by_name):
-            answers = self.of(solution)
-            outcomes = Counter(answer.outcome for answer in answers).most_common()
-            names = ", ".join(f"{n} {name}" for name, n in outcomes)
-            hidden = any(group.solution == solution and len(group.failing) > len(group.smallest)
-                         for group in groups)  # fmt: skip
-            more = " (--verbose shows each)" * (hidden and not self._verbose)
-            say(f"{solution}, {self.tier}: {names} of {counted(len(answers))}{more}")
-            for line in _configurations(answers):
-                say(line, MARGIN)
-            unsupported = (f"unsupported: {why}" for each in answers for why in each.unsupported)
-            notes = (f"note: {note}" for each in answers for note in each.notes)
-            for lines in (unsupported, notes):
-                for line, n in Counter(lines).most_common():
-                    say(f"{line} ({counted(n)})", MARGIN)
-        for line in coverage(self.verdicts)[1]:
-            print(line)
+    def _is_new(self, failure: Verdict) -> bool:
+        """Return whether to print a failure: its place is new or, without one, its verdict."""
+        kind = (failure.solution, failure.verdict)
+        place = (failure.solution, *failure.places[0][:2]) if failure.places else kind
+        new = self._verbose or place not in self._printed
+        self._printed |= {kind, place}
+        return new
 
-    def _summarize(self, group: Group) -> None:
-        """Print a group's condition and smallest cases, unless all of it is already printed."""
-        if kernels := group.after_launches:
-            say(f"{group.where}: {AFTER_LAUNCHES.format(kernels)}")
-        if not group.condition and len(group.smallest) == 1:
-            return
-        count = group.everywhere or f"{len(group.failing)} of {len(group.answered)} cases"
-        say(f"{group.where}: {group.verdict} in {count}")
-        if group.condition:
-            say(group.condition, MARGIN)
-        for verdict in () if self._verbose else group.smallest:
-            self._show(f"{verdict.case}: {verdict.reason}", verdict)
-
-    def _show(self, line: str, failure: Verdict) -> None:
-        """Print a failure's line, and its source the first time; with `picture`, its picture."""
+    def _show(self, failure: Verdict) -> None:
+        """Print a failure's reason and its source; with `picture`, its picture."""
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
-        say(line, MARGIN)
         room = columns() - len(MARGIN) if columns() else None
-        excerpt = tuple(source.excerpt(failure.places, folder, room))
-        shown = excerpt if self._is_new(failure.solution, *excerpt) else ()
+        excerpt = list(source.excerpt(failure.places, folder, room))
+        one = failure.places[0] if excerpt and len(failure.places) == 1 else None
+        say(_without(one, failure.reason), MARGIN)
         tuned = [f"launched: {failure.tuned}"] if failure.tuned else []
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
-        for text in (*shown, *tuned, *plan):
+        for text in (*excerpt, *tuned, *plan):
             print(f"{MARGIN}{printable(text)}", flush=True)
         if self._picture and failure.picture:
             console = terminal.console()
@@ -119,20 +98,210 @@ class TierReport(Answers):
                 console.print(drawn(failure.picture, MARGIN), soft_wrap=True)
             print(captured.get(), end="", flush=True)
 
-    def _is_new(self, *key: object) -> bool:
-        """Return whether a kind of failure or an excerpt is to print: with verbose, each is."""
-        new = self._verbose or key not in self._printed
-        self._printed.add(key)
-        return new
+
+def _without(place: Place | None, reason: str) -> str:
+    """Return the reason without the place, which is shown beside it."""
+    return reason.replace(f", {place}", "") if place else reason
 
 
-def _configurations(answers: Iterable[Answer]) -> Iterator[str]:
-    """Yield a line for each autotuned kernel, such as `_kernel: 5 of 8 configurations`."""
-    taken: dict[str, set[str]] = defaultdict(set)
-    counts: dict[str, int] = {}
-    for verdict in (each for answer in answers for each in answer.verdicts.values()):
-        for kernel, tuned in verdict.configurations.items():
-            taken[kernel].update(map(text_of, tuned.values))
-            counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
-    for kernel, count in counts.items():
-        yield f"{kernel}: {len(taken[kernel])} of {count} configurations"
+# --- the end --------------------------------------------------------------------------------------
+
+
+class Line(NamedTuple):
+    """A line of a check's end."""
+
+    importance: int
+    """0 for the most important; where room is short, lines of large numbers are left out."""
+    text: str
+    margin: str | None = ""
+    """None for a line that ends with a command, which is not broken."""
+    styles: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def height(self) -> int:
+        """The number of lines on the terminal."""
+        if self.margin is None:
+            return 1 + len(self.text) // (columns() or terminal.PIPE_WIDTH)
+        return 1 + wrapped(self.text, self.margin, MARGIN).count("\n")
+
+    def show(self) -> None:
+        """Print the line."""
+        if self.margin is None:
+            print(self.text, flush=True)
+        else:
+            say(self.text, self.margin, MARGIN, **self.styles)
+
+
+def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
+    """Print the outcome of each solution and further lines, ROOM lines in all at most."""
+    tiers: dict[str, list[Summary]] = defaultdict(list)
+    for summary in summaries:
+        tiers[summary.solution].append(summary)
+    lines = [line for each in tiers.values() for line in _outcome(each)]
+    lines += [Line(0, text) for text in further]
+    room, shown = ROOM, set[int]()
+    for number in sorted(range(len(lines)), key=lambda number: lines[number].importance):
+        if lines[number].height <= room:
+            room -= lines[number].height
+            shown.add(number)
+    for number in sorted(shown):
+        lines[number].show()
+
+
+def _outcome(tiers: Sequence[Summary]) -> Iterator[Line]:
+    """Yield the lines on one solution's outcome in one tier, or in both."""
+    failing = [summary for summary in tiers if summary.failures]
+    yield from _failures(failing[0]) if failing else _passes(tiers)
+    for kernel, taken in tiers[0].configurations.items():
+        yield Line(ROOM, f"{kernel}: {taken} configurations", INDENT)
+
+
+def _failures(summary: Summary) -> Iterator[Line]:
+    """Yield how many cases fail, where, why, and how to repeat one."""
+    solution, (first, *_) = summary.solution, summary.failures
+    share = _share(summary.failed, summary.passed + summary.failed, summary)
+    words = f"{solution}: FAILED in {share}{_others(summary)}"
+    yield Line(0, words, styles={"red": "FAILED"})
+    told = set[str]()
+    for number, group in enumerate(summary.failures):
+        place = f"{group.place.file}:{group.place.line}" if group.place else ""
+        if place == "" or f"{group.verdict} {place}" not in told:
+            text = f"{group.verdict} {' and '.join(group.directions)}, {counted(group.failed)}"
+            parts = f"{text}, {place}" if place else text, _why(group)
+            styles = {"red": group.verdict, "bold": place}
+            yield Line(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
+        if group.cause and group.cause not in told:
+            cause = f"likely cause: {group.cause}"
+            yield Line(1, cause, INDENT, {"bold": cause})
+        told |= {f"{group.verdict} {place}", group.cause}
+    option = "--last-failed" if first.earlier else f"--case {first.case}"
+    yield Line(0, f"Repeat: nox -s check -- {solution} {option}", None)
+
+
+def _cut(text: str) -> str:
+    """Return the text, cut to about a third of ROOM."""
+    most = ROOM // 3 * ((columns() or terminal.PIPE_WIDTH) - 2 * len(MARGIN))
+    return text if len(text) <= most else text[: most - 1] + source.CUT
+
+
+def _why(group: FailingCases) -> str:
+    """Return what the failures share, or the reason if it is no matter of values or known."""
+    condition, reason = group.property.partition(", passes")[0], _without(group.place, group.reason)
+    if group.verdict not in OF_VALUES:
+        return "; ".join(filter(None, [reason, condition]))
+    return condition or reason * (not group.cause)
+
+
+def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
+    """Yield how many cases pass, and what is not supported or to be noted."""
+    solution, smoke = tiers[0].solution, tiers[0]
+    if any(summary.passed for summary in tiers):
+        shares = " and ".join(_share(each.passed, each.cases, each) for each in tiers)
+        alone = f", {smoke.forward_alone} of them forward alone" * bool(smoke.forward_alone)
+        words = f"{solution}: PASSED in {shares}{alone}{_others(smoke)}"
+        yield Line(0, words, styles={"green": "PASSED"})
+    if smoke.remark:
+        yield Line(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
+    reasons, notes = Counter[str](), Counter[str]()
+    for summary in tiers:
+        reasons.update(summary.reasons)
+        notes.update(summary.notes)
+    if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
+        more = ["..."] * (len(reasons) > REASONS)
+        yield Line(3, f"not supported: {', '.join(shown + more)}", INDENT)
+    for note, count in notes.most_common():
+        yield Line(2, f"note: {note} ({counted(count)})", INDENT)
+
+
+def _share(count: int, every: int, summary: Summary) -> str:
+    """Return, for example, `3 of 67 cases`, or `3 of 23 board cases`."""
+    return f"{count} of {counted(every, 'board ' * (summary.tier == 'board'))}"
+
+
+def _others(summary: Summary) -> str:
+    """Return how many cases are not among those that fail or pass."""
+    words = f"; {summary.unsupported} not supported" * bool(summary.unsupported)
+    return words + f"; {counted(summary.left_out)} not run" * bool(summary.left_out)
+
+
+# --- a whole check --------------------------------------------------------------------------------
+
+
+@dataclass
+class Result:
+    """The findings of one check."""
+
+    handle: str
+    device: str
+    cases: Set[Names]
+    """The cases of `--case` or `--last-failed`; empty for all."""
+    smoke: Answers
+    board: Answers
+    named_ops: set[str] = field(default_factory=set)
+    """The ops of a case of `--case` that is no smoke case: it is measured beside the peers."""
+    summaries: list[Summary] = field(default_factory=list)
+    """The outcomes of the smoke cases, and of the board's cases if they were measured."""
+    rows: list[Record] = field(default_factory=list)
+    """The rows of the board's cases; none after a failed smoke case."""
+
+    @property
+    def answers(self) -> bool:
+        """Whether the smoke cases have passes and no failure."""
+        return not self.smoke.failed and self.smoke.passes
+
+    @property
+    def failed(self) -> bool:
+        """Whether the exit code is 1."""
+        if self.cases:
+            return bool(self.smoke.failures or self.board.failures)
+        if not self.answers:  # in no case, which is no failure if the folder needs a GPU
+            return self.smoke.failed
+        return not self.rows or self.board.failed
+
+
+def show(result: Result) -> None:
+    """Print the folder's places on the device's board, the outcomes, and the next step."""
+    further: list[str] = []
+    if result.answers and not result.cases:
+        if not result.rows:
+            further = ["No case of the board fits this device: nothing was measured."]
+        elif not result.board.failed:
+            further = list(conclusion(result.rows))
+        if result.device == "cuda":
+            _show_places(result)
+    end(result.summaries, further)
+
+
+def _show_places(result: Result) -> None:
+    """Print the tracks of the device's board with the folder's rows."""
+    earlier = runs.read(paths.RESULTS / machine.results_folder(result.device))
+    if not earlier.rows:
+        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
+    about = about_solutions({row.solution for row in (*earlier.rows, *result.rows)})
+    latest = {row.key: row for row in [*earlier.latest(), *result.rows] if row.solution in about}
+    tracks = {(row.op, row.track) for row in result.rows}
+    for track in rank(latest.values(), about):
+        if (track.op, track.name) in tracks:
+            terminal.show_track(track, terminal.console(), result.handle)
+
+
+def conclusion(rows: Sequence[Record]) -> Iterator[str]:
+    """Yield the tracks in which solutions have no place, and the next step.
+
+    Args:
+        rows: The folder's rows, without a failure.
+    """
+    lacking, ranked = defaultdict[str, list[str]](list), False
+    for track in rank(rows):
+        for entry in track.entries:
+            ranked |= not entry.missing
+            if entry.missing:
+                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
+                lacking[entry.solution].append(f"{track.name} ({share})")
+    for solution, names in lacking.items():
+        yield f"{solution} has no place in {', '.join(names)}"
+    handle = rows[0].solution.partition("/")[0]
+    if ranked:
+        yield f"Next: nox -s bench leaderboard -- --only {handle}"
+    else:
+        yield f"No track ranks {handle}, although all that is answered is right."

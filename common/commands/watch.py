@@ -21,6 +21,7 @@ from common.board.ranking import limit, median, share
 from common.commands import options as shared
 from common.commands.answers import Failures
 from common.commands.grader import Asked, Grader
+from common.commands.report import end
 from common.errors import ServerEnded, UserError
 from common.folders import imports_of_ours, is_hidden
 from common.printable import say
@@ -127,9 +128,9 @@ class FolderWatch:
         case, before, start = self._options.case, self._failed, time.monotonic()
         asked = self._grader.named(case, solutions) if case else Asked(solutions, failed=before)
         cases = asked.cases
-        report = self._grader.report("smoke", watched=True)
+        report = self._grader.report(watched=True)
         try:
-            self._grader.report_smoke(asked, report)
+            end(self._grader.report_smoke(asked, report))
         finally:
             self._failed = report.update(before)
         self.passes = not report.failed
@@ -142,19 +143,18 @@ class FolderWatch:
             took += f", {len(mended)} of them mended"
         if report.failures:
             next_step = "The next save is graded from the failures on."
-        elif not (share := report.share):
+        elif not report.passes:
             next_step = "Nothing is wrong, but no case is answered yet."
         else:
-            next_step = f"All that is answered is right, in {share}."
-            next_step += f" Next: nox -s check -- {self._options.only}"
+            next_step = f"Next: nox -s check -- {self._options.only}"
         say(f"{took}. {next_step}")
 
     def _measure(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""
-        report = self._grader.report("board")
+        report = self._grader.report()
         if not (rows := self._grader.measure_board(asked, report)):
             return
-        report.end()
+        end(report.summaries("board", self._grader.device))
         self.passes = self.passes and not report.failed
         if self._grader.device == "cpu":
             print("Nothing is timed without a GPU.", flush=True)

@@ -60,10 +60,6 @@ class Diagnosis(NamedTuple):
         """The mistakes in words, such as `a, or: b`."""
         return ", or: ".join(self.mistakes)
 
-    def __str__(self) -> str:
-        """Return the line that `check` prints."""
-        return f"{self.solution} {' and '.join(self.directions)}: likely cause: {self.mistake}"
-
 
 def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
     """Yield the cause of each solution's wrong results, where it is one of the op's mistakes.
@@ -275,10 +271,19 @@ class Contrast(NamedTuple):
     failing: Failing
     changes: tuple[str, ...]
 
+    @property
+    def solution(self) -> str:
+        """The name of the solution."""
+        return self.failing.solution.name
+
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions that fail."""
+        return self.failing.directions
+
     def __str__(self) -> str:
-        """Return the line that `check` prints."""
-        where = f"{self.failing.solution.name} {' and '.join(self.failing.directions)}"
-        return f"{where}: {self.failing.case.name} passes with {', or with '.join(self.changes)}"
+        """Return the changes in words."""
+        return f"{self.failing.case.name} passes with {', or with '.join(self.changes)}"
 
 
 def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contrast]:

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 from common import ops
-from common.commands import grader, result
+from common.commands import grader, report
+from common.grading.compiling import Compiler
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
@@ -39,27 +40,22 @@ def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, cap
     assert "common/ops/rope.py" in capsys.readouterr().err
 
 
-def lacking(track, *reasons):
-    """The rows of a track with backward: one passes forward, and one for each reason."""
+def lacking(track, lacks):
+    """The rows of a track with backward: one passes forward, and others are not supported."""
     made = partial(row, solution="alice/rope", track=track)
     return [made(case=f"{track}-0")] + [
-        made(verdict="UNSUPPORTED", case=f"{track}-{n}", direction="backward", reason=reason)
-        for n, reason in enumerate(reasons)
+        made(verdict="UNSUPPORTED", case=f"{track}-{n}", direction="backward") for n in range(lacks)
     ]
 
 
 def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
-    found = [*lacking("standard", "no grad_fn", "no grad_fn"), *lacking("packed", "thd", "cp")]
-    *gaps, last = result.conclusion(found, "2 of 6 cases")
-    assert gaps == [
-        "alice/rope has no place in standard (lacks 2 of 3 rows): no grad_fn",
-        "alice/rope has no place in packed (lacks 2 of 3 rows): thd; cp",
-    ]
+    gap, last = report.conclusion([*lacking("standard", 2), *lacking("packed", 2)])
+    lacks = "standard (lacks 2 of 3 rows), packed (lacks 2 of 3 rows)"
+    assert gap == f"alice/rope has no place in {lacks}"
     assert last.startswith("No track ranks alice, although all that is answered is right")
-    gaps = [*lacking("partial", "no grad_fn"), *lacking("core", "no grad_fn")]
-    gap, last = result.conclusion([*lacking("standard"), *gaps], "3 of 5 cases")
-    assert "no place in partial (lacks 1 of 2 rows), core (lacks 1 of 2 rows): no grad_fn" in gap
-    assert last.endswith("Next: nox -s bench leaderboard -- --only alice")
+    gap, last = report.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
+    assert gap == "alice/rope has no place in partial (lacks 1 of 2 rows)"
+    assert last == "Next: nox -s bench leaderboard -- --only alice"
 
 
 class Graded(NamedTuple):
@@ -68,7 +64,7 @@ class Graded(NamedTuple):
     verdicts: dict
 
 
-def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_path, monkeypatch):
+def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known(tmp_path, monkeypatch):
     solution = Solution(tmp_path / "rope.py", "rope")
     graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
     refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
@@ -76,10 +72,12 @@ def test_interpreted_cases_come_first_and_those_that_do_not_compile_again(tmp_pa
     monkeypatch.setattr(grader.Grader, "graded", lambda _, asked: (case for case in asked))
     compiler = SimpleNamespace(submit=lambda case: futures[case.case.name])
     found = grader.Grader(None, compiler).smoke_cases(graded)
-    assert [next(found) for _ in range(3)] == graded, "none waits for a compilation"
-    for future, judged in zip(futures.values(), [graded[0], refused, graded[2]], strict=True):
-        future.set_result(judged)
-    assert list(found) == [refused]
+    assert [next(found) for _ in range(2)] == graded[:2], "none waits for a compilation"
+    futures[0].set_result(graded[0])
+    futures[1].set_result(refused)
+    assert [next(found) for _ in range(2)] == [refused, graded[2]], "nor for the last case"
+    futures[2].set_result(graded[2])
+    assert not list(found)
     futures[0] = Future()
     found = grader.Grader(None, compiler).smoke_cases(graded[:1])
     next(found)
@@ -95,6 +93,6 @@ def test_a_late_solution_is_named_with_its_case_and_line_once(
     solution = written(tmp_path, HALF.format(line))
     cases = [case.name for case in ops.load("rotate_half").cases("smoke")][:2]
     asked = grader.Asked([solution], {(solution.name, case) for case in cases})
-    assert len(list(grader.Grader(fork_server, None).graded(asked))) == 2
+    assert len(list(grader.Grader(fork_server, Compiler("cuda")).graded(asked))) == 2
     late = [line for line in capsys.readouterr().err.splitlines() if "no answer yet" in line]
     assert late == [f"{solution.name} {cases[0]}: no answer yet; it is at line 6 of rotate_half.py"]

@@ -98,7 +98,7 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
     assert ran.code == 0, ran.err
     ran = study("check", "alice", timeout=LONGEST)
     assert ran.code == 0, ran.out + ran.err
-    assert re.search(rf"alice/{name}, smoke: (\d+) PASSED of \1 cases\n", ran.out)
+    assert re.search(rf"alice/{name}: PASSED in (\d+) of \1 cases", ran.out)
     ran = study("bench", "--op", name, "--device", "cpu", timeout=LONGEST)
     assert ran.code == 0, ran.err
     board = study("leaderboard", "--op", name)

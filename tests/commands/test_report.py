@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from common import ops
-from common.commands.answers import SHOWN, coverage
+from common.commands.answers import coverage
 from common.commands.progress import Progress
-from common.commands.report import TierReport
+from common.commands.report import ROOM, TierReport, end
 from common.errors import Kind
 from common.grading.diagnosis import Diagnosis
 from common.solutions import Solution
@@ -56,26 +56,46 @@ def lines(capsys):
 
 
 def test_the_first_failure_is_shown_at_once_and_the_summary_says_when_it_fails(capsys):
-    report = answers(TierReport("smoke", verbose=False))
+    report = answers(TierReport(verbose=False))
     assert report.failed
     failing = [case for case in CASES if few_heads(case)]
     first = failing[0].name
     said = [f"a/rope {first} forward: INCORRECT_NUMERICAL", f"    output wrong: {first}"]
     assert lines(capsys) == said
-    report.end()
-    n, m = len(failing), sum(case.h == 1 for case in CASES)
-    smallest = sorted(failing, key=lambda case: ROPE.work(case, "forward").bytes)[:SHOWN]
+    end(report.summaries("smoke", "cpu"))
+    n, far = len(failing), sum(1 for _ in ROPE.cases("smoke")) - len(CASES)
+    smallest = min(failing, key=lambda case: ROPE.work(case, "forward").bytes)
     assert lines(capsys) == [
-        f"a/rope forward: INCORRECT_NUMERICAL in {n} of {len(CASES)} cases",
-        f"    fails where h > 1 ({n} of {n}), passes where h = 1 ({m} of {m})",
-        *(f"    {case.name}: output wrong: {case.name}" for case in smallest),
-        f"a/rope, smoke: {n} INCORRECT_NUMERICAL, {len(CASES) - n} PASSED of {len(CASES)} cases"
-        " (--verbose shows each)",
+        f"a/rope: FAILED in {n} of {len(CASES)} cases; {far} cases not run",
+        f"  INCORRECT_NUMERICAL forward, {n} cases: fails where h > 1 ({n} of {n})",
+        f"Repeat: nox -s check -- a/rope --case {smallest.name}",
     ], "cases without an element count on neither side"
-    answers(TierReport("smoke", verbose=True)).end()
+    answers(TierReport(verbose=True))
     out = capsys.readouterr().out
     assert all(out.count(f"output wrong: {case.name}\n") == few_heads(case) for case in CASES)
-    assert "fails where h > 1" in out and "--verbose" not in out
+
+
+def test_a_long_end_is_cut_to_what_matters_most(monkeypatch, capsys):
+    monkeypatch.setattr("common.printable.columns", lambda: 60)
+    monkeypatch.setattr("common.commands.report.columns", lambda: 60)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    reason = f"output wrong: {'every feature, ' * 20}{{}}"
+    report = TierReport(verbose=False)
+    for number, verdict in enumerate(["OUT_OF_BOUNDS", "RUNTIME_ERROR", "CRASHED", "TIMEOUT"]):
+        for case in CASES[10 * number : 10 * number + 3]:
+            names = "a/rope", "rope", case.name, "forward"
+            report.add(ROPE, case, [Verdict(*names, verdict, reason.format(case.name))])
+    lines(capsys)
+    cause = Diagnosis("a/rope", ("forward",), ("a mistake",))
+    end(report.summaries("smoke", "cpu", [cause]))
+    shown = lines(capsys)
+    text = "\n".join(shown)
+    assert len(shown) <= ROOM and "\x1b[31mFAILED\x1b[0m in 12" in text
+    assert "\x1b[31mRUNTIME_ERROR\x1b[0m forward, 3 cases" in text, "it is mended first"
+    assert shown[-1].startswith("Repeat: nox -s check -- a/rope --case ")
+    monkeypatch.setenv("NO_COLOR", "1")
+    end(report.summaries("smoke", "cpu"))
+    assert "\x1b" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("verbose", [False, True])
@@ -83,18 +103,20 @@ def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, m
     monkeypatch.setattr("common.paths.CONTRIBUTORS", tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "rope.py").write_text("first()\nsecond()\n")
-    report = TierReport("smoke", verbose)
+    report = TierReport(verbose)
     first, second = Place("rope.py", 1, "first()"), Place("rope.py", 2, "second()")
-    for place, verdict in (first, "OUT_OF_BOUNDS"), (first, "RUNTIME_ERROR"), (second, "CRASHED"):
-        answers(report, verdict=verdict, places=(place,))
-    report.end()
-    shown = Counter(re.findall(r"^    (rope\.py:\d)$", capsys.readouterr().out, re.MULTILINE))
+    for place, verdict in (first, "RUNTIME_ERROR"), (first, "COMPILE_ERROR"), (second, "CRASHED"):
+        answers(report, verdict=verdict, places=(place,), reason=f"it fails, {place}, in {{}}")
+    out = capsys.readouterr().out
+    shown = Counter(re.findall(r"^    (rope\.py:\d)$", out, re.MULTILINE))
     assert shown.keys() == {"rope.py:1", "rope.py:2"}
     assert (set(shown.values()) == {1}) == (not verbose)
+    assert "it fails, in " in out and "first(), in" not in out, "the excerpt has the place"
+    assert ("forward: COMPILE_ERROR" in out) == verbose, "the fault was told in the interpreter"
 
 
 def test_the_smallest_cases_differ_in_place_or_in_more_than_a_count():
-    report = TierReport("smoke", verbose=False)
+    report = TierReport(verbose=False)
     for number, case in enumerate(CASES):
         said = "in part" if number > 40 else "every element"
         names = "a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT"
@@ -106,20 +128,20 @@ def test_the_smallest_cases_differ_in_place_or_in_more_than_a_count():
 
 
 def test_a_property_is_named_for_each_solution_and_direction(capsys):
-    report = answers(TierReport("smoke", verbose=False))
+    report = answers(TierReport(verbose=False))
     answers(report, lambda case: case.dtype == "bfloat16", name="b/rope")
     for direction in BOTH:
         name, expanded = f"{direction}/rope", lambda case: case.upstream == "expanded"
         answers(report, expanded, name=name, directions=(direction,))
-    report.end()
-    first, second, *others = capsys.readouterr().out.split(" forward: INCORRECT_NUMERICAL in ")[1:]
-    assert "fails where h > 1" in first and "fails where dtype is bfloat16" in second
-    assert "".join(others).count("fails where upstream is expanded") == 1, "it explains no forward"
+    found = {each.solution: each.failures[0].property for each in report.summaries("smoke", "cpu")}
+    assert "fails where h > 1" in found["a/rope"] and "dtype is bfloat16" in found["b/rope"]
+    assert "upstream is expanded" in found["backward/rope"]
+    assert "upstream" not in found["forward/rope"], "it explains no forward"
 
 
 def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_cases(tmp_path):
     def one(**fields):
-        return answers(TierReport("smoke", False), lambda case: case is CASES[7], **fields)
+        return answers(TierReport(False), lambda case: case is CASES[7], **fields)
 
     def compared(report, *causes):
         files = [Solution(tmp_path / each / "rope.py", "rope") for each in "abc"]
@@ -140,7 +162,7 @@ def test_notes_and_what_was_asked_are_shown_where_each_failure_is(verbose, capsy
         "a/rope", "rope", "7x2", "forward", "NONDETERMINISTIC", "it differs",
         notes=("a second one fails",), plan="forward of first\ncomparison of first",
     )  # fmt: skip
-    TierReport("smoke", verbose).add(ROPE, CASES[0], [failed])
+    TierReport(verbose).add(ROPE, CASES[0], [failed])
     note = ["a/rope 7x2 forward, a note: a second one fails"] * verbose
     asked = ["    asked forward of first", "    asked comparison of first"] * verbose
     said = ["a/rope 7x2 forward: NONDETERMINISTIC", "    it differs"]
@@ -153,12 +175,12 @@ def test_a_narrow_terminal_has_a_picture_above_the_bar_and_breaks_no_word(monkey
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     with Progress("cases", 2):
-        answers(TierReport("smoke", verbose=False, picture=True), picture=PICTURE)
+        answers(TierReport(verbose=False, picture=True), picture=PICTURE)
     out, err = capsys.readouterr()
     assert out == "" and "position 0" in err, "what passed the bar by left a remnant of it"
     name = "sbhd-8192x2x32x128-bfloat16-interleaved-paired"
     reason = f"output wrong in {name} and beside it, {name} and {name}: {{}}"
-    answers(TierReport("smoke", verbose=False), reason=reason).end()
+    answers(TierReport(verbose=False), reason=reason)
     shown = lines(capsys)
     assert max(map(len, shown)) <= 80
     assert sum(line.startswith("    ") and name in line for line in shown) >= 3
@@ -176,9 +198,9 @@ def both(case, *verdicts, reason="tomorrow", name="alice/rope", **fields):
 
 NONE, FORWARD = ("UNSUPPORTED", "UNSUPPORTED"), ("PASSED", "UNSUPPORTED")
 FAILED = ("CRASHED", "CRASHED")
-SILENT = "alice/rope answers no case: it leaves all 3 unsupported"
-FEW = "alice/rope answers 1 of 11 cases, fewer than a tenth"
-NO_GPU = "alice/rope is not judged: 2 of 3 cases need a GPU, and none is here"
+SILENT = "answers no case: it leaves all 3 unsupported"
+FEW = "answers 1 of 11 cases, fewer than a tenth"
+NO_GPU = "is not judged: 2 of 3 cases need a GPU, and none is here"
 
 
 @pytest.mark.parametrize(
@@ -191,29 +213,30 @@ def test_who_answers_nothing_or_little_is_said(answers, needing, line):
     found = []
     for case, verdicts in enumerate(answers):
         found += both(case, *verdicts, kind=Kind.NO_GPU if case < needing else Kind.NONE)
-    assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), [line] * bool(line))
+    remarks = {"alice/rope": line} if line else {}
+    assert coverage(found) == ({"alice/rope"} if line == SILENT else set(), remarks)
     bob = both(0, *NONE, name="bob/rope")
     assert "bob/rope" in coverage([*found, *bob])[0], "each counts for itself"
 
 
 def test_the_end_counts_cases_and_the_words_of_notes_before_a_colon(capsys):
-    report = TierReport("smoke", verbose=False)
+    report = TierReport(verbose=False)
     for number, case in enumerate(CASES[:2]):
         report.add(ROPE, case, both(number, *NONE, reason="bshd"))
-    report.end()
+    end(report.summaries("smoke", "cpu"))
     assert report.failed
-    assert "alice/rope answers no case: it leaves all 2 unsupported" in lines(capsys)
+    remark, why = lines(capsys)
+    assert remark == "alice/rope answers no case: it leaves all 2 unsupported"
+    assert why == "  not supported: bshd (2)"
     passed = both(2, *FORWARD, reason="the output has no grad_fn")
     notes = ("no kernel: 2", "caught: it")
     report.add(ROPE, CASES[2], [replace(verdict, notes=notes) for verdict in passed])
-    report.end()
     assert not report.failed
-    why = "3 not supported or in part: bshd, the output has no grad_fn"
-    assert report.share == f"1 of 3 cases; {why}; but no kernel (1 case), caught (1 case)"
-    assert lines(capsys)[:5] == [
-        "alice/rope, smoke: 2 UNSUPPORTED, 1 forward PASSED and backward UNSUPPORTED of 3 cases",
-        "    unsupported: bshd (2 cases)",
-        "    unsupported: the output has no grad_fn (1 case)",
-        "    note: no kernel (1 case)",
-        "    note: caught (1 case)",
+    end(report.summaries("smoke", "cpu"))
+    assert lines(capsys) == [
+        "alice/rope: PASSED in 1 of 3 cases, 1 of them forward alone; 2 not supported; "
+        f"{sum(1 for _ in ROPE.cases('smoke')) - 3} cases not run",
+        "  not supported: bshd (2), the output has no grad_fn (1)",
+        "  note: no kernel (1 case)",
+        "  note: caught (1 case)",
     ]

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from common import ops
-from common.commands.report import TierReport
+from common.commands.report import TierReport, end
 from common.grading.grade import grade_case
 from common.grading.sweep import Sweep
 from tests.support.workers import written
@@ -166,10 +166,10 @@ def test_a_configuration_that_does_not_fit_is_left_out(judge, decorators, first,
 
 def test_a_wrong_configuration_is_the_property_of_the_failures(judge, capsys):
     found = judge(store=STORES.replace("-x2", "-x2 * (1 if ROWS < 8 else 2)"))
-    report = TierReport("smoke", verbose=False)
+    report = TierReport(verbose=False)
     for case, verdicts in found.items():
         report.add(OP, case, list(verdicts.values()))
-    report.end()
+    end(report.summaries("smoke", "cpu"))
     out = " ".join(capsys.readouterr().out.split())
     assert "fails where forward's ROWS = 8" in out or "fails where ROWS = 8" in out, out
     assert "launched: forward with ROWS=8" in out
@@ -191,7 +191,7 @@ def test_a_case_by_itself_shows_what_any_launch_gets_wrong(judge, parts):
     for case in (case for case in CASES[:5] if case.dtype == "float32"):
         (verdicts,) = judge(cases=[case], thorough=True, **parts).values()
         assert verdicts["forward"].verdict == "INCORRECT_NUMERICAL"
-        report = TierReport("smoke", verbose=False)
+        report = TierReport(verbose=False)
         report.add(OP, case, list(verdicts.values()))
         assert [*report.failures.values()] == [()], "a next round makes every kind of call"
 

@@ -56,7 +56,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
         kept: All smoke cases, as `grade(..., keep=True)` graded them.
         server: The fork server, which has solutions answer further cases.
     """
-    report = TierReport("smoke", verbose=False)
+    report = TierReport(verbose=False)
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
     told = list(diagnosis.causes(kept))
@@ -66,8 +66,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     lines = {}
     for solution in solutions:
         causes = [each.mistake for each in told if each.solution == solution.name]
-        changes = [f"{contrast.failing.case.name} passes with {', or with '.join(contrast.changes)}"
-                   for contrast in apart if contrast.failing.solution == solution]  # fmt: skip
+        changes = [str(contrast) for contrast in apart if contrast.solution == solution.name]
         lines[solution.name] = _line(solution, report, causes, changes)
     return lines
 
