@@ -21,105 +21,122 @@ def traced():
     return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
 
 
-def version(call):
-    """Return a number that grows as a call's tensors are modified; autograd's takes 3 us of 40."""
+def version(tensors):
+    """Return a number that grows as tensors are modified; autograd's check takes 3 us of 40."""
     found = 0
-    for each in call[1:]:
+    for each in tensors:
         if each is not None:
             found += each._version
     return found
 
 
-def differentiable(map, turn_gradients=None):
-    """Return `turn(call, *inputs)`: the results, with an autograd node where a gradient is due.
+def transposed(how):
+    """Return the words that ask for the transposed map."""
+    return *how[:-1], not how[-1]
 
-    map: A Recorded map, linear in its inputs, `map(how, *inputs, *tensors)`. A call is how, whose
-    last word asks for the transposed map, and the tensors, which get no gradient. turn_gradients:
-    Such a function for the gradients, where the map is in place and returns nothing.
+
+def linear(map, fixed, operator=None, turn_gradients=None):
+    """Return `turn(how, *tensors)`: a map's results, with an autograd node where one is due.
+
+    map: A Recorded map; how's last word asks for the transposed one. fixed: how many tensors, the
+    last ones, get no gradient; it is linear in the others, its inputs. operator: Such a function
+    for torch.compile. turn_gradients: Such a function for the gradients, where the map is in place
+    and returns nothing.
     """
 
+    def at_once(how, *tensors):
+        return map(how, *tensors) or tensors[:-fixed]
+
     class Linear(torch.autograd.Function):
+        forward = staticmethod(at_once)
+
         @staticmethod
-        def forward(ctx, call, *inputs):
-            ctx.call, ctx.version = call, version(call)
+        def setup_context(ctx, arguments, outputs):
+            ctx.how, ctx.fixed, ctx.traced = arguments[0], arguments[-fixed:], traced()
+            ctx.version = version(ctx.fixed)
+            if ctx.traced:  # torch knows what becomes of a transform's tensors at its end
+                ctx.save_for_backward(*ctx.fixed)
+                ctx.save_for_forward(*ctx.fixed)
             if turn_gradients:
-                ctx.mark_dirty(*inputs)
-            return map(call[0], *inputs, *call[1:]) or inputs
+                ctx.mark_dirty(*arguments[1:-fixed])
 
         @staticmethod
         def backward(ctx, *grads):
-            if version(ctx.call) != ctx.version:
+            if version(ctx.fixed) != ctx.version:
                 raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-            (*how, transposed), *tensors = ctx.call
-            return None, *(turn_gradients or turn)(((*how, not transposed), *tensors), *grads)
+            how, tensors, turn_back = transposed(ctx.how), ctx.fixed, turn_gradients or turn
+            if ctx.traced:
+                tensors, turn_back = ctx.saved_tensors, by_functorch
+            return None, *turn_back(how, *grads, *tensors), *[None] * fixed
 
-    # Function.apply less its preparation for torch.func, which never comes here
+        @staticmethod
+        def jvp(ctx, _, *tangents):
+            return by_functorch(ctx.how, *tangents[:-fixed], *ctx.saved_tensors)
+
+        @staticmethod
+        def vmap(*_):
+            raise NotImplementedError("torch.func.vmap of rope: t has a dimension for batches")
+
+    def by_functorch(how, *tensors):
+        inputs, others = tensors[:-fixed], tensors[-fixed:]
+        return tuple(Linear.apply(how, each, *others)[0] for each in inputs)
+
+    # Function.apply less its preparation for torch.func
     apply = super(torch.autograd.Function, Linear).apply
 
-    def turn(call, *inputs):
+    def turn(how, *tensors):
+        if traced():
+            return (operator if is_compiling() else by_functorch)(how, *tensors)
         if torch.is_grad_enabled():
-            for each in inputs:
+            for each in tensors[:-fixed]:
                 if each.requires_grad:
-                    return apply(call, *inputs)
-        return map(call[0], *inputs, *call[1:]) or inputs
+                    return apply(how, *tensors)
+        return at_once(how, *tensors)
 
     return turn
 
 
-def traceable(name, schema, map, check, kernel, instead):
-    """Return a Recorded map, linear in its first tensor, as a function for `traced` calls.
+def traceable(name, schema, map, check, kernel):
+    """Return `turn(how, *tensors)` of a Recorded map, as `linear` has it, for torch.compile.
 
-    name: the operator's; schema: its arguments' types, tensors first, then how; check: raise
-    ValueError for arguments that the map refuses; kernel: the map's; instead: the words that tell a
-    caller of `torch.func.vmap` how to do without.
+    name: the operator's; schema: the types of its fixed tensors, which may be None, and of how;
+    check: raise ValueError for arguments that the map refuses; kernel: the map's.
     """
-    tensors = schema.count("Tensor") - 1  # and the result
+    fixed = schema.count("Tensor?")
 
-    def run(*arguments):
-        return map(arguments[tensors:], *arguments[:tensors])[0]
+    def run(inputs, *arguments, map=map):
+        return [*map(arguments[fixed:], *inputs, *arguments[:fixed])]
 
     def keep(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[1:tensors])
-        ctx.save_for_forward(*inputs[1:tensors])
-        ctx.how = inputs[tensors:]
+        _, *arguments = inputs
+        ctx.save_for_backward(*arguments[:fixed])
+        ctx.how = arguments[fixed:]
 
-    def transpose(function, ctx, grad):
-        *how, transposed = ctx.how
-        grad = function(grad, *ctx.saved_tensors, *how, not transposed)
-        return grad, *[None] * (tensors + len(how))
+    def transpose(ctx, grads):
+        grads = operator(grads, *ctx.saved_tensors, *transposed(ctx.how))
+        return grads, *[None] * (fixed + len(ctx.how))
 
-    class Transformed(torch.autograd.Function):  # torch.func takes no operator with a gradient
-        forward, setup_context = staticmethod(run), staticmethod(keep)
-
-        @staticmethod
-        def backward(ctx, grad):
-            return transpose(Transformed.apply, ctx, grad)
-
-        @staticmethod
-        def jvp(ctx, tangent, *_):
-            return Transformed.apply(tangent, *ctx.saved_tensors, *ctx.how)
-
-        @staticmethod
-        def vmap(info, dims, *arguments):
-            raise NotImplementedError(f"{name} has no rule for torch.func.vmap: {instead}")
-
+    schema = f"(Tensor[] inputs, {schema}) -> Tensor[]"
     operator = torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
-    operator.register_autograd(functools.partial(transpose, operator), setup_context=keep)
+    operator.register_autograd(transpose, setup_context=keep)
 
     @operator.register_fake
-    def result(*arguments):
-        check(*arguments)
-        return torch.empty_like(arguments[0], memory_format=torch.contiguous_format)
+    def results(inputs, *arguments):
+        for each in inputs:
+            check(each, *arguments)
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
 
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
 
         @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
         def decompose(mode, operator, types, arguments, options):
-            how, given = arguments[tensors:], arguments[:tensors]
             with mode:
-                return map.at_once(how, given, torch.library.wrap_triton)[0]
+                return run(*arguments, map=captured)
 
-    return lambda *arguments: (operator if is_compiling() else Transformed.apply)(*arguments)
+        def captured(how, *tensors):
+            return map.at_once(how, tensors, torch.library.wrap_triton)
+
+    return lambda how, *tensors: tuple(operator([*tensors[:-fixed]], *tensors[-fixed:], *how))
 
 
 def refuse_second_derivative(name):

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 
 from .launch import Recorded, ceil_div, power_of_2
-from .operators import differentiable, traceable, traced
+from .operators import linear, traceable, traced
 from .rope_kernel import LOOK, rope_kernel
 
-Pair = tuple[torch.Tensor, torch.Tensor]
+GRID = 65535
+"""The most programs of a launch on its second axis."""
 LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
@@ -26,7 +27,9 @@ def check(t, freqs, starts, ends, *how):
 
     Values on the GPU are not looked at: those of start_positions and cu_seqlens are the caller's.
     """
-    for fault in _faults(t, freqs, starts, ends, *how):
+    if freqs is None and (not len(t.shape) or t.shape[-1] % 2):
+        raise ValueError(f"rotate_half: x {list(t.shape)} is not [..., d], d even")
+    for fault in () if freqs is None else _faults(t, freqs, starts, ends, *how):
         raise ValueError(f"rope: {fault}")
 
 
@@ -76,82 +79,102 @@ def _turned(launch, *arguments, in_place=False):
         q, k = ((*t.shape, t.dtype) for t in tensors)
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]
-    # packed tokens are one column
-    tables = [t.unsqueeze(1) if ends is not None else t for t in tensors]
-    pairs = [pair for pair in zip(tables, outs, strict=True) if 0 not in pair[0].shape]
+    pairs = zip((_table(t, how[0]) for t in tensors), outs, strict=True)
+    pairs = [pair for pair in pairs if 0 not in pair[0].shape]
     if pairs:
-        launch_turn(launch, how, pairs, freqs, starts, ends, in_place)
+        _launch(launch, how, pairs, freqs, starts, ends, in_place)
     return () if in_place else outs
 
 
-def launch_turn(launch, how, pairs, freqs=None, starts=None, ends=None, in_place=False):
-    """Launch the kernel for one or two pairs of a table [rows, columns, heads, d] and a result."""
+def _table(t, tensor_format):
+    """Return t as [positions, batch, heads, d]; packed tokens are the positions of one sequence."""
+    while len(t.shape) < 4:  # thd, or what `rotate_half` gets
+        t = t.unsqueeze(1 if len(t.shape) > 1 else 0)
+    return t.transpose(0, 1) if tensor_format == "bshd" else t
+
+
+def _launch(launch, how, pairs, freqs, starts, ends, in_place):
+    """Launch the kernel for one or two pairs of a table and its result."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
-    (rows, columns, heads, width), (*_, column, head, _) = t.shape, t.stride()
+    positions, batch, heads, width = t.shape
+    (of_batch, of_head), batch_first = t.stride()[1:3], tensor_format == "bshd"
     k_heads, k_strides = (0, (0,) * 4) if k is None else (k.shape[2], k.stride())
     freqs_row, *_, freqs_feature = (0, 0) if freqs is None else freqs.stride()
-    if k is starts is None and tensor_format == "sbhd" and column == heads * head:
-        heads, columns = heads * columns, 1  # a row's tokens share angles: as heads of one
+    if k is starts is None and of_batch == heads * of_head and not batch_first:
+        heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
     heads, width = int(heads), int(width)
     rotary = width if freqs is None else int(freqs.shape[-1])
-    sizes = _sizes(heads, width, t.dtype.itemsize)
+    sizes = _sizes(batch if starts is None else 1, heads, width, t.dtype.itemsize)
     block_h = sizes["TURNS"] * sizes["BLOCK_H"]
     blocks = ceil_div(heads, block_h) + ceil_div(k_heads, block_h)
+    groups, outer = ceil_div(batch, sizes["BLOCK_B"]), 1
+    if batch_first and groups <= GRID:  # in memory's order, and without a division
+        groups, outer = 1, groups
     step, sequences = 1, 0 if ends is None else ends.shape[0] - 1
     if sequences > LOOK.value:  # few steps, since a kernel is compiled for each
         entries = power_of_2(ceil_div(sequences, LOOK.value))
         step = 16 if entries <= 16 else max(entries, 128)
     launch(
-        rope_kernel, (ceil_div(rows * columns, sizes["BLOCK_T"]) * blocks,),
-        t, k, freqs, out, k_out, starts, ends, rows, columns, heads, k_heads,
+        rope_kernel, (ceil_div(positions, sizes["BLOCK_P"]) * groups * blocks, outer),
+        t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
         sequences, *t.stride(), *k_strides, freqs_row, freqs_feature, cp_rank,
-        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, SEQ_FIRST=tensor_format != "bshd",
+        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, BATCH_FIRST=batch_first,
         INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step, **sizes,
     )  # fmt: skip
 
 
-def _sizes(heads, width, itemsize):
-    """Return a program's tokens, heads and features, and its warps.
+def _sizes(batch, heads, width, itemsize):
+    """Return a program's positions, sequences, heads and features, and its warps.
 
     A program has about 4 KiB: more of them wait for memory at once than with 8 KiB, and fewer
-    compute the same angles than with 2 KiB. Tokens of less than 2 KiB share one. A thread has at
-    least one angle, and two in a program with lanes that have no feature or no head.
+    compute the same angles than with 2 KiB. Where the heads of a position have less, it takes them
+    of several sequences, and then of several positions if it has less than 2 KiB. A thread has at
+    least one angle and 32 bytes, and two angles where lanes have no feature or no head.
     """
     block, last = max(power_of_2(width), 2), 0
     lines = power_of_2(max(4096 // (width * itemsize), 1))
     block_h, turns = min(power_of_2(heads), lines), 1
-    block_t = lines // block_h if 2 * block_h < lines else 1
-    angles = block_t * block
-    if block_t == 1 and (width < block or heads < block_h):
-        angles //= 2
-    if block_t > 1:  # few heads: the angles are most of the work
+    block_b = 1
+    while heads > 4 and block_b < batch and 2 * block_b * block_h <= lines:
+        block_b *= 2  # by comparisons: torch.compile may not know the batch
+    lines //= block_b
+    block_p = lines // block_h if 2 * block_h < lines else 1
+    threads = block_p * block
+    if block_p == 1:
+        if width < block or heads < block_h:
+            threads //= 2
+        threads = min(threads, block_b * block_h * width * itemsize // 32)
+    else:  # few heads: the angles are most of the work
         if heads <= 4:  # a thread takes all, for which it computes the angles
             block_h, turns = 1, heads
         rest = power_of_2(width - block // 2)
         if 16 <= rest < block // 2:  # 128 and 64 lanes for a width of 192
             block, last = block // 2, rest
-    sizes = {"BLOCK_T": block_t, "BLOCK_H": block_h, "TURNS": turns, "BLOCK": block, "LAST": last}
-    return {**sizes, "num_warps": min(max(angles // 32, 1), 4)}
+    return {
+        "BLOCK_P": block_p, "BLOCK_B": block_b, "BLOCK_H": block_h, "TURNS": turns,
+        "BLOCK": block, "LAST": last, "num_warps": min(max(threads // 32, 1), 4),
+    }  # fmt: skip
 
 
 _map = Recorded(_turned)
-_turn = differentiable(_map)
-_turn_in_place = differentiable(Recorded(functools.partial(_turned, in_place=True)), _turn)
 _operator = traceable(
     "rope",
-    "(Tensor t, Tensor freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
-    " int cp_size, int cp_rank, bool transposed) -> Tensor",
-    _map, check, rope_kernel, instead="t has a dimension for batches, and heads may hold another",
+    "Tensor? freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
+    " int cp_size, int cp_rank, bool transposed",
+    _map, check, rope_kernel,
 )  # fmt: skip
+_turn = linear(_map, 3, _operator)
+_in_place = Recorded(functools.partial(_turned, in_place=True))
+_turn_in_place = linear(_in_place, 3, turn_gradients=_turn)
 
 
-def _call_of(
-    freqs, tensor_format="sbhd", interleaved=False, start_positions=None, cu_seqlens=None,
-    cp_size=1, cp_rank=0,
+def _call(
+    turn, tensors, freqs, tensor_format="sbhd", interleaved=False, start_positions=None,
+    cu_seqlens=None, cp_size=1, cp_rank=0,
 ):  # fmt: skip
-    """Return a call of rope: how, freqs, start_positions and cu_seqlens."""
+    """Return `turn`'s results for tensors and the options of rope."""
     if freqs.requires_grad and torch.is_grad_enabled():
         raise ValueError("rope: freqs gets no gradient; pass freqs.detach()")
     if start_positions is not None:
@@ -161,7 +184,7 @@ def _call_of(
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.contiguous()
     how = tensor_format, bool(interleaved), cp_size, cp_rank, False
-    return how, freqs, start_positions, cu_seqlens
+    return turn(how, *tensors, freqs, start_positions, cu_seqlens)
 
 
 def rope(
@@ -187,22 +210,20 @@ def rope(
             No value of start_positions or cu_seqlens is looked at: the GPU would be waited for.
     """
     options = interleaved, start_positions, cu_seqlens, cp_size, cp_rank
-    call = _call_of(freqs, tensor_format, *options)
-    return _operator(t, *call[1:], *call[0]) if traced() else _turn(call, t)[0]
+    return _call(_turn, (t,), freqs, tensor_format, *options)[0]
 
 
-def rope_qk(q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: Any) -> Pair:
+def rope_qk(
+    q: torch.Tensor, k: torch.Tensor, freqs: torch.Tensor, **options: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return `rope(q, freqs, **options)` and `rope(k, freqs, **options)` by one launch.
 
     q: as t of `rope`, for example [s, b, 32, d]; k: the same but for its heads, [s, b, 8, d].
-    Where torch traces the call (`operators.py`) it is two launches.
 
     Raises:
         ValueError: q and k differ in more than their heads, or `rope` raises it.
     """
-    if traced():
-        return rope(q, freqs, **options), rope(k, freqs, **options)
-    return _turn(_call_of(freqs, **options), q, k)
+    return _call(_turn, (q, k), freqs, **options)
 
 
 def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -216,37 +237,11 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         return t.copy_(rope(t, freqs, **options))
     if t.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
-    call = _call_of(freqs, **options)
     if not (t.requires_grad and torch.is_grad_enabled()):
         torch.autograd.graph.increment_version(t)
     elif (owner := t._base if t._is_view() else t).is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
-    return _turn_in_place(call, t)[0]
-
-
-def _check_half(x, *how):
-    if not len(x.shape) or x.shape[-1] % 2:
-        raise ValueError(f"rotate_half: x {list(x.shape)} is not [..., d], d even")
-
-
-@Recorded
-def _map_half(launch, interleaved, transposed, x):
-    """Return x turned; it has four dimensions at most."""
-    _check_half(x)
-    y = x.new_empty(x.shape)
-    if 0 not in x.shape:
-        table = x
-        while len(table.shape) < 4:  # [rows, 1, 1, d], [rows, 1, heads, d]
-            table = table.unsqueeze(1 if len(table.shape) > 1 else 0)
-        launch_turn(launch, ("sbhd", interleaved, 1, 0, transposed), [(table, y)])
-    return (y,)
-
-
-_turn_half = differentiable(_map_half)
-_half_operator = traceable(
-    "rotate_half", "(Tensor x, bool interleaved, bool transposed) -> Tensor",
-    _map_half, _check_half, rope_kernel, instead="x may have any number of dimensions",
-)  # fmt: skip
+    return _call(_turn_in_place, (t,), freqs, **options)[0]
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
@@ -259,5 +254,5 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
     """
     if len(x.shape) > 4:
         return rotate_half(x.flatten(0, -4), interleaved=interleaved).view(x.shape)
-    how = interleaved, False
-    return _half_operator(x, *how) if traced() else _turn_half((how,), x)[0]
+    how = "sbhd", bool(interleaved), 1, 0, False
+    return _turn(how, x, None, None, None)[0]

@@ -71,47 +71,57 @@ def _for_each_head(values, HEADS: tl.constexpr):
 @triton.jit
 def rope_kernel(
     t, k, freqs, out, k_out, start_positions, cu_seqlens,
-    rows, columns, heads, k_heads, sequences,
-    t_row, t_column, t_head, t_feature, k_row, k_column, k_head, k_feature,
+    positions, batch, heads, k_heads, blocks, groups, sequences,
+    t_position, t_batch, t_head, t_feature, k_position, k_batch, k_head, k_feature,
     freqs_row, freqs_feature, cp_rank,
-    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, SEQ_FIRST: tl.constexpr,
+    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, BATCH_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
-    STEP: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
-    BLOCK: tl.constexpr, LAST: tl.constexpr,
+    STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_H: tl.constexpr,
+    TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
-    """Turn heads of BLOCK_T tokens: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    """Turn heads of BLOCK_P positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    The tokens stand in a table of rows and columns: [s, b] (sbhd), [b, s] (bshd) or [tokens, 1]
-    (thd). The blocks of a token's heads are neighbours, so that memory is read and written from
-    front to back; those of k, if there is one, follow those of t. IN_PLACE says that out is t.
+    t is a table of positions and the sequences of a batch, whatever the strides; packed tokens are
+    one column. The blocks of a token's heads are neighbours, so that memory is read and written
+    from front to back; those of k, if there is one, follow those of t. IN_PLACE says that out is t.
     Without freqs each feature turns by a quarter: y1 = -x2, y2 = x1.
 
-    A program has TURNS times BLOCK_H heads of a token; a thread has as many of the first BLOCK_H as
-    of each further ones. A head's features are a tile of BLOCK or, of more, a second one of LAST.
+    A program has the same heads of BLOCK_P positions and BLOCK_B sequences, and reads a position's
+    angles once for all of these. It has TURNS times BLOCK_H heads; a thread has as many of the
+    first BLOCK_H as of each further ones. A head's features are a tile of BLOCK or, of more, a
+    second one of LAST.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads BLOCK_T * ROTARY angles in float32.
+    reads BLOCK_P * ROTARY angles in float32.
     """
     TILES: tl.constexpr = 2 if WIDTH > BLOCK else 1
-    tokens, blocks = rows * columns, tl.cdiv(heads, TURNS * BLOCK_H)
-    all_blocks = blocks if k is None else blocks + tl.cdiv(k_heads, TURNS * BLOCK_H)
-    first_token, block = tl.program_id(0) // all_blocks * BLOCK_T, tl.program_id(0) % all_blocks
+    LINES: tl.constexpr = BLOCK_B * BLOCK_H  # of a position
+    # where blocks or groups is 1, Triton knows it: no division
+    block, number = tl.program_id(0) % blocks, tl.program_id(0) // blocks
+    first, group = number // groups * BLOCK_P, number % groups + tl.program_id(1)
     if k is not None:
-        of_k = block >= blocks
+        of_t = tl.cdiv(heads, TURNS * BLOCK_H)
+        of_k = block >= of_t
         t, out = tl.where(of_k, k, t), tl.where(of_k, k_out, out)
-        heads, block = tl.where(of_k, k_heads, heads), tl.where(of_k, block - blocks, block)
-        t_row, t_column = tl.where(of_k, k_row, t_row), tl.where(of_k, k_column, t_column)
+        heads, block = tl.where(of_k, k_heads, heads), tl.where(of_k, block - of_t, block)
+        t_position, t_batch = (
+            tl.where(of_k, k_position, t_position),
+            tl.where(of_k, k_batch, t_batch),
+        )
         t_head, t_feature = tl.where(of_k, k_head, t_head), tl.where(of_k, k_feature, t_feature)
-    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
-    its_token = first_token + line // BLOCK_H
+    line = tl.arange(0, BLOCK_P * LINES)[:, None]  # a head of a token
+    row, column = first + line // LINES, group * BLOCK_B + line // BLOCK_H % BLOCK_B
     head = (block * TURNS * BLOCK_H + line % BLOCK_H).to(tl.int64)
-    t += (its_token // columns).to(tl.int64) * t_row + (its_token % columns).to(tl.int64) * t_column
-    t += head * t_head
+    exists = (row < positions) & (column < batch)
+    t += row.to(tl.int64) * t_position + column.to(tl.int64) * t_batch + head * t_head
     if IN_PLACE:
         out, out_head, out_feature = t, t_head, t_feature
     else:
-        out, out_head, out_feature = out + (its_token.to(tl.int64) * heads + head) * WIDTH, WIDTH, 1
+        token = row.to(tl.int64) * batch + column
+        if BATCH_FIRST:
+            token = column.to(tl.int64) * positions + row
+        out, out_head, out_feature = out + (token * heads + head) * WIDTH, WIDTH, 1
 
     # Load t first: the loads are under way while the positions and the angles are computed.
     loaded = ()
@@ -119,43 +129,39 @@ def rope_kernel(
         feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
         for turn in tl.static_range(TURNS):
             x_heads = t + turn * BLOCK_H * t_head
-            keep = (its_token < tokens) & (head + turn * BLOCK_H < heads)
+            keep = exists & (head + turn * BLOCK_H < heads)
             x = tl.load(x_heads + feature * t_feature, mask=keep & (feature < WIDTH))
             z = x
             if tile * BLOCK < ROTARY:
                 z = partners(x, x_heads, feature, t_feature, keep, ROTARY, INTERLEAVED)
             loaded += ((feature, keep, x, z),)
 
-    token = first_token + tl.arange(0, BLOCK_T)
-    exists = token < tokens
-    row, column = token // columns, token % columns
-    if SEQ_FIRST:
-        sequence, position, length = column, row, rows
-    else:
-        sequence, position, length = row, column, columns
+    row = first + tl.arange(0, BLOCK_P)
+    exists = row < positions
+    sequence, position, length = group, row, positions
     if cu_seqlens is not None:
-        sequence, start, end = _find(cu_seqlens, token, sequences, CP_SIZE, STEP)
-        position, length = token - start, end - start
+        sequence, start, end = _find(cu_seqlens, row, sequences, CP_SIZE, STEP)
+        position, length = row - start, end - start
     if CP_SIZE > 1:  # this rank has a sequence's chunk cp_rank and its mirror from the end
         chunk = length // 2
         position += chunk * tl.where(position < chunk, cp_rank, 2 * (CP_SIZE - 1) - cp_rank)
     if start_positions is not None:
-        position += tl.load(start_positions + sequence, mask=exists, other=0)
+        position += tl.load(start_positions + sequence)
 
     angles = ()
     if freqs is not None:  # one thread computes an angle's cosine and sine for all heads
         freqs += (position.to(tl.int64) * freqs_row)[:, None]
         for tile in tl.static_range(2 if ROTARY > BLOCK else 1):
             feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
-            partner, first = partner_of(feature, ROTARY, INTERLEAVED)
+            partner, is_first = partner_of(feature, ROTARY, INTERLEAVED)
             turned = exists[:, None] & (feature < ROTARY)
             angle = tl.load(freqs + feature * freqs_feature, turned, other=0).to(tl.float32)
             other = angle
             if TRANSPOSED:  # backward: the sine of the partner, with the other sign
                 other = -tl.load(freqs + partner * freqs_feature, turned, other=0).to(tl.float32)
             cos, sin = cos_sin(angle, other)
-            sin = tl.where(first, -sin, sin)
-            angles += ((_for_each_head(cos, BLOCK_H), _for_each_head(sin, BLOCK_H)),)
+            sin = tl.where(is_first, -sin, sin)
+            angles += ((_for_each_head(cos, LINES), _for_each_head(sin, LINES)),)
 
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
@@ -164,8 +170,8 @@ def rope_kernel(
             feature, keep, x, z = loaded[tile * TURNS + turn]
             y, stored = x, feature < (ROTARY if IN_PLACE else WIDTH)
             if freqs is None:
-                _, first = partner_of(feature, ROTARY, INTERLEAVED)
-                y = tl.where(first != TRANSPOSED, -z, z)
+                _, is_first = partner_of(feature, ROTARY, INTERLEAVED)
+                y = tl.where(is_first != TRANSPOSED, -z, z)
             elif tile * BLOCK < ROTARY:
                 cos, sin = angles[tile]
                 y = x.to(tl.float32) * cos + z.to(tl.float32) * sin

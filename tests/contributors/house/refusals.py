@@ -5,6 +5,7 @@ import rope as read
 import torch
 from fast import masked_ffn, masked_linear, rope, rope_, rope_qk, rotate_half
 from torch._subclasses import FakeTensorMode
+from torch.utils._pytree import tree_map
 
 DICE = torch.Generator().manual_seed(0)
 
@@ -60,9 +61,11 @@ def refused(words, call, *tensors, **options):
 def traced(operator, *arguments):
     """Call an operator as torch traces it, on tensors without memory."""
     mode = FakeTensorMode()
-    return operator(
-        *(mode.from_tensor(each) if torch.is_tensor(each) else each for each in arguments)
-    )
+
+    def without_memory(argument):
+        return mode.from_tensor(argument) if torch.is_tensor(argument) else argument
+
+    return operator(*tree_map(without_memory, arguments))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -82,14 +85,15 @@ def test_the_rope_to_be_read_refuses_it_too(name):
 def test_the_compiler_is_refused_what_does_not_fit(name):
     t, freqs, options, words = ROPE[name]
     options = {"tensor_format": "sbhd", "interleaved": False, "cp_size": 1, "cp_rank": 0} | options
-    tensors = t, freqs, options.pop("start_positions", None), options.pop("cu_seqlens", None)
+    tensors = [t], freqs, options.pop("start_positions", None), options.pop("cu_seqlens", None)
     refused(words, traced, torch.ops.house.rope, *tensors, *options.values(), False)
 
 
 @pytest.mark.parametrize("x", [drawn(4, 7), torch.tensor(1.0), drawn(0, 3)])
 def test_rotate_half_refuses_features_without_a_partner(x):
     refused("d even", rotate_half, x)
-    refused("d even", traced, torch.ops.house.rotate_half, x, False, False)
+    how = "sbhd", False, 1, 0, False
+    refused("d even", traced, torch.ops.house.rope, [x], None, None, None, *how)
 
 
 MASK = torch.arange(40) % 3 == 0

@@ -68,15 +68,13 @@ def test_a_launch_of_unknown_sizes_is_traced(name):
     options = {"tensor_format": "sbhd", "interleaved": False} | options
     starts, ends = options.get("start_positions"), options.get("cu_seqlens")
     how = options["tensor_format"], options["interleaved"], 1, 0, False
-
+    freqs = None if name == "rotate_half" else FREQS
     grids = Grids()
 
     def launch(t, freqs, starts, ends):
-        if name == "rotate_half":
-            return module._map_half.at_once((False, False), (t,), lambda _: grids)
         return module._map.at_once(how, (t, freqs, starts, ends), lambda _: grids)
 
-    tensors = t, FREQS, starts, ends
+    tensors = t, freqs, starts, ends
     (out,) = make_fx(launch, tracing_mode="symbolic")(*tensors)(*tensors)
     assert out.shape == t.shape
     assert len(grids) == 1
@@ -94,14 +92,20 @@ def test_another_length_compiles_nothing_new_and_is_checked():
 
 
 def test_what_models_want_compiles_whole():
+    """The queries and keys are one operator, since they are one launch."""
     torch._dynamo.reset()
+    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(
         lambda q, k: (*rope_qk(q, k, FREQS), rope_(q * 1, FREQS), rotate_half(q)),
         fullgraph=True,
-        backend="aot_eager",
+        backend=counter,
     )
-    k = T[..., :1, :]
-    close(compiled(T, k), (*(reference(x, FREQS) for x in (T, k, T)), half.reference(T)))
+    q, k = (x.clone().requires_grad_() for x in (T, T[..., :1, :]))
+    got, upstream = compiled(q, k), [torch.randn_like(x) for x in (q, k)]
+    wanted, grads = zip(*map(expected, (q, k), ({}, {}), upstream), strict=True)
+    close(got, (*wanted, wanted[0], half.reference(T)))
+    close(torch.autograd.grad(got[:2], (q, k), upstream), grads)
+    assert sum("house.rope" in str(node.target) for node in counter.graphs[0].graph.nodes) == 3
 
 
 @pytest.mark.parametrize("name", ["freqs", "start_positions"])
