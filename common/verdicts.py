@@ -71,6 +71,22 @@ class Failure(Exception):
         return reply | {name: value for name, value in optional.items() if value}
 
 
+class Difference(msgspec.Struct, frozen=True):
+    """The wrong elements of one result."""
+
+    result: str
+    """`output`, or the argument whose gradient it is."""
+    elements: str
+    """The wrong elements in words; empty if only the rms error is too large."""
+    wrong: int
+    """Their number; 0 likewise."""
+    index: tuple[int, ...]
+    """The first wrong element."""
+    expected: float | None
+    """None in JSON for NaN and infinity."""
+    got: float | None
+
+
 WRONG, SOME, RIGHT = "█▒·"
 """The marks of a cell with only wrong elements, some wrong elements, or none."""
 
@@ -152,17 +168,12 @@ class Verdict:
     """The reason without its number of elements, if it ends with one; equal groups are one."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, if some but not all are wrong."""
+    difference: Difference | None = field(default=None, repr=False, compare=False)
+    """The wrong elements of the first result with wrong values."""
     plan: str = field(default="", repr=False, compare=False)
     """A summary of the requests in a few lines, if the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     """The first call's wrong results by name, on the host, if they are small and requested."""
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The verdict as JSON data, without the fields that only the harness and terminal use."""
-        internal = {"kind", "places", "after", "group", "picture", "plan", "results"}
-        data = {name: value for name, value in vars(self).items() if name not in internal}
-        return data | {"configurations": msgspec.to_builtins(self.configurations)}
 
     @property
     def tuned(self) -> str:

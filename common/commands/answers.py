@@ -257,6 +257,8 @@ class Group:
 
     def data(self, causes: Iterable[Diagnosis | Contrast]) -> FailingCases:
         """Return the group as data, with the cause of its values, or what lets a case pass."""
+        from common.commands.hint import hint_of  # it needs the grader, which needs the answers
+
         cases = {answer.case for answer in self.failing}
         mistakes, contrasts = list[str](), list[str]()
         for each in causes:
@@ -278,6 +280,7 @@ class Group:
             place=first.places[0] if first.places else None,
             property=property or everywhere or next(iter(contrasts), ""),
             cause="; ".join(mistakes),
+            hint=hint_of(self.failing[0].op.name, {self.verdict, *mistakes}),
             earlier=first.after is not None,
         )
 

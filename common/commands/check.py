@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.add(parser, *shared.RUNNING, "handle")
+    shared.add(parser, *shared.RUNNING, "--json", "handle")
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     named = "only this case, of any sizes and options that a name says, with every kind of call"
@@ -43,6 +43,8 @@ def run(options: argparse.Namespace) -> int:
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if options.hint and options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")
+    if options.json and (options.hint or options.watch):
+        raise UserError("--json writes one check: leave --hint and --watch out")
     if options.hint and not folder.is_dir():
         raise UserError(f"the path begins with a kernel: nox -s new -- {folder.name} rotate_half")
     if not ((options.hint or options.watch) and folder.is_dir()):  # they await a first solution
@@ -52,7 +54,9 @@ def run(options: argparse.Namespace) -> int:
             return 1
     if options.watch:
         require(["watchfiles"])
-    with started(options) as grader:
+    from common.commands.result import output
+
+    with output(options.json) as written, started(options) as grader:
         if options.hint:
             from common.commands import hint
 
@@ -64,6 +68,7 @@ def run(options: argparse.Namespace) -> int:
         from common.commands.report import show
 
         result = checked(solutions, grader, options)
+        written.add(*result.objects())
         show(result)
     if result.named_ops and not result.failed:
         from common.commands.bench import measure_named

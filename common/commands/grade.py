@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 from collections.abc import Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.commands import engines
 from common.commands import options as shared
 from common.commands.progress import Progress
+from common.commands.result import Judged, Output, output
+from common.solutions import Solution
 from common.spec import TIERS
 
 if TYPE_CHECKING:
@@ -25,16 +25,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shared.add(parser, *shared.RUNNING)
     engines.add_arguments(parser)
     parser.add_argument("--tier", choices=TIERS, default="smoke", help="default: smoke")
-    shared.add(parser, "--sample")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the verdicts to this file")
+    shared.add(parser, "--sample", "--json")
 
 
 def run(options: argparse.Namespace) -> int:
     """Grade solutions and print a line for each case; return 0 only if no contributor failed."""
     chosen = shared.chosen(options)
-    target = options.json and shared.writable(options.json)
+    with output(options.json) as written:
+        return _grade(chosen, options, written)
+
+
+def _grade(chosen: Sequence[Solution], options: argparse.Namespace, written: Output) -> int:
     engine = engines.chosen(options, "grade", chosen)
-    from common import paths
     from common.commands.answers import coverage
 
     results: list[CaseResult] = []
@@ -62,11 +64,8 @@ def run(options: argparse.Namespace) -> int:
     silent, remarks = coverage(verdict for verdict in complete if verdict.solution not in peers)
     for solution, remark in remarks.items():
         print(f"{solution} {remark}")
-    if target:
-        results.sort(key=attrgetter("op", "case", "solution"))  # not in the order of grading
-        rows = [verdict.json for result in results for verdict in result.verdicts]
-        text = json.dumps(rows, indent=1, allow_nan=False) + "\n"
-        paths.replace(target, text.encode())
+    results.sort(key=attrgetter("op", "case", "solution"))  # not in the order of grading
+    written.add(*(Judged.of(verdict) for result in results for verdict in result.verdicts))
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
 

@@ -113,6 +113,11 @@ def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) ->
     return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}"
 
 
+def hint_of(op: str, signs: Set[str]) -> str:
+    """Return the first hint of an op for one of these mistakes or verdicts; "" if there is none."""
+    return next((each.hint for each in path().hint if each.op == op and each.of & signs), "")
+
+
 # --- what an exercise lacks -----------------------------------------------------------------------
 
 

@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     of_op = [results.of_op(options.op) for results in recorded]
     measured = [Device(results, about) for results in of_op]
     if options.json:
-        print(json.dumps(list(columns.rows(measured, only)), indent=1, ensure_ascii=False))
+        rows = [{"kind": "place"} | row for row in columns.rows(measured, only)]
+        print(json.dumps(rows, indent=1, ensure_ascii=False))
     elif options.compare:
         _compare(measured, only)
     else:

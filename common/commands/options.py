@@ -55,6 +55,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "action": "store_true",
         "help": "show each failure and the solutions' own output",
     },
+    "--json": {
+        "type": Path,
+        "metavar": "FILE",
+        "help": "write what is found to this file; -: to stdout, an object a line (docs/json.md)",
+    },
     "--sample": {
         "type": count,
         "metavar": "N",

@@ -7,11 +7,13 @@ slower of its two limits, which the same run measures.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common import ops
 from common.commands import options as shared
+from common.commands.result import LeastWork, output
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
 
@@ -25,7 +27,7 @@ BINDS = {"copy": "memory", "dense": "arithmetic"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.add(parser, *shared.RUNNING, "handle")
+    shared.add(parser, *shared.RUNNING, "--json", "handle")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -33,11 +35,23 @@ def run(options: argparse.Namespace) -> int:
     options.only = shared.one_of(options.handle, options.only, "HANDLE")
     chosen = shared.chosen(options)
     device = shared.device(options)
-    if device == "cpu":
-        _print_counts(chosen)
-    for solution in chosen if device == "cuda" else ():
-        profile(solution, device, options.verbose, options.memory)
+    with output(options.json) as written:
+        if device == "cpu":
+            _print_counts(chosen)
+            written.add(*_least(chosen))
+        for solution in chosen if device == "cuda" else ():
+            written.add(*profile(solution, device, options.verbose, options.memory))
     return 0
+
+
+def _least(chosen: Iterable[Solution]) -> Iterator[LeastWork]:
+    """Yield the least work of each solution's cases."""
+    for solution in chosen:
+        op = ops.load(solution.op)
+        for case, direction in itertools.product(op.cases("board"), DIRECTIONS):
+            work, name = op.timed_work(case, direction), solution.name
+            yield LeastWork(solution=name, op=op.name, case=case.name, direction=direction,
+                            bytes=work.bytes, flops=work.flops)  # fmt: skip
 
 
 def _print_counts(chosen: Iterable[Solution]) -> None:
@@ -114,8 +128,11 @@ def _padded(cells: Sequence[str]) -> str:
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
-def profile(solution: Solution, device: str, verbose: bool, memory: int | None = None) -> None:
-    """Print a line for each case and direction of a solution."""
+def profile(
+    solution: Solution, device: str, verbose: bool, memory: int | None = None
+) -> list[Record]:
+    """Print a line for each case and direction of a solution, and return their rows."""
+    measured_rows: list[Record] = []
     from common.grading.device import DeviceMemory, tier_cases
     from common.grading.sweep import Sweep, TooLarge
     from common.measure import machine, rows
@@ -133,7 +150,8 @@ def profile(solution: Solution, device: str, verbose: bool, memory: int | None =
             if isinstance(measured, TooLarge):
                 print(shared.left_out(solution.op, measured.case.name, measured.reason))
                 continue
-            for row, direction in zip((timing.row for timing in measured), DIRECTIONS, strict=True):
+            measured_rows += [timing.row for timing in measured]
+            for row, direction in zip(measured_rows[-2:], DIRECTIONS, strict=True):
                 case = by_name[row.case]
                 cells = counts(op, case, direction)
                 if row.gpu:
@@ -142,3 +160,4 @@ def profile(solution: Solution, device: str, verbose: bool, memory: int | None =
                     cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
                 print(_padded(cells), flush=True)
     print(COUNTERS.format(path=solution.path, op=solution.op))
+    return measured_rows

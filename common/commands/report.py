@@ -13,7 +13,7 @@ from common.board import terminal
 from common.board.devices import about_solutions
 from common.board.ranking import rank
 from common.commands.answers import Answer, Answers, Names, counted
-from common.commands.result import FailingCases, Summary
+from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.grading.mismatch import drawn
 from common.measure import machine
 from common.printable import columns, printable, say, wrapped
@@ -248,6 +248,14 @@ class Result:
     def answers(self) -> bool:
         """Whether the smoke cases have passes and no failure."""
         return not self.smoke.failed and self.smoke.passes
+
+    def objects(self) -> Iterator[Anything]:
+        """Yield the outcomes, the failures and the rows for `--json`."""
+        yield from self.summaries
+        for verdict in (*self.smoke.verdicts, *self.board.verdicts):
+            if not verdict.fine:
+                yield Judged.of(verdict)
+        yield from self.rows
 
     @property
     def failed(self) -> bool:

@@ -1,21 +1,75 @@
-"""The findings of a check as data: what the terminal shows, and `--json` writes."""
+"""What commands find, as data that `--json` writes: docs/json.md describes each kind."""
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
 import msgspec
 
+from common import paths
+from common.commands import options as shared
+from common.records.lines import Record
 from common.source import Place
 from common.spec import Direction, Tier
+from common.verdicts import Autotuned, Difference, Verdict
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
+class Item(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_defaults=True):
     """One object of `--json`; its field `kind` says which."""
 
     solution: str
     """The folder and the file, such as `alice/rope`."""
 
 
-class FailingCases(Finding, frozen=True, kw_only=True, tag="failing"):
+class Listed(Item, frozen=True, kw_only=True, tag="solution"):
+    """A solution, or a peer."""
+
+    op: str
+    peer: bool
+    note: str
+    """The first line of its docstring."""
+
+
+class LeastWork(Item, frozen=True, kw_only=True, tag="work"):
+    """The least that any solution moves and computes in a case."""
+
+    op: str
+    case: str
+    direction: Direction
+    bytes: int
+    """The bytes; of `backward`, with forward."""
+    flops: int
+
+
+class Judged(Item, frozen=True, kw_only=True, tag="verdict"):
+    """The verdict of one direction of a case."""
+
+    op: str
+    case: str
+    direction: Direction
+    verdict: str
+    reason: str
+    places: tuple[Place, ...] = ()
+    """The places in the solution's source that the reason names: file, line and expression."""
+    difference: Difference | None = None
+    """The wrong elements, if values are wrong."""
+    error: float | None = None
+    """The error of a right result, in units of eager's."""
+    notes: tuple[str, ...] = ()
+    configurations: dict[str, Autotuned] = {}
+    """The configurations in which autotuned kernels ran without a GPU."""
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Judged:
+        """Return the part of a verdict that is no concern of the harness alone."""
+        own = {name: getattr(verdict, name) for name in cls.__struct_fields__}
+        return cls(**own | {"configurations": dict(verdict.configurations)})
+
+
+class FailingCases(Item, frozen=True, kw_only=True, tag="failing"):
     """The failing cases of a solution with the same verdict in the same directions."""
 
     verdict: str
@@ -32,11 +86,13 @@ class FailingCases(Finding, frozen=True, kw_only=True, tag="failing"):
     """What separates these cases from the passing ones; empty if unknown."""
     cause: str = ""
     """The known mistakes that give the wrong values; empty if there is none, or more than two."""
+    hint: str = ""
+    """Where to look; of some ops and mistakes alone."""
     earlier: bool = False
     """Whether the case fails only after others in the same process."""
 
 
-class Summary(Finding, frozen=True, kw_only=True, tag="summary"):
+class Summary(Item, frozen=True, kw_only=True, tag="summary"):
     """The outcome of a solution on the cases of one tier."""
 
     tier: Tier
@@ -64,3 +120,51 @@ class Summary(Finding, frozen=True, kw_only=True, tag="summary"):
     def cases(self) -> int:
         """The number of cases that were run."""
         return self.passed + self.failed + self.unsupported
+
+
+class Placed(Item, frozen=True, kw_only=True, tag="place"):
+    """A solution in a track of a device's board; there is a field for each further column."""
+
+    device: str
+    op: str
+    track: str
+    place: int | None
+    times_eager: float | None
+    low: float | None
+    high: float | None
+
+
+Anything = Listed | LeastWork | Judged | Summary | Placed | Record
+"""What `--json` writes; rows are those of a record."""
+
+
+class Output:
+    """The file of `--json`, to which a command adds objects."""
+
+    def __init__(self) -> None:
+        """Start without an object."""
+        self.objects: list[Anything] = []
+
+    def add(self, *objects: Anything) -> None:
+        """Add objects."""
+        self.objects += objects
+
+
+@contextlib.contextmanager
+def output(target: Path | None) -> Iterator[Output]:
+    """Yield where to add objects; in the end, write them to the file as a list.
+
+    If it is `-`, write an object a line to stdout, and what the command prints to stderr.
+    """
+    written, stdout = Output(), sys.stdout
+    if str(target) != "-":
+        path = target and shared.writable(target)
+        yield written
+        if path:
+            text = msgspec.json.format(msgspec.json.encode(written.objects), indent=1)
+            paths.replace(path, text + b"\n")
+        return
+    with contextlib.redirect_stdout(sys.stderr):
+        yield written
+    for each in written.objects:
+        stdout.write(msgspec.json.encode(each).decode() + "\n")

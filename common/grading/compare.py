@@ -18,7 +18,7 @@ from common.grading.problem import OUTPUT, Problem
 from common.grading.tolerance import check_values, first_index
 from common.source import Place
 from common.spec import Axis
-from common.verdicts import Failure, Picture
+from common.verdicts import Difference, Failure, Picture
 from common.wire import POISONS, SECOND_RUN
 
 FEWEST_EQUAL = 8
@@ -40,6 +40,8 @@ class Finding(NamedTuple):
     """The reason without its number of elements, if it ends with one."""
     places: tuple[Place, ...] = ()
     """The places that the reason names."""
+    difference: Difference | None = None
+    """The wrong elements, if values are wrong."""
 
     @classmethod
     def of(cls, failure: Failure, attempt: Attempt | None = None) -> Finding:
@@ -101,14 +103,16 @@ def _check(
     wrong, ratio = check_values(result, truth, budget, problem.slack, problem.device)
     if wrong is None:
         return [], ratio
-    at = f"at {list(wrong.index)}"
+    at, elements, count = f"at {list(wrong.index)}", "", 0
     if wrong.mask is None:
         reason, drawn = f"{label(name)} {at}{call}: {wrong.text}", None
     else:
         axes = problem.axes(name)
-        reason = f"{label(name)} wrong{call}: {describe(wrong.mask, axes)}; {at} {wrong.text}"
+        elements, count = describe(wrong.mask, axes), int(wrong.mask.sum())
+        reason = f"{label(name)} wrong{call}: {elements}; {at} {wrong.text}"
         drawn = picture(wrong.mask, axes)
-    return [Finding("INCORRECT_NUMERICAL", reason, drawn)], ratio
+    difference = Difference(name, elements, count, wrong.index, wrong.expected, wrong.got)
+    return [Finding("INCORRECT_NUMERICAL", reason, drawn, difference=difference)], ratio
 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:

@@ -306,6 +306,7 @@ class PlanRun:
             after=after,
             group=finding.group,
             picture=finding.picture,
+            difference=finding.difference,
             plan="" if finding.verdict in FINE else str(self.plan),
             results=results,
         )

@@ -114,6 +114,8 @@ class Wrong:
 
     index: tuple[int, ...]
     text: str
+    expected: float
+    got: float
     mask: torch.Tensor | None = field(default=None, compare=False, repr=False)
     """The elements beyond their bound, bool; None if only the rms error is too large."""
 
@@ -170,8 +172,9 @@ def check_values(
         )
         where, bound = first_index(is_worst), ""
         text = f"rms error {measured:.3g}, {slack * eager:.3g} allowed: {slack:g} times eager's"
-    values = f"expected {truth[where].item():.8g}{bound}, got {actual[where].item():.8g} ({text})"
-    return Wrong(where, values, mask if count else None), ratio
+    expected, got = truth[where].item(), actual[where].item()
+    values = f"expected {expected:.8g}{bound}, got {got:.8g} ({text})"
+    return Wrong(where, values, expected, got, mask if count else None), ratio
 
 
 def _mask(

@@ -4,10 +4,24 @@ import json
 import re
 import shutil
 
+import msgspec
 import pytest
 
+from common.commands.result import (
+    Anything,
+    FailingCases,
+    Judged,
+    LeastWork,
+    Listed,
+    Placed,
+    Summary,
+)
+from common.paths import ROOT
 from common.records import runs
+from common.verdicts import Difference
 from tests.support.study import FOR_CUDA, RIGHT, UNSUPPORTED, WRONG
+
+KNOWN = list[Anything]
 
 
 @pytest.mark.slow
@@ -53,10 +67,44 @@ def test_grade_writes_every_verdict_and_fails_where_a_contributor_does(study, by
     ran = study("grade", "--only", "alice", "--sample", 8, "--json", file)
     assert ran.code == 1 and len(ran.out.splitlines()) == 8, ran.err
     rows = json.loads(file.read_text())
+    assert {type(each) for each in msgspec.json.decode(file.read_bytes(), type=KNOWN)} == {Judged}
     assert {row["direction"] for row in rows} == {"forward", "backward"}
     assert {(row["solution"], row["op"]) for row in rows} == {("alice/rotate_half", "rotate_half")}
     failures = [row for row in rows if row["verdict"] not in ("PASSED", "UNSUPPORTED")]
     assert failures and all(row["reason"] for row in failures)
+
+
+@pytest.mark.slow
+def test_objects_are_of_the_schema_that_the_page_describes(study, by_hand, recorded):
+    """Each command writes all of its objects, and nothing else to stdout."""
+    kernel = (ROOT / "contributors/_template/rotate_half.py").read_text()
+    by_hand("alice", kernel.replace("tl.store(y + lanes, -x2", "tl.store(y + lane, -x2"))
+    by_hand("bob", RIGHT.replace("-x2", "x2"))
+    found = {}
+    for words in ("check alice", "check bob", "list --op rotate_half", "profile alice"):
+        ran = study(*words.split(), "--json", "-")
+        found[words] = [msgspec.json.decode(line, type=Anything) for line in ran.out.splitlines()]
+        assert ran.err.strip() and found[words], words
+    summary, *verdicts = found["check alice"]
+    group = summary.failures[0]
+    assert (group.verdict, group.place.code) == ("COMPILE_ERROR", "lane")
+    assert summary.failed == len({each.case for each in verdicts}) > 10
+    summary, *verdicts = found["check bob"]
+    assert summary.failures[0].cause == "nothing is negated: [x2, x1]" and summary.failures[0].hint
+    wrong = verdicts[0].difference
+    assert wrong.result == "output" and wrong.expected == -wrong.got and wrong.elements
+    assert {each.solution for each in found["list --op rotate_half"]} > {"alice/rotate_half"}
+    assert all(each.bytes and each.op == "rotate_half" for each in found["profile alice"])
+    assert "leave --hint and --watch out" in study("check", "bob", "--json", "-", "--watch").err
+    places = msgspec.json.decode(study("leaderboard", "--json").out, type=KNOWN)
+    assert {type(each) for each in places} == {Placed}
+
+
+def test_the_page_on_json_names_every_field():
+    page = (ROOT / "docs" / "json.md").read_text()
+    ours = (Listed, LeastWork, Judged, Difference, Summary, FailingCases, Placed)
+    fields = {name for each in ours for name in each.__struct_fields__}
+    assert not [name for name in sorted(fields) if f"`{name}`" not in page]
 
 
 @pytest.mark.slow
