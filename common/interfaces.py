@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ class Interface:
     contract: str
     """What it says of the arguments and the result."""
     order: int = LAST
-    tracks: tuple[str, ...] = ()
-    """The tracks, if the file lists them as a literal."""
+    tracks: Mapping[str, str] = field(default_factory=dict)
+    """The tracks with what their cases are, if the file has them as a literal."""
 
 
 def names() -> list[str]:

@@ -299,12 +299,10 @@ class Op(Generic[C]):
     the output, and of each split argument. The oracle computes a few slices at a time."""
     axes: Callable[[C, Mapping[str, Any]], Axes]
     """Name the dimensions of the results of one call, given its arguments."""
-    tracks: tuple[str, ...] = ("forward", "training")
-    """The tracks; the first is the main track, in which the board ranks the solutions."""
-    track_of: Callable[[C, Direction], str] = lambda case, direction: (
-        "forward" if direction == "forward" else "training"
-    )
-    """Return the track to which a direction of a case belongs."""
+    tracks: Mapping[str, str] = field(default_factory=lambda: {"standard": ""})
+    """The tracks, with what their cases are; the first is the main track."""
+    track_of: Callable[[C], str] = lambda case: "standard"
+    """Return the track to which a case belongs."""
     output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
     """Return the output's shape; its dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)

@@ -1,4 +1,6 @@
-"""The columns of a board, declared once for the terminal, Markdown, JSON and the page.
+"""The columns of a table, declared once for the terminal, Markdown, JSON and the page.
+
+Each quantity that a track has is a column with places of its own; the others state facts.
 
 A new column is one more entry of `COLUMNS`:
 
@@ -13,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from common.board.devices import Device
-from common.board.ranking import Entry, Track, limit, ranked_times, share, sustained_share
-from common.board.table import UNRANKED, Table, footnotes, marked, percentage, size, speed, where
+from common.board.ranking import QUANTITIES, Entry, Quantity, Track, limit, share
+from common.board.table import UNRANKED, Table, figure, footnotes, marked, percentage, size
 from common.records.lines import Record, Summary
 from common.solutions import is_among
 
@@ -37,14 +39,12 @@ class Column:
     """The fields of JSON; None for an unknown value."""
     order: Value | None = None
     """The page's sort key; the first field by default."""
-    style: Literal["", "place", "name", "speed", "time", "share", "number", "note"] = ""
+    style: Literal["", "name", "quantity", "share", "number"] = ""
     """The page's style of the cells; the page omits a column without a style."""
-    label: str = ""
-    """The page's heading for a single case; the name by default."""
-    several: str = ""
-    """The page's heading for several cases, of which the worst is shown; the label by default."""
-    cases: Literal["", "one", "several"] = ""
-    """The number of cases for which the page has the column; any number by default."""
+    quantity: Quantity | None = None
+    """What the column ranks by, if it has places."""
+    several: bool = False
+    """Whether the page has the column only for several cases."""
     known: Callable[[Track], bool] = lambda track: True
     """Return whether a board of the track has the column."""
     spare: int = 0
@@ -55,20 +55,25 @@ class Column:
         write = (self.short if short else None) or self.text
         return write(track, entry) if write else ""
 
-    def heading(self, single: bool) -> str:
-        """Return the page's heading for a single case or for several cases."""
-        return (not single and self.several) or self.label or self.name
-
     def key(self, track: Track, entry: Entry) -> str:
         """Return the text by which the page sorts the cell; -1 for an unknown value."""
         value = (self.order or next(iter(self.data.values())))(track, entry)
         return f"{value:.5g}" if isinstance(value, float) else str(-1 if value is None else value)
 
 
-def time(track: Track, entry: Entry) -> Summary | None:
-    """Return the time of the track's first case, by the clock that ranks the case."""
-    row = track.row(entry, track.cells[0])
-    return ranked_times(row)["solution"] if row and row.gpu else None
+def place(track: Track, entry: Entry, quantity: Quantity) -> str:
+    """Return the place by a quantity, such as `2`, `2=` for a tie, or a dash."""
+    if quantity not in entry.scores:
+        return UNRANKED
+    ranks = [each.scores[quantity].rank for each in track.placed(quantity)]
+    own = entry.scores[quantity].rank
+    return f"{own}{'=' * (ranks.count(own) > 1)}"
+
+
+def time(entry: Entry, quantity: Quantity) -> Summary | None:
+    """Return the solution's time of the one case that the entry is of."""
+    found = [times["solution"] for row in entry.cells.values() if (times := quantity.times(row))]
+    return found[0] if found else None
 
 
 def of_limit(row: Record | None) -> str:
@@ -76,69 +81,65 @@ def of_limit(row: Record | None) -> str:
     return f"{percentage(share(row))} of {limit(row)[1]}" if row else UNRANKED
 
 
-def _share(track: Track, entry: Entry) -> str:
-    """Return the share of the limit, the limit, the sustained share if known, and the case."""
-    row = entry.worst_share
-    steady = sustained_share(row) if row else None
-    sustained = f", sustained {steady:.0%}" if steady else ""
-    return of_limit(row) + (f"{sustained} ({where(row)})" if row else "")
+def _ranks_by(quantity: Quantity, spare: int) -> Column:
+    """Return the column of a quantity: the place, the figure that ranks, the multiple of eager."""
+
+    def text(track: Track, entry: Entry) -> str:
+        score = entry.scores.get(quantity)
+        if not score:
+            return UNRANKED
+        eager = f", {score.eager.value:.2f}×" if score.share else ""
+        runs = f" ({score.runs} runs)" if score.runs > 1 else ""
+        return f"{place(track, entry, quantity)}. {figure(score)}{runs}{eager}"
+
+    def short(track: Track, entry: Entry) -> str:
+        score = entry.scores.get(quantity)
+        return f"{place(track, entry, quantity)}. {figure(score)}" if score else UNRANKED
+
+    def order(_: Track, entry: Entry) -> float:
+        score = entry.scores.get(quantity)
+        return -score.main.value if score else 9999
+
+    return Column(
+        quantity.name, text, short, order=order, style="quantity", quantity=quantity,
+        known=lambda track: quantity in track.quantities, spare=spare,
+    )  # fmt: skip
+
+
+def _scores(track: Track, entry: Entry) -> dict[str, dict[str, Any]]:
+    return {
+        quantity.name: {
+            "place": score.rank,
+            "share": score.share and score.share.value,
+            "times_eager": score.eager.value,
+            "low": score.main.low,
+            "high": score.main.high,
+            "runs": score.runs,
+        }
+        for quantity, score in entry.scores.items()
+    }
 
 
 COLUMNS = (
     Column(data={"op": lambda t, _: t.op, "track": lambda t, _: t.name}),
-    Column(
-        text=lambda t, e: str(e.rank or UNRANKED) if t.timed else "",
-        data={"place": lambda _, e: e.rank},
-        order=lambda _, e: e.rank or 9999,
-        style="place",
-        label="place",
-    ),
     Column(
         "solution",
         text=lambda _, e: marked(e),
         data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
         style="name",
     ),
+    *map(_ranks_by, QUANTITIES, (1, 0, 4, 5, 7, 8)),
+    Column(data={"columns": _scores}),
     Column(
-        "× eager",
-        text=lambda _, e: speed(e),
-        data={
-            "times_eager": lambda _, e: e.score and e.score.value,
-            "low": lambda _, e: e.score and e.score.low,
-            "high": lambda _, e: e.score and e.score.high,
-        },
-        style="speed",
-        known=lambda track: track.timed,
-    ),
-    Column(
-        "in a loop",
-        text=lambda _, e: UNRANKED if e.in_loop is None else f"{e.in_loop:.2f}",
-        data={"loop_times_eager": lambda _, e: e.in_loop},
-        style="number",
-        known=lambda track: track.timed and any(entry.in_loop for entry in track.entries),
-        spare=4,
-    ),
-    Column(
-        "median µs",
-        order=lambda t, e: of_first.median if (of_first := time(t, e)) else 10**12,
-        style="time",
-        cases="one",
-        known=lambda track: track.timed,
-    ),
-    Column(
-        "worst share of limit",
-        text=_share,
-        short=lambda _, e: of_limit(e.worst_share),
+        "of limit, at worst",
         data={
             "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
             "limited_case": lambda _, e: e.worst_share and e.worst_share.case,
             "limited_direction": lambda _, e: e.worst_share and e.worst_share.direction,
         },
         style="share",
-        label="of limit",
-        several="of limit, at worst",
-        known=lambda track: track.timed,
-        spare=2,
+        several=True,
+        known=lambda track: bool(track.quantities),
     ),
     Column(
         "peak memory",
@@ -146,29 +147,28 @@ COLUMNS = (
         data={"peak_memory": lambda _, e: e.peak_memory},
         style="number",
         known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
-        spare=5,
+        spare=9,
     ),
     Column(
         "covers",
         text=lambda t, e: f"{e.covered}/{len(t.cells)}",
         data={"covered": lambda _, e: e.covered, "cells": lambda t, _: len(t.cells)},
         style="number",
-        cases="several",
-        spare=1,
+        several=True,
+        spare=2,
     ),
     Column(
         "error / eager's",
         text=lambda _, e: "" if e.error is None else f"{e.error:.2f}",
         data={"error": lambda _, e: e.error},
         style="number",
-        spare=6,
+        spare=10,
     ),
     Column(data={"stale": lambda _, e: e.stale, "disturbed": lambda _, e: bool(e.disturbed)}),
     Column(
         "note",
         text=lambda _, e: e.lacks or e.about.note,
         data={"note": lambda _, e: e.about.note, "lacks": lambda _, e: e.lacks},
-        style="note",
         spare=3,
     ),
 )
@@ -187,20 +187,20 @@ def ranking(track: Track, short: bool = False) -> Table:
 
 
 PLACES = ("first", "second", "third")
-"""The headings of an op's solutions in the README."""
+"""The headings of a column's solutions in the README."""
 
 
 def summary(mains: Sequence[Track]) -> Table:
-    """Return the README's table: for each op the fastest solutions of its main track."""
-    shown = [replace(track, entries=track.entries[: len(PLACES)]) for track in mains]
-    rows = []
-    for track in shown:
-        cells = [
-            f"{marked(entry)} {f'{entry.score.value:.2f}' if entry.score else UNRANKED}"
-            for entry in track.entries
-        ]
-        rows.append((track.op, track.name, *cells, *[""] * (len(PLACES) - len(cells))))
-    return Table("", ("op", "track", *PLACES), tuple(rows), footnotes(shown))
+    """Return the README's table: the first solutions of each column of the ops' main tracks."""
+    rows, shown = [], []
+    for track in mains:
+        for quantity in track.quantities:
+            best = track.placed(quantity)[: len(PLACES)]
+            cells = [f"{marked(entry)} {figure(entry.scores[quantity], False)}" for entry in best]
+            cells += [""] * (len(PLACES) - len(cells))
+            rows.append((track.op, quantity.name, *cells))
+            shown.append(replace(track, entries=tuple(best)))
+    return Table("", ("op", "column", *PLACES), tuple(rows), footnotes(shown))
 
 
 # --- for scripts ----------------------------------------------------------------------------------

@@ -6,11 +6,12 @@ cases.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from common.board.devices import Device
 from common.board.ranking import Track, median, op_order, rank
-from common.board.table import UNRANKED, Table, named, speed, where
+from common.board.table import UNRANKED, Table, figure, named, where
 from common.records.lines import Record, Run
 
 EDITED = "*"
@@ -79,11 +80,14 @@ def _table(before: Track, after: Track) -> Table:
         ]
         if timed:
             furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
-            scores = entry.score and old.score and entry.score.value / old.score.value
+            main = after.main
+            scores = [each.scores.get(main) for each in (old, entry)]
+            earlier, later = (each.main.value if each else math.nan for each in scores)
             edited = any(row.sources != was.sources for was, row in pairs)
             lines.append((
-                named(entry) + EDITED * edited, speed(old), speed(entry),
-                f"{scores:.3f}" if scores else UNRANKED, f"{furthest:.3f}", where(row),
+                named(entry) + EDITED * edited, *map(figure, scores),
+                f"{later / earlier:.3f}" if all(scores) else UNRANKED,
+                f"{furthest:.3f}", where(row),
             ))  # fmt: skip
             owners.append(entry)
     if any(name.endswith(EDITED) for name, *_ in lines):

@@ -32,8 +32,15 @@ class Device:
     @cached_property
     def tracks(self) -> dict[tuple[str, str], Track]:
         """The tracks by op and name, in the order of boards."""
-        tracks = rank(self.rows, self.about, self.timed)
-        return {(track.op, track.name): track for track in tracks}
+        return {(track.op, track.name): track for track in self.ranked(self.rows)}
+
+    def ranked(self, rows: Sequence[Record]) -> list[Track]:
+        """Return the tracks of some of the latest rows."""
+        return rank(rows, self.about, self.timed, self._repeated)
+
+    @cached_property
+    def _repeated(self) -> list[Record]:
+        return self.results.repeated()
 
     @property
     def ops(self) -> dict[str, list[Track]]:

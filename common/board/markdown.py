@@ -14,7 +14,7 @@ from common.board import overview, sweeps, table
 from common.board.columns import ranking, summary
 from common.board.devices import Device
 from common.board.page.rendering import draw
-from common.board.table import Table, named
+from common.board.table import Table, figure, marked
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
@@ -58,12 +58,16 @@ def _link(title: str) -> str:
 
 def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each track, of left-out cases and of the plots."""
+    folder, drawings = PLOTS.relative_to(ROOT) / device.slug, sweeps.of_device(device)
     for op, tracks in device.ops.items():
         for track in tracks:
-            yield f"{track.title} on {device.name}", drawn(ranking(track))[1:]
+            path = folder / overview.heat_map_of(track)
+            heat = overview.heat_map(track, device)
+            shown = [f"![{track.title}: shares of the limit]({path})"] if heat else []
+            words = [escaped(track.words)] if track.words else []
+            yield f"{track.title} on {device.name}", [*words, *drawn(ranking(track))[1:], *shown]
         if lines := device.left_out(op):
             yield f"{op}: left out on {device.name}", list(map(escaped, lines))
-    folder, drawings = PLOTS.relative_to(ROOT) / device.slug, sweeps.of_device(device)
     pictures = [f"![{each.sweep.title}]({folder}/{each.sweep.name}.svg)" for each in drawings]
     if plots := [*pictures, *map(escaped, device.left_out(tier="plot"))]:
         yield f"Plots of {device.name}", plots
@@ -76,7 +80,15 @@ def board(devices: Sequence[Device]) -> str:
     """Return the first device's fastest solutions of each op, and a line for each other device."""
     _, rows, *notes = drawn(summary(devices[0].mains))
     ranked = Markup("\n\n".join([rows, *notes]))
-    names = {"escaped": escaped, "anchor": anchor, "named": named}
+    leaders = {
+        device: [
+            f"{marked(best)} {figure(best.scores[track.main], False)}"
+            for track in device.mains
+            for best in track.placed(track.main)[:1]
+        ]
+        for device in devices
+    }
+    names = {"escaped": escaped, "anchor": anchor, "leaders": leaders}
     return draw("readme.md", devices=devices, ranked=ranked, **names).rstrip()
 
 
@@ -84,7 +96,7 @@ def picture(device: Device) -> str:
     """Return the device's picture as Markdown; empty if no solution is ranked."""
     if not overview.panels(device.mains):
         return ""
-    words = "Bars for each op: how many times as fast as plain torch the fastest solutions are"
+    words = "Bars for each op: the shares of the limit that the fastest solutions reach"
     path = PLOTS.relative_to(ROOT) / device.slug / overview.FILE
     return f"![{words}, on {escaped(device.name)}]({path})"
 

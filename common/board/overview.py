@@ -1,39 +1,52 @@
-"""Draw the README's picture: the best solutions' speeds in units of plain torch's, for each op.
+"""Draw the README's picture, of the best solutions of each op, and the heat map of each track.
 
-The SVG is written without matplotlib, so that it has real text, a few kilobytes, and colours that
-follow the reader's light or dark mode.
+The SVGs are written without matplotlib, so that they have real text, a few kilobytes, and colours
+that follow the reader's light or dark mode.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 
 from common.board.devices import Device
 from common.board.page import rendering
-from common.board.ranking import Entry, Track
+from common.board.ranking import LIMITS, QUANTITIES, Entry, Quantity, Track, limit, share
 
 FILE = "overview.svg"
 BARS = 12
-"""The most bars of one op, for its fastest solutions."""
+"""The most bars of a panel, for its fastest solutions."""
 ROW, HEADING, HEAD, MARGIN, COLUMN = 23, 46, 72, 20, 428
 """Pixels of a row's height, a panel's heading, the picture's heading and margin, and a column."""
+HOST = QUANTITIES[2]
+"""What a call costs before the GPU starts; it has a panel beside the main quantity's."""
 
 
-def panels(tracks: Iterable[Track]) -> list[Track]:
-    """Return each track that ranks a solution, with the best entry of each folder.
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """The best entries by a quantity, one for each folder, the fastest first."""
 
-    The best is the first: a track's entries are in the order of their speeds.
-    """
+    track: Track
+    quantity: Quantity
+    entries: tuple[Entry, ...]
+
+    @property
+    def top(self) -> float:
+        """Return the value of a whole bar: 1, the limit, or the greatest speed."""
+        return max(1.0, *(entry.scores[self.quantity].main.value for entry in self.entries))
+
+
+def panels(tracks: Iterable[Track]) -> list[Panel]:
+    """Return the panels of each track: of its main quantity, and of the host's time forward."""
     panels = []
     for track in tracks:
-        best: dict[str, Entry] = {}
-        for entry in track.entries:
-            if entry.score:
+        for quantity in dict.fromkeys((track.main, HOST)):
+            best: dict[str, Entry] = {}
+            for entry in track.placed(quantity):
                 best.setdefault(entry.handle, entry)
-        if best:
-            panels.append(replace(track, entries=tuple(best.values())[:BARS]))
+            if best:
+                panels.append(Panel(track, quantity, tuple(best.values())[:BARS]))
     return panels
 
 
@@ -53,12 +66,65 @@ def picture(device: Device) -> str:
     )
 
 
-def _height(column: Sequence[Track]) -> int:
+def _height(column: Sequence[Panel]) -> int:
     """Return the height in pixels of the panels, with their headings."""
     return sum(HEADING + ROW * len(panel.entries) for panel in column)
 
 
-def _placed(column: Sequence[Track]) -> Iterator[tuple[int, Track]]:
+def _placed(column: Sequence[Panel]) -> Iterator[tuple[int, Panel]]:
     """Yield the panels below each other, each with the pixel row of its top."""
     tops = itertools.accumulate((_height([panel]) for panel in column), initial=HEAD)
     return zip(tops, column, strict=False)
+
+
+# --- solutions by cases ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """The shares of the limit of a track's solutions in its cases, by the GPU's time."""
+
+    title: str
+    subtitle: str
+    blocks: list[str]
+    """The quantities side by side."""
+    cases: list[str]
+    rows: list[tuple[str, bool, list[list[float | None]]]]
+    """A solution, whether it is a peer, and a share for each block and case; None for none."""
+
+
+def heat_map_of(track: Track) -> str:
+    """Return the name of a track's heat map as a file."""
+    return f"{track.op}-{track.name}-shares.svg"
+
+
+def files(device: Device) -> dict[str, str]:
+    """Return the device's pictures by the names of their files; an empty one shows nothing."""
+    maps = {heat_map_of(track): heat_map(track, device) for track in device.tracks.values()}
+    return {FILE: picture(device), **maps}
+
+
+def heat_map(track: Track, device: Device) -> str:
+    """Return a track's heat map as SVG; empty if no case ranks by the GPU's time."""
+    quantities = [each for each in track.quantities if each.clock == "gpu"][::-1]
+    ranked = {row.case: limit(row)[1] for entry in track.entries for row in entry.cells.values()
+              if any(each.times(row) for each in quantities)}  # fmt: skip
+    cases = [case for case in dict(track.cells) if case in ranked]
+    if not cases:
+        return ""
+
+    def reached(entry: Entry, quantity: Quantity, case: str) -> float | None:
+        row = track.row(entry, (case, quantity.direction))
+        return share(row) if row and quantity.times(row) else None
+
+    rows = [
+        (entry.solution, entry.peer,
+         [[reached(entry, each, case) for case in cases] for each in quantities])
+        for entry in track.entries
+    ]  # fmt: skip
+    limits = " or ".join(LIMITS[name] for name in LIMITS if name in ranked.values())
+    drawn = HeatMap(
+        f"{track.title} on {device.name}", f"Per cent of the limit: {limits}, timed beside it.",
+        [each.name for each in quantities], cases, rows,
+    )  # fmt: skip
+    return rendering.draw("heat.svg", map=drawn) + "\n"

@@ -1,10 +1,13 @@
 """Rank boards from records, as pure functions: the same records always give the same boards.
 
-The score of a track is the geometric mean, over its cases and directions, of eager's median time
-over the solution's median time in the same run. The score's interval combines the intervals of the
-rows in quadrature on the log scale. An entry ties with the leader of its group if its interval
-overlaps the leader's: with scores 2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are first and one
-is third.
+A track is a table, and a quantity is a column of it with places of its own: one clock in one
+direction, such as the GPU's time with backward. The score of a quantity is the geometric mean, over
+its cells, of the share of the limit: the limit's median time over the solution's in the same run.
+Where no limit is measured, it is eager's time over the solution's. The score's interval combines
+the intervals of the rows in quadrature on the log scale, or spans the scores of several runs.
+
+An entry ties with the leader of its group if its interval overlaps the leader's: with scores
+2.0 ± 0.1, 1.9 ± 0.1 and 1.8 ± 0.1, two entries are first and one is third.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 
 import numpy as np
 
@@ -27,11 +31,15 @@ FEWEST_ROWS = 3
 """The fewest rows of a case that can show a deviating row."""
 EAGER_APART = "eager's time apart from the run's other rows"
 TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
-"""The tracks of each op, both in the order of boards; others follow by name."""
+"""What the cases of each op's tracks are, both in the order of boards; others follow by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
 Key = tuple[str, str, str, str]
 """`Record.key`, which is unique among the ranked rows."""
+DIRECTION = {"forward": "forward", "backward": "with backward"}
+"""What a row of each direction times, in words."""
+DIRECTION_TRACKS = ("forward", "training")
+"""The tracks that earlier records have in place of one, since directions are columns."""
 
 
 @dataclass(frozen=True)
@@ -52,18 +60,66 @@ class Estimate:
     high: float
 
     @classmethod
-    def of(cls, time: Summary, factor: float = 1.0) -> Estimate:
-        """Return a time in microseconds multiplied by `factor`."""
-        return cls(time.median * factor, time.low * factor, time.high * factor)
-
-    def rate(self, amount: float) -> Estimate:
-        """Return the amount divided by this time."""
-        return Estimate(amount / self.value, amount / self.high, amount / self.low)
+    def of(cls, time: Summary) -> Estimate:
+        """Return a time in microseconds."""
+        return cls(time.median, time.low, time.high)
 
     @property
     def half_interval(self) -> float:
         """Return the wider half of the interval, which may be asymmetric."""
         return max(self.high - self.value, self.value - self.low)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What a column ranks by: one clock, in one direction."""
+
+    clock: str
+    """`gpu`, `host`, or `loop`: calls one after the other for half a second."""
+    direction: str
+
+    @property
+    def name(self) -> str:
+        """Return the heading, such as `GPU with backward` or `host forward`."""
+        clock = {"gpu": "GPU", "host": "host", "loop": "in a loop"}[self.clock]
+        return f"{clock}, {DIRECTION[self.direction]}"
+
+    def has(self, row: Record) -> bool:
+        """Return whether the column is of the row's cell, even where the row failed."""
+        by_clock = row.sustained if self.clock == "loop" else row.ranked_by == self.clock
+        return row.direction == self.direction and bool(by_clock)
+
+    def times(self, row: Record) -> Mapping[str, Summary]:
+        """Return the row's times by this clock: the solution's, eager's and the limits'."""
+        if not self.has(row):
+            return {}
+        if self.clock == "loop":
+            return {name: Summary(time, time, time) for name, time in row.sustained.items()}
+        return ranked_times(row)
+
+
+QUANTITIES = tuple(Quantity(*each) for each in product(("gpu", "host", "loop"), DIRECTION))
+"""Every quantity, in the order of a table's columns."""
+MAIN = (QUANTITIES[1], QUANTITIES[0], QUANTITIES[3], *QUANTITIES)
+"""The quantities by which a table is sorted: the first that the track has."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The speed of an entry by a quantity: geometric means over the quantity's cells."""
+
+    eager: Estimate
+    """Eager's time over the solution's."""
+    share: Estimate | None
+    """The limit's time over the solution's; None where no limit is measured."""
+    runs: int = 1
+    """The runs that the intervals span; of a single run, they are within that run."""
+    rank: int | None = None
+
+    @property
+    def main(self) -> Estimate:
+        """Return the figure that ranks: the share of the limit if it is known."""
+        return self.share or self.eager
 
 
 @dataclass(frozen=True)
@@ -78,8 +134,8 @@ class Entry:
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
     apart: frozenset[Cell]
     """The cells whose eager time deviates from the run's other rows; see `_eager_apart`."""
-    score: Estimate | None
-    rank: int | None = None
+    scores: Mapping[Quantity, Score] = field(default_factory=dict)
+    """The score of each quantity whose cells the solution covers whole."""
 
     @property
     def handle(self) -> str:
@@ -118,17 +174,6 @@ class Entry:
         return max(peaks, default=None)
 
     @property
-    def in_loop(self) -> float | None:
-        """Return the speed of calls in a loop, in units of eager's: the mean over the cells.
-
-        None for an entry that does not cover the track or has no cell timed in a loop.
-        """
-        known = [row.sustained for row in self.cells.values() if row.sustained]
-        if self.missing or not known:
-            return None
-        return statistics.geometric_mean(times["eager"] / times["solution"] for times in known)
-
-    @property
     def outdated(self) -> bool:
         """Return whether an earlier clock measured a cell of the track."""
         return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
@@ -162,11 +207,22 @@ class Track:
     name: str
     cells: tuple[Cell, ...]
     entries: tuple[Entry, ...]
-    """The ranked entries, followed by those that do not cover the track."""
+    """The entries by their scores, the main quantity's first, then those without a score."""
     clock: int
     """The version of the clock that measured the ranked entries; 0 where nothing was timed."""
     timed: bool = True
     """Whether the device ranks entries, by measured or by modelled times."""
+
+    @cached_property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """The quantities that some row of the track has."""
+        rows = [row for entry in self.entries for row in entry.cells.values() if row.gpu]
+        return tuple(each for each in QUANTITIES if self.timed and any(map(each.times, rows)))
+
+    @property
+    def main(self) -> Quantity:
+        """The quantity by which the table is sorted."""
+        return next((each for each in MAIN if each in self.quantities), MAIN[0])
 
     @property
     def title(self) -> str:
@@ -178,14 +234,24 @@ class Track:
         """The directions that the track ranks."""
         return list(dict.fromkeys(direction for _, direction in self.cells))
 
-    @property
-    def top(self) -> float:
-        """The greatest speed of any interval; 0 without a speed."""
-        return max((entry.score.high for entry in self.entries if entry.score), default=0.0)
+    def placed(self, quantity: Quantity) -> list[Entry]:
+        """Return the entries with a place by a quantity, the fastest first."""
+        found = (entry for entry in self.entries if quantity in entry.scores)
+        return sorted(found, key=lambda entry: -entry.scores[quantity].main.value)
+
+    def top(self, quantity: Quantity) -> float:
+        """Return the greatest value of any interval, at least 1."""
+        highs = [entry.scores[quantity].main.high for entry in self.placed(quantity)]
+        return max([1.0, *highs])
 
     def entry(self, solution: str) -> Entry | None:
         """Return the solution's entry, if it has one."""
         return next((entry for entry in self.entries if entry.solution == solution), None)
+
+    @property
+    def words(self) -> str:
+        """What the cases of the track are."""
+        return TRACKS.get(self.op, {}).get(self.name, "")
 
     def row(self, entry: Entry, cell: Cell) -> Record | None:
         """Return the entry's row; None without a row or where another clock measured the row."""
@@ -199,7 +265,10 @@ def op_order(op: str) -> tuple[int, str]:
 
 
 def rank(
-    rows: Iterable[Record], about: Mapping[str, About] | None = None, timed: bool = True
+    rows: Iterable[Record],
+    about: Mapping[str, About] | None = None,
+    timed: bool = True,
+    repeated: Iterable[Record] = (),
 ) -> list[Track]:
     """Return every track of every op in the order of boards, from the latest rows.
 
@@ -209,12 +278,18 @@ def rank(
         rows: The latest rows.
         about: The facts of the solutions, which show stale entries; by default they are unknown.
         timed: Whether the device ranks entries.
+        repeated: Earlier rows of the same sources; the runs that have all cells of a quantity widen
+            the intervals of its scores.
     """
     rows = list(rows)
     apart = _eager_apart(rows)
     by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows:
-        by_track[row.op, row.track].append(row)
+        by_track[row.op, "standard" if row.track in DIRECTION_TRACKS else row.track].append(row)
+    earlier: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = {}
+    for row in repeated:
+        runs = earlier.setdefault((row.op, row.solution), {})
+        runs.setdefault(row.run, {})[row.case, row.direction] = row
     tracks = []
     for (op, name), of_track in sorted(by_track.items(), key=lambda item: _place(*item[0])):
         cells = tuple(dict.fromkeys((row.case, row.direction) for row in of_track))
@@ -222,49 +297,93 @@ def rank(
         solutions: dict[str, dict[Cell, Record]] = defaultdict(dict)
         for row in of_track:
             solutions[row.solution][row.case, row.direction] = row
+        columns = {
+            each: tuple(dict.fromkeys((r.case, r.direction) for r in of_track if each.has(r)))
+            for each in QUANTITIES
+        }
         entries = [
-            _entry(own, cells, clock, (about or {}).get(solution, About()), apart)
+            _entry(own, cells, columns, clock, (about or {}).get(solution, About()), apart,
+                   earlier.get((op, solution), {}))
             for solution, own in solutions.items()
-        ]
+        ]  # fmt: skip
         tracks.append(Track(op, name, cells, _ordered(entries), clock, timed))
     return tracks
 
 
 def _place(op: str, track: str) -> tuple[tuple[int, str], int, str]:
-    stated = TRACKS.get(op, ())
+    stated = [*TRACKS.get(op, ())]
     return op_order(op), stated.index(track) if track in stated else len(stated), track
 
 
 def _entry(
-    rows: Mapping[Cell, Record], cells: Iterable[Cell], clock: int, about: About, apart: Set[Key]
+    rows: Mapping[Cell, Record],
+    cells: Iterable[Cell],
+    columns: Mapping[Quantity, Sequence[Cell]],
+    clock: int,
+    about: About,
+    apart: Set[Key],
+    earlier: Mapping[str, Mapping[Cell, Record]],
 ) -> Entry:
-    """Return an entry without a rank; rows of an earlier clock do not count."""
-
-    def counts(row: Record | None) -> bool:
-        return bool(row and row.verdict == "PASSED" and (row.clock == clock or not row.gpu))
-
+    """Return an entry without places; rows of an earlier clock do not count."""
+    passed = {cell: row for cell, row in rows.items()
+              if row.verdict == "PASSED" and (row.clock == clock or not row.gpu)}  # fmt: skip
+    scores = {}
+    for quantity, own in columns.items():
+        if score := _score(quantity, own, passed):
+            others = [_score(quantity, own, of_run) for of_run in earlier.values()]
+            scores[quantity] = _over_runs(score, [each for each in others if each])
     first = next(iter(rows.values()))
-    missing = tuple(cell for cell in cells if not counts(rows.get(cell)))
-    ranked = not missing and all(row.gpu for row in rows.values())
-    score = combined([ranked_times(rows[cell]) for cell in cells]) if ranked else None
+    missing = tuple(cell for cell in cells if cell not in passed)
     disturbed = frozenset(cell for cell, row in rows.items() if row.key in apart)
-    return Entry(first.solution, first.peer, about, rows, missing, disturbed, score)
+    return Entry(first.solution, first.peer, about, rows, missing, disturbed, scores)
 
 
-def _ordered(entries: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return the entries with a score by their places, then the others."""
-    scores = [(entry, entry.score) for entry in entries if entry.score]
-    scores.sort(key=lambda pair: -pair[1].value)
-    # an entry whose interval overlaps a leader's interval shares the leader's place
-    leaders = stats.leaders([(score.low, score.high) for _, score in scores])
-    ranked = [
-        replace(entry, rank=leader + 1) for (entry, _), leader in zip(scores, leaders, strict=True)
-    ]
-    others = sorted(
-        (entry for entry in entries if not entry.score),
-        key=lambda entry: (-entry.covered, entry.peer, entry.solution),
-    )
-    return (*ranked, *others)
+def _score(quantity: Quantity, cells: Sequence[Cell], rows: Mapping[Cell, Record]) -> Score | None:
+    """Return the score of the rows; None if a cell is not covered, or there is none."""
+    times = [quantity.times(rows[cell]) for cell in cells if cell in rows]
+    if not times or len(times) < len(cells) or not all(times):
+        return None
+    limits = [slower_limit(each) for each in times]
+    eager = combined([(each["eager"], each["solution"]) for each in times])
+    if not all(limits):
+        return Score(eager, None)
+    pairs = zip(times, limits, strict=True)
+    return Score(eager, combined([(each[name], each["solution"]) for each, name in pairs]))
+
+
+def _over_runs(score: Score, others: Sequence[Score]) -> Score:
+    """Return the score with the intervals widened to the scores of other runs."""
+
+    def widened(own: Estimate, of_runs: Sequence[float]) -> Estimate:
+        return Estimate(own.value, min(own.low, *of_runs), max(own.high, *of_runs))
+
+    if not others:
+        return score
+    eager = widened(score.eager, [each.eager.value for each in others])
+    shares = [each.share.value for each in others if each.share]
+    share = widened(score.share, shares) if score.share and shares else score.share
+    return Score(eager, share, 1 + len(others))
+
+
+def _ordered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """Return the entries with their places, by their scores, and then those without a score."""
+    scores: dict[str, dict[Quantity, Score]] = {entry.solution: {} for entry in entries}
+    for quantity in QUANTITIES:
+        found = [(entry, entry.scores[quantity]) for entry in entries if quantity in entry.scores]
+        found.sort(key=lambda pair: -pair[1].main.value)
+        # an entry whose interval overlaps a leader's interval shares the leader's place
+        leaders = stats.leaders([(score.main.low, score.main.high) for _, score in found])
+        for (entry, score), leader in zip(found, leaders, strict=True):
+            scores[entry.solution][quantity] = replace(score, rank=leader + 1)
+    order = [each for each in dict.fromkeys(MAIN) if any(each in of for of in scores.values())]
+
+    def place(entry: Entry) -> tuple[object, ...]:
+        own = scores[entry.solution]
+        speeds = [-own[each].main.value if each in own else 0.0 for each in order]
+        return *speeds, -entry.covered, entry.peer, entry.solution
+
+    placed = (replace(entry, scores=scores[entry.solution]) for entry in sorted(entries, key=place))
+    return tuple(placed)
 
 
 def _eager_apart(rows: Iterable[Record]) -> set[Key]:
@@ -285,21 +404,17 @@ def _eager_apart(rows: Iterable[Record]) -> set[Key]:
     return deviating
 
 
-def combined(times: Sequence[Mapping[str, Summary]]) -> Estimate:
-    """Return the score of the times of the `solution` and of `eager` in each cell.
+def combined(times: Sequence[tuple[Summary, Summary]]) -> Estimate:
+    """Return the geometric mean of ratios of times, each of a first time over a second.
 
     The times are independent, so that the variances of the logarithms add. A median's interval may
     be asymmetric, so that the lower and the upper sides are combined separately.
     """
-    numbers = [
-        (each.median, each.low, each.high)
-        for of_cell in times
-        for each in (of_cell["solution"], of_cell["eager"])
-    ]
-    solution, low, high, eager, eager_low, eager_high = np.log(np.reshape(numbers, (-1, 6))).T
-    ratio = (eager - solution).mean()
-    above = np.sqrt(((eager_high - eager) ** 2 + (solution - low) ** 2).sum()) / len(times)
-    below = np.sqrt(((eager - eager_low) ** 2 + (high - solution) ** 2).sum()) / len(times)
+    numbers = [(each.median, each.low, each.high) for pair in times for each in pair]
+    over, over_low, over_high, own, low, high = np.log(np.reshape(numbers, (-1, 6))).T
+    ratio = (over - own).mean()
+    above = np.sqrt(((over_high - over) ** 2 + (own - low) ** 2).sum()) / len(times)
+    below = np.sqrt(((over - over_low) ** 2 + (high - own) ** 2).sum()) / len(times)
     return Estimate(*np.exp([ratio, ratio - below, ratio + above]).tolist())
 
 
@@ -316,13 +431,20 @@ def median(row: Record, name: str = "solution") -> float:
     return ranked_times(row)[name].median
 
 
-def limit(row: Record) -> tuple[float, str]:
-    """Return the median microseconds and the name of the slower limit.
+def slower_limit(times: Mapping[str, Summary]) -> str:
+    """Return the name of the slower limit among the times, "" if none was measured.
 
     The limits are a copy of the same bytes and, in some rows, dense products of the same shapes. A
     call can hardly take less time than the slower limit.
     """
-    return max((row.gpu[name].median, name) for name in LIMITS if name in row.gpu)
+    known = [name for name in LIMITS if name in times]
+    return max(known, key=lambda name: times[name].median, default="")
+
+
+def limit(row: Record) -> tuple[float, str]:
+    """Return the median microseconds and the name of the slower limit, by the GPU's time."""
+    name = slower_limit(row.gpu)
+    return row.gpu[name].median, name
 
 
 def share(row: Record) -> float:

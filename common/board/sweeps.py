@@ -2,14 +2,14 @@
 
 The plots show the records of the tier `plot`. A sweep of `sweeps.toml` selects its cases by their
 parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and its x is s. A line is a
-median with its 95 % interval at each x.
+solution's share of the limit that was timed beside it, with its 95 % interval at each x: so lines
+of several runs can stand beside each other, whose limits differ.
 
 The same records give the same bytes. A file contains the fingerprint of its data and code, and is
 drawn again only when the fingerprint changes: drawing a figure takes most of a second.
 
 A contributor has the same colour on every plot; a contributor's further files have other markers.
-Peers are dashed, limits are grey. The background is white, so that the plots are legible on a dark
-page.
+Peers are dashed. The background is white, so that the plots are legible on a dark page.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from common.board.devices import Device
-from common.board.ranking import LIMITS, Estimate
-from common.board.table import DIRECTION
+from common.board.ranking import DIRECTION, Estimate, combined, slower_limit
 from common.digest import digest
 from common.records.lines import Record
 
@@ -42,8 +41,6 @@ class SweepPlot:
     x_label: str
     x: str
     where: Mapping[str, Any]
-    rates: bool = False
-    """Whether the plot has rates, on a linear axis; times are on a logarithmic axis."""
     log2: bool = True
     """Whether the x axis is logarithmic."""
     default: int = 1
@@ -56,7 +53,7 @@ class SweepPlot:
 
 
 Lines = Mapping[str, Mapping[int, Estimate]]
-"""The value of each solution, and of each limit measured beside it, by x."""
+"""The share of the limit of each solution, by x."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +107,8 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
         own = [row for row in own if not row.gpu or row.clock == clock]
         # rows of another sweep may belong to this sweep too
         if any(row.gpu and sweep.x in _params(row) for row in own):
-            directions = ("forward",) if sweep.rates else DIRECTION
-            lines = {DIRECTION[each]: _lines(sweep, own, each) for each in directions}
-            panels = {title: of for title, of in lines.items() if {*of} - {*LIMITS}}
+            lines = {words: _lines(sweep, own, each) for each, words in DIRECTION.items()}
+            panels = {title: of for title, of in lines.items() if of}
             drawn = {name for panel in panels.values() for name in panel}
             peers = tuple(sorted({row.solution for row in own if row.peer}))
             failed = [row for row in own if row.solution not in drawn and row.verdict != "PASSED"]
@@ -122,21 +118,13 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
 
 
 def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
-    """Return the values of the solutions, then the median value of each limit, by x."""
-    found: dict[str, dict[int, list[Estimate]]] = defaultdict(lambda: defaultdict(list))
+    """Return the shares of the limit of each solution with a time, by x."""
+    found: dict[str, dict[int, Estimate]] = defaultdict(dict)
     for row in rows:
-        x = int(_params(row).get(sweep.x, sweep.default))
-        for name in ("solution", *LIMITS):
-            if row.direction == direction and name in row.gpu:
-                milliseconds = Estimate.of(row.gpu[name], 1e-3)
-                value = milliseconds.rate(row.bytes / 1e6) if sweep.rates else milliseconds
-                found[row.solution if name == "solution" else name][x].append(value)
-
-    def middle(estimates: list[Estimate]) -> Estimate:
-        return sorted(estimates, key=lambda estimate: estimate.value)[len(estimates) // 2]
-
-    names = sorted(found, key=lambda name: name in LIMITS)
-    return {name: {x: middle(found[name][x]) for x in sorted(found[name])} for name in names}
+        if row.direction == direction and row.gpu:
+            times = row.gpu[slower_limit(row.gpu)], row.gpu["solution"]
+            found[row.solution][int(_params(row).get(sweep.x, sweep.default))] = combined([times])
+    return {name: dict(sorted(line.items())) for name, line in found.items()}
 
 
 # --- the look -------------------------------------------------------------------------------------
@@ -163,19 +151,16 @@ Look = dict[str, Any]
 
 
 def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
-    """Return the look of each solution and limit on the plots; a peer's markers are hollow.
+    """Return the look of each solution on the plots; a peer's markers are hollow.
 
     Folders get a colour and a marker in alphabetical order. Further files of an op in the same
     folder get the next marker.
     """
     ops = {name: plot.sweep.op for plot in drawn for of in plot.panels.values() for name in of}
     peers = {name for plot in drawn for name in plot.peers}
-    looks: dict[str, Look] = {
-        name: {"color": "#8f8f8f", "linewidth": 1.6, "linestyle": (0, dashes), "label": label}
-        for (name, label), dashes in zip(LIMITS.items(), ((6, 3), (2, 2)), strict=True)
-    }
+    looks: dict[str, Look] = {}
     for are_peers, colours in ((False, COLOURS), (True, PEER_COLOURS)):
-        names = sorted(name for name in {*ops} - {*LIMITS} if (name in peers) is are_peers)
+        names = sorted(name for name in ops if (name in peers) is are_peers)
         folders = list(dict.fromkeys(name.partition("/")[0] for name in names))
         for name in names:
             place = folders.index(name.partition("/")[0])
@@ -244,7 +229,7 @@ def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
         figure.text(0.7 / width, inches / height, words, va="top", **options)
 
     text(height - 0.12, plot.sweep.title, fontsize=13, fontweight="bold")
-    subtitle = f"{device} · GPU time, median with its 95 % interval"
+    subtitle = f"{device} · by GPU time, of the limit timed in the same run: the dashed line"
     text(height - 0.39, subtitle, fontsize=9, color=FAINT)
     text(0.3, plot.sweep.x_label, fontsize=9.5)
     if plot.missing:
@@ -260,30 +245,18 @@ def _panel(axes: Any, title: str, lines: Lines, plot: Plot, look: Mapping[str, L
     sweep = plot.sweep
     for name, line in lines.items():
         low, middle, high = zip(*((e.low, e.value, e.high) for e in line.values()), strict=True)
-        if name in LIMITS:
-            axes.plot([*line], middle, **look[name], zorder=1.5)
-            continue
         axes.fill_between([*line], low, high, color=look[name]["color"], alpha=0.22, linewidth=0)
         axes.plot([*line], middle, **look[name], zorder=2.5 if name in plot.peers else 3)
     axes.set_title(title, loc="left", fontsize=10, color=FAINT)
-    axes.set_ylabel("GB/s" if sweep.rates else "ms")
+    axes.axhline(1, color="#8f8f8f", linewidth=1.6, linestyle=(0, (6, 3)), zorder=1.5)
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     if sweep.log2:
         axes.set_xscale("log", base=2)
     axes.xaxis.set_minor_locator(NullLocator())
-    ticks = sorted({x for name, line in lines.items() if name not in LIMITS for x in line})
+    ticks = sorted({x for line in lines.values() for x in line})
     axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
-    if sweep.rates:
-        axes.set_ylim(bottom=0)
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    else:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        # of each decade, 2 and 5 have labels too
-        axes.yaxis.set_minor_formatter(
-            lambda value, _: f"{value:g}" if f"{value:e}"[0] in "25" else ""
-        )
     axes.grid(color=GRID, linewidth=0.8)
-    axes.grid(axis="y", which="minor", color=GRID, linewidth=0.4)
 
 
 def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
@@ -292,9 +265,8 @@ def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
 
     first = next(iter(plot.panels.values()))
 
-    def last(name: str) -> tuple[bool, float, str]:
-        value = first[name][max(first[name])].value if name in first else math.inf
-        return name in LIMITS, -value if plot.sweep.rates and name in first else value, name
+    def last(name: str) -> tuple[float, str]:
+        return -first[name][max(first[name])].value if name in first else math.inf, name
 
     names = sorted({name for lines in plot.panels.values() for name in lines}, key=last)
     axes.legend(

@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from common.board.ranking import Entry, Track
+from common.board.ranking import Entry, Score, Track
 from common.records.lines import Counted, Influences, Record, headings
 
-DIRECTION = {"forward": "forward", "backward": "forward + backward"}
 TEXT = (
     "solution", "case", "note", "of its cases", "kernel", "target", "op", "track", "first",
-    "second", "third",
+    "second", "third", "column",
 )  # fmt: skip
 """The columns of text, which are left-aligned; numbers are right-aligned."""
 UNRANKED = "–"
@@ -60,18 +59,21 @@ def marked(entry: Entry) -> str:
     return named(entry) + STALE * entry.stale + DISTURBED * bool(entry.disturbed)
 
 
-def speed(entry: Entry) -> str:
-    """Return the score with its interval, such as `6.08 ± 0.02`, or a dash."""
-    if entry.score is None:
+def figure(score: Score | None, interval: bool = True) -> str:
+    """Return the figure that ranks, with its interval: `97.2% ± 0.3`, or a multiple."""
+    if not score:
         return UNRANKED
-    score = entry.score
+    main, share = score.main, score.share is not None
+    value = percentage(main.value) if share else f"{main.value:.2f}×"
     # a modelled score has no interval
-    return f"{score.value:.2f}" + f" ± {score.half_interval:.2f}" * (score.high > score.low)
+    if not interval or main.high <= main.low:
+        return value
+    return f"{value} ± {main.half_interval * (100 if share else 1):.{1 if share else 2}f}"
 
 
 def percentage(value: float) -> str:
-    """Return a share such as `46%`; up to 1 % with two decimals, such as `0.03%`."""
-    return f"{value:.0%}" if value > 0.01 else f"{value:.2%}"
+    """Return a share such as `46.2%`; up to 1 % with two decimals, such as `0.03%`."""
+    return f"{value:.1%}" if value > 0.01 else f"{value:.2%}"
 
 
 def where(row: Record) -> str:

@@ -17,8 +17,8 @@ from common.board import modelled, table
 from common.board.columns import COLUMNS, of_limit, ranking
 from common.board.comparison import Comparison
 from common.board.devices import Device
-from common.board.ranking import Cell, Track, median, op_order
-from common.board.table import DIRECTION, Table, named
+from common.board.ranking import DIRECTION, Cell, Track, median, op_order
+from common.board.table import Table, named
 from common.printable import printable
 from common.solutions import is_among
 
@@ -198,6 +198,7 @@ def draw(drawn: Table, only: str = "") -> Drawing:
             _heading(name, cells),
             justify="left" if name in table.TEXT else "right",
             overflow="ellipsis",
+            no_wrap=not _is_note(name),
             ratio=1 if name == last and _is_note(name) else None,
         )
     for row, owner in zip(drawn.rows, drawn.owners, strict=True):

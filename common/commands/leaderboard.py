@@ -103,8 +103,9 @@ def _write(timed: Sequence[Device]) -> list[str]:
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for device in timed:
-        if drawn := overview.picture(device):
-            folder = paths.PLOTS / device.slug
-            folder.mkdir(parents=True, exist_ok=True)
-            paths.replace(folder / overview.FILE, drawn.encode())
+        folder = paths.PLOTS / device.slug
+        for name, drawn in overview.files(device).items():
+            if drawn:
+                folder.mkdir(parents=True, exist_ok=True)
+                paths.replace(folder / name, drawn.encode())
     return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]

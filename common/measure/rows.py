@@ -188,7 +188,7 @@ def record_of(
     work, (sources, harness) = op.work(case, direction), digests
     return Record(
         schema=SCHEMA, run="", solution=solution.name, peer=solution.peer, op=op.name,
-        case=case.name, params=case.params, track=op.track_of(case, direction),
+        case=case.name, params=case.params, track=op.track_of(case),
         ranked_by=case.ranked_by, twin=case.twin, direction=direction, bytes=work.bytes,
         flops=work.flops, sources=sources, harness=harness, clock=CLOCK, tier=tier, **found,
     )  # fmt: skip

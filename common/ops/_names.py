@@ -158,8 +158,8 @@ def _stated(field: dataclasses.Field[Any], word: str, hints: Mapping[str, Any]) 
     part = re.compile(r"{0\.(\w+)[^}]*}")
     names, texts = part.findall(template), part.split(template)[::2]
     match = re.fullmatch("(.+)".join(map(re.escape, texts)), word)
-    found = match.groups() if match else ()
-    values = {name: _value(hints[name], text) for name, text in zip(names, found, strict=False)}
+    said = match.groups() if match else ()
+    values = {name: _value(hints[name], text) for name, text in zip(names, said, strict=False)}
     return {} if None in values.values() else values
 
 

@@ -143,10 +143,12 @@ class RopeCase(Case):
         return max(self.lengths) // self.cp_size if self.lengths else self.s
 
 
-def track_of(case: RopeCase, direction: spec.Direction) -> str:
-    """Return the track of a case, the same in both directions."""
-    if case.lengths or case.starts or case.cp_size > 1:
+def track_of(case: RopeCase) -> str:
+    """Return the track of a case."""
+    if case.starts or case.cp_size > 1:
         return "extended"
+    if case.lengths:
+        return "packed"
     if not case.paired:
         return "extended" if case.interleaved else "core"
     if case.interleaved:

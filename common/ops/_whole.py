@@ -50,9 +50,8 @@ def check(name: str, op: Any) -> None:
     board = _distinct(op.cases("board"), "board")
     _require(board, "OP.cases: the board has no case")
     for case in board:
-        tracks = {op.track_of(case, direction) for direction in case.directions}
-        unknown = sorted(tracks.difference(op.tracks))
-        _require(not unknown, f"OP.tracks lacks {unknown}, a track of {case.name}")
+        track = op.track_of(case)
+        _require(track in op.tracks, f"OP.tracks lacks {track!r}, the track of {case.name}")
 
 
 def check_by_trial(op: Op[Any], *tiers: Tier) -> None:

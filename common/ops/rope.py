@@ -197,7 +197,15 @@ OP = Op(
     interface=Rope,
     reference=reference,
     differentiable=("t",),
-    tracks=("standard", "partial", "interleaved", "core", "extended"),
+    tracks={
+        "standard": "Whole heads, and one angle for both features of a pair (paired), as in nearly "
+        "every model; far begins at position 1,000,000, as a decoded token may.",
+        "partial": "Only the first d2 features of each head are rotated.",
+        "interleaved": "The pairs are adjacent features, not one of each half.",
+        "packed": "Sequences of many lengths follow each other without padding (thd).",
+        "core": "Every feature has an angle of its own, as TransformerEngine's op allows.",
+        "extended": "As core, with adjacent pairs, start positions or context parallelism.",
+    },
     track_of=track_of,
     cases=cases,
     twin=twin,

@@ -68,8 +68,11 @@ OP = shaped(
     linear=True,
     board=(TIMED, TIMED | {"interleaved": True}),
     plotted=(),
-    tracks=("core", "extended"),
-    track_of=lambda case, direction: "extended" if case.interleaved else "core",
+    tracks={
+        "core": "The pairs are one feature of each half.",
+        "extended": "The pairs are adjacent features (interleaved).",
+    },
+    track_of=lambda case: "extended" if case.interleaved else "core",
     workspace=lambda case: 4 * math.prod(case.shape) * ITEMSIZE[case.dtype],
     axes=axes,
 )

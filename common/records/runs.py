@@ -67,6 +67,20 @@ class Results:
         """
         return self._of_tier(tier)[1]
 
+    def repeated(self) -> list[Record]:
+        """Return the board's earlier rows of the latest rows' sources, clock and versions."""
+        versions = {run.run: run.versions for run in self.runs}
+
+        def state(row: Record) -> tuple[object, ...]:
+            return row.key, row.sources, row.clock, versions.get(row.run)
+
+        latest = {row.key: row for row in self.latest()}
+        return [
+            row for row in self.rows
+            if row.gpu and row.tier == "board" and (last := latest.get(row.key))
+            if row.run != last.run and state(row) == state(last)
+        ]  # fmt: skip
+
     def _of_tier(self, tier: Tier) -> tuple[list[Record], list[LeftOut]]:
         if tier in self._shown:
             return self._shown[tier]

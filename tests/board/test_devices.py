@@ -91,7 +91,7 @@ SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 def test_the_readme_shows_one_device_and_a_line_for_each_other():
     board = markdown.board(devices(SLOW, FAST))
     assert "### GPU (fast) 2" in board and "### A GPU" not in board
-    assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 2.00" in board.splitlines()
+    assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 50.0%" in board.splitlines()
     assert "Other devices" not in markdown.board(devices(SLOW))
     shown = markdown.picture(devices(SLOW, FAST)[0])
     assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
@@ -105,7 +105,8 @@ def test_the_leaderboard_has_each_devices_own_rankings():
     board = markdown.leaderboard(devices(later, FAST))
     for link in ("rope-core-on-a-gpu", "rope-extended-on-a-gpu", "rope-core-on-gpu-fast-2"):
         assert f"](#{link})" in board and link in boards.anchors(board)
-    assert "| 1 | alice/rope | 4.00 |" in board and "| 1 | bob/rope | 5.00 |" in board
+    assert "| alice/rope | 1. 100.0%, 4.00× |" in board
+    assert "| bob/rope | 1. 125.0%, 5.00× |" in board
 
 
 # --- cases that do not fit ------------------------------------------------------------------------
@@ -124,7 +125,7 @@ LINE = "Left out on this device: c2 (needs 9 GiB, 8 GiB free)."
 def test_every_board_names_a_case_that_is_left_out_and_no_solution_lacks_it():
     for text in texts(left_out("A GPU-0", "rope", "c2")):
         assert text.count(LINE) == 1
-        assert "2.00" in text and "not measured" not in text
+        assert "50.0%" in text and "not measured" not in text
     for text in texts(left_out("A GPU-0", "masked_ffn", "c2")):
         assert text.index("alice/rope") < text.rindex("masked_ffn") < text.index(" c2 (needs")
     whole, *others = texts(left_out("A GPU-0", "rope", "c2", tier="plot"))

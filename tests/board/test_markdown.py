@@ -41,17 +41,13 @@ def drawn(*rows, timed=True):
 def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_changed():
     known = drawn(*ROWS[:3])
     alice, eager, bob = known.rows
-    assert alice == (
-        "1", "alice/rope", "2.00", "50% of copy (c1)", "1/1", "0.50", "tiles | pipes",
-    )  # fmt: skip
-    assert eager[:3] == ("2", "(eager/rope)", "1.00")
-    assert bob == (
-        "–", f"bob/rope{table.STALE}", "–", "–", "0/1", "", "TIMEOUT: a | b (c1 forward)",
-    )  # fmt: skip
+    assert known.header[:2] == ("solution", "GPU, forward")
+    assert alice == ("alice/rope", "1. 50.0%, 2.00×", "1/1", "0.50", "tiles | pipes")
+    assert eager[:2] == ("(eager/rope)", "2. 25.0%, 1.00×")
+    assert bob == (f"bob/rope{table.STALE}", "–", "0/1", "", "TIMEOUT: a | b (c1 forward)")
     assert any(table.STALE in footnote for footnote in known.footnotes)
     untimed = drawn(*ROWS[:3], timed=False)
-    assert untimed.header == ("", "solution", "covers", "error / eager's", "note")
-    assert all(len(cells) == 5 and not cells[0] for cells in untimed.rows)
+    assert untimed.header == ("solution", "covers", "error / eager's", "note")
 
 
 @pytest.mark.parametrize(
@@ -62,7 +58,7 @@ def test_a_row_says_place_speed_share_coverage_error_note_and_that_its_source_ch
 def test_a_row_of_a_disturbed_device_or_host_says_so(state, note):
     known = drawn(row(device_state=state), row("bob/rope", us=20.0))
     marked = [f"alice/rope{table.DISTURBED}", f"bob/rope{table.STALE}"]
-    assert [cells[1] for cells in known.rows] == marked
+    assert [cells[0] for cells in known.rows] == marked
     assert known.footnotes[-1] == f"{table.DISTURBED} measured in part on a {note}"
 
 
@@ -85,7 +81,7 @@ def test_peak_memory_is_that_of_the_case_with_the_most():
         row(peak_memory=1 << 10), row(direction="backward", peak_memory=5 << 20), row("bob/rope")
     )
     at = known.header.index("peak memory")
-    assert [(cells[1], cells[at]) for cells in known.rows] == [
+    assert [(cells[0], cells[at]) for cells in known.rows] == [
         ("alice/rope", "5.0 MiB"), (f"bob/rope{table.STALE}", "–"),
     ]  # fmt: skip
     assert "peak memory" not in drawn(*ROWS[:3]).header
@@ -119,8 +115,8 @@ def test_the_leaderboard_says_where_with_what_and_who_is_absent():
 
 def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
     for text, first in (
-        (leaderboard(), "| 1 | alice/rope |"),
-        (board(), "| rope | core | alice/rope 2.00 |"),
+        (leaderboard(), "| alice/rope | 1. 50.0%, 2.00× |"),
+        (board(), "| rope | GPU, forward | alice/rope 50.0% |"),
     ):
         assert "gone" not in text and first in text
         (lines,) = (part.splitlines() for part in text.split("\n\n") if part.startswith("|"))
@@ -133,11 +129,13 @@ def test_a_row_for_scripts_has_what_the_board_has():
     alice, eager, bob = listed
     assert [each["solution"] for each in listed] == ["alice/rope", "eager/rope", "bob/rope"]
     assert (alice["device"], alice["op"], alice["track"]) == ("A GPU", "rope", "core")
-    assert alice["place"] == 1 and [alice["times_eager"], alice["low"]] == pytest.approx([2.0, 2.0])
+    assert alice["columns"] == {"GPU, forward": pytest.approx({
+        "place": 1, "share": 0.5, "times_eager": 2.0, "low": 0.5, "high": 0.5, "runs": 1
+    })}  # fmt: skip
     assert alice["share_of_limit"] == 0.5 and alice["limited_case"] == "c1"
     assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
     assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
-    assert bob["place"] is None and bob["times_eager"] is None
+    assert bob["columns"] == {}
     assert bob["lacks"].startswith("TIMEOUT") and bob["stale"]
     selected = (list(rows(devices(TIMED), only)) for only in ("alice,bob/rope.py", "alice/ro"))
     assert list(selected) == [[alice, bob], []]
@@ -160,15 +158,15 @@ BOTH = [
 ]
 
 
-def test_the_table_has_the_fastest_three_of_each_op_in_its_main_track():
+def test_the_table_has_the_first_three_of_each_column_of_the_main_tracks():
     about = everyone(BOTH) | {"bob/rope": About("", "s2")}
     (device,) = devices(changed(rows=BOTH), about=about)
     known = summary(device.mains)
-    assert known.header == ("op", "track", "first", "second", "third")
+    assert known.header == ("op", "column", "first", "second", "third")
+    first = ("bob/rope† 100.0%", "alice/rope‡ 50.0%", "(eager/rope) 25.0%")
     assert known.rows == (
-        ("rope", "core", "bob/rope† 4.00", "alice/rope‡ 2.00", "(eager/rope) 1.00"),
-        ("rotate_half", "core", "alice/rotate_half 2.00", "", ""),
-        ("masked_ffn", "core", "bob/masked_ffn –", "", ""),
+        ("rope", "GPU, forward", *first),
+        ("rotate_half", "GPU, forward", "alice/rotate_half 50.0%", "", ""),
     )
     assert [note[0] for note in known.footnotes] == [table.STALE, table.DISTURBED]
 
@@ -235,13 +233,29 @@ def test_the_picture_has_the_best_of_each_folder_in_the_main_track():
     rows = [*BOTH[:7], row("alice/rope_slow", us=80.0), row("gone/rope", us=1.0)]
     title, device, *_, heading, bob, fast, alice, half, eager, one = words(picture(rows))
     assert (title, device, heading) == (
-        "How many times as fast as plain torch", "A GPU", "ropecore"
+        "What the fastest solutions reach", device, "ropecore: GPU, forward"
     )  # fmt: skip
+    assert device.startswith("A GPU: the share of the limit")
     assert [bob, fast, alice, half, eager, one] == [
-        "bob", "4.00 ×", "alice", "2.00 ×", "(eager)", "1.00 ×",
+        "bob", "100.0%", "alice", "50.0%", "(eager)", "25.0%",
     ]  # fmt: skip
     (nobody,) = devices(Results(None, [RUN], [failed("bob/rope")]), about=ABOUT)
     assert overview.picture(nobody) == ""
+
+
+def test_a_heat_map_has_the_share_of_each_solution_and_case_by_the_gpu():
+    rows = [row(), row(case="c2", copy=9.0), failed("bob/rope"), row("bob/rope", case="c2")]
+    rows += [row(name, case="small", ranked_by="host") for name in ("alice/rope", "bob/rope")]
+    (device,) = devices(changed(rows=rows), about=everyone(rows))
+    (track,) = device.mains
+    svg = ElementTree.fromstring(overview.heat_map(track, device))
+    title, _, quantity, one, two, *cells = words(svg)
+    assert (title, quantity, one, two) == ("rope: core on A GPU", "GPU, forward", "1", "2")
+    assert cells == ["alice/rope", "50", "90", "bob/rope", "–", "50", "1", "c1", "2", "c2"]
+    drawn = leaderboard(changed(rows=rows), everyone(rows))
+    assert "](docs/plots/a-gpu/rope-core-shares.svg)" in drawn
+    (host,) = devices(changed(rows=rows[-2:]), about=everyone(rows))
+    assert overview.heat_map(host.mains[0], host) == "", "no limit by the host"
 
 
 def test_the_picture_is_legible_on_any_page_and_bars_stay_inside():

@@ -72,13 +72,13 @@ def test_one_contributor_sees_the_neighbours_and_where_the_model_places_what_no_
     """Alice has counted work alone; the leader and the last are no neighbours of hers."""
     speeds = {"bob/rope": 30.0, "carol/rope": 120.0, "dave/rope": 500.0, "erin/rope": 900.0}
     gpu = replace(RUN, device_name=model.DEFAULT)
-    timed = [row(name, us=[us], eager=1000.0) for name, us in speeds.items()]
+    timed = [row(name, us=[us], eager=1000.0, copy=130.0) for name, us in speeds.items()]
     other = row("bob/rotate_half", op="rotate_half")
     board = Results(path=None, runs=[gpu], rows=[*timed, other], counted=[])
     about = {name: About(name, "s1") for name in ("alice/rope", "bob/rotate_half", *speeds)}
     results = modelled.placed(board, [board, UNTIMED], "alice")
     text = printed(160, terminal.show, ranked(results, about), only="alice")
-    names = [line.split()[1] for line in text.splitlines() if "/rope" in line]
+    names = [line.split()[0] for line in text.splitlines() if "/rope" in line]
     at = names.index("alice/rope")
     assert len(names) == 3 and at == 1 and "alice/rope modelled" in text
     assert "What is called modelled was not timed" in text and "rotate_half" not in text
@@ -94,14 +94,14 @@ def test_the_board_without_a_gpu_is_ranked_and_labelled():
     text = shown(UNTIMED)
     assert "rope: core, modelled for NVIDIA H200" in text and "Nothing was timed" in text
     alice = next(line for line in text.splitlines() if "alice/rope" in line)
-    assert alice.split()[:2] == ["1", "alice/rope"] and "±" not in text
+    assert alice.split()[:2] == ["alice/rope", "1."] and "±" not in text
 
 
 def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
     assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
     rows = [row("alice/rope"), row("eager/rope")]
     text = shown(Results(path=None, runs=[RUN], rows=rows, counted=COUNTS))
-    assert "modelled" not in text and "2.00" in text
+    assert "modelled" not in text and "50.0%" in text
 
 
 def test_work_is_held_against_the_least():

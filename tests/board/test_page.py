@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from common.board.page import rendering
 from common.board.ranking import rank
-from common.board.table import speed
+from common.board.table import figure
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -73,21 +73,18 @@ MANY = [
 ]
 
 
-def test_each_choice_of_direction_and_case_is_ranked_by_itself(tmp_path):
+def test_each_case_is_ranked_by_itself(tmp_path):
     everyone = [solution(tmp_path, name) for name in ("alice/rope", "bob/rope")]
     site = site_of([of(tmp_path, MANY)], everyone)
     alice, bob = "alice/rope", "bob/rope"
     assert {choice: [entry.solution for entry in track.entries]
             for choice, track in site.boards[0].choices.items()} == {
-        ("", ""): [alice, bob],
-        ("", "c1"): [bob, alice],
-        ("", "c2"): [alice, bob],
-        ("forward", ""): [bob, alice],
-        ("forward", "c1"): [bob, alice],
-        ("backward", ""): [alice, bob],
-        ("backward", "c2"): [alice, bob],
+        "": [alice, bob],
+        "c1": [bob, alice],
+        "c2": [alice, bob],
     }  # fmt: skip
-    value, half = speed(rank(MANY)[0].entry(bob)).split(" ± ")
+    track = rank(MANY)[0]
+    value, half = figure(track.entry(bob).scores[track.main]).split(" ± ")
     assert float(half) > 0
     text = re.sub(r"<[^>]*>", "", dict(site.views())["board a-gpu rope core"])
     assert f"{value} ± {half}" in text, "as in Markdown"
@@ -113,7 +110,7 @@ def test_a_device_without_times_shows_verdicts_and_says_so(tmp_path, alice):
     rows = [row(gpu={}, host={}, twin=True, case=case) for case in ("c1", "c2")]
     _, data = drawn(tmp_path, of(tmp_path, rows, "cpu", device="cpu"), alice)
     text = data["views"]["board cpu rope core"]
-    assert "Nothing was timed" in text and "× eager</button>" not in text
+    assert "Nothing was timed" in text and "GPU, forward</button>" not in text
     assert "2/2" in text
     assert "PASSED" in data["views"]["solution alice/rope"]
 
@@ -135,7 +132,7 @@ def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice, tm
         names += ["parts/halves.py", "parts/signs.py", "parts/inner.py"]
     assert sorted(rendering.files(alice)) == sorted(names)
     _, data = drawn(tmp_path, of(tmp_path, [row()]), alice)
-    shown = re.findall(r'<h3 translate="no">(.*?)</h3>.*?data-text="(\d+)"',
+    shown = re.findall(r'<summary translate="no">(.*?)</summary>.*?data-text="(\d+)"',
                        data["views"]["solution alice/rope"])  # fmt: skip
     assert [name for name, _ in shown] == list(rendering.files(alice))
     assert data["texts"][int(shown[0][1])] == rendering.lines(alice.path)

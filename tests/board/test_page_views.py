@@ -6,6 +6,8 @@ import pytest
 
 from common.board.columns import time
 from common.board.page.rendering import link
+from common.board.ranking import QUANTITIES
+from common.board.table import figure
 from common.records.runs import Results
 from common.solutions import Solution
 from tests.support.boards import RUN, row
@@ -23,8 +25,8 @@ def board(**fields):
 
 
 VIEWS = {
-    "board": board(direction="backward", case=CASE, row="member04/rope"),
-    "solution": link(view="solution", name="member04/rope", row=f"gpu-a/{CASE}/backward"),
+    "board": board(case=CASE, row="member04/rope"),
+    "solution": link(view="solution", name="member04/rope", row=f"gpu-a/{CASE}"),
     "compare": link(view="compare", one="member04/rope", other="member06/rope"),
     "missing": "#view=solution&name=nobody",
 }
@@ -34,7 +36,7 @@ SIZE, ELEMENTS = 3_000_000, 3000
 
 
 def rankings(group, slug="gpu-b"):
-    """The rankings of rope's main track on a device, for each choice of direction and case."""
+    """The rankings of rope's main track on a device, for each case."""
     boards = [board for board in group.site.boards if board.device.slug == slug]
     return next(board.choices for board in boards if board.track.op == "rope")
 
@@ -60,12 +62,11 @@ def test_the_page_opens_with_the_fastest_of_every_op_and_leads_to_its_board(grou
     main = group.site.mains[0]
     assert len(texts(page, ".bars caption")) == len(group.site.mains)
     first, best = page.locator(".bars").first, {}
-    for entry in main.track.entries:
-        if entry.score:
-            best.setdefault(entry.handle, entry)
+    for entry in main.track.placed(main.track.main):
+        best.setdefault(entry.handle, entry)
     assert first.locator("tbody th").all_inner_texts() == list(best)[:12]
     leader = next(iter(best.values()))
-    assert first.locator(".num").first.inner_text() == f"{leader.score.value:.2f}"
+    assert first.locator(".num").first.inner_text() == figure(leader.scores[main.track.main], False)
     first.locator("caption a").click()
     page.wait_for_selector("#ranking tbody tr")
     assert texts(page, "h1") == [f"rope {main.device.name}"]
@@ -73,17 +74,15 @@ def test_the_page_opens_with_the_fastest_of_every_op_and_leads_to_its_board(grou
     assert page.evaluate("document.querySelectorAll('*').length") < ELEMENTS
 
 
-def test_a_direction_and_a_case_rank_anew(group, opened):
-    page, chosen = opened(group.path, board()), {"direction": "", "case": ""}
-    for fields in ({}, {"direction": "forward"}, {"case": CASE}, {"direction": ""}):
-        for name, value in fields.items():
-            settle(page, lambda name=name, value=value: page.select_option(f"[name={name}]", value))
-        chosen |= fields
-        entries = rankings(group)[chosen["direction"], chosen["case"]].entries
+def test_a_case_ranks_anew(group, opened):
+    page = opened(group.path, board())
+    for case in (None, CASE, ""):
+        if case is not None:
+            settle(page, lambda case=case: page.select_option("[name=case]", case))
+        entries = rankings(group)[case or ""].entries
         assert texts(page, NAMES) == [entry.solution for entry in entries]
-        assert ("median µs" in "".join(texts(page, "#ranking th"))) == all(chosen.values())
-        address = page.evaluate("location.hash")
-        assert all(f"{name}={value}" in address for name, value in chosen.items() if value)
+        assert ("µs" in "".join(texts(page, "#ranking td.quantity"))) == bool(case)
+        assert (f"case={CASE}" in page.evaluate("location.hash")) == bool(case)
 
 
 def test_a_chart_tells_values_and_hides_a_line_by_key(group, opened):
@@ -119,7 +118,7 @@ def test_a_deep_link_survives_a_reload(group, opened):
 
 def test_rows_and_views_have_links_the_way_back_leads_back_and_nothing_says_so(group, opened):
     page = opened(group.path, board())
-    settle(page, lambda: page.locator("tr[data-row='member08/rope'] .place a").click())
+    settle(page, lambda: page.locator("tr[data-row='member08/rope'] a.place").first.click())
     assert page.locator("tr[aria-current]").get_attribute("data-row") == "member08/rope"
     assert page.evaluate("location.hash").endswith("row=member08%2Frope")
     settle(page, lambda: page.locator(NAMES, has_text="member04/rope").click())
@@ -144,7 +143,7 @@ def test_a_solution_shows_all_that_is_known_of_it(group, opened):
     page = opened(group.path, link(view="solution", name=name))
     assert len(texts(page, "[data-part=standing] tbody tr")) == 6  # 3 devices of 2 tracks
     page.locator("details").evaluate_all("all => all.forEach((each) => (each.open = true))")
-    assert len(texts(page, "[data-part=cases] [data-both] tbody tr")) == 3 * 22
+    assert len(texts(page, "[data-part=cases] [data-both] tbody tr")) == 3 * 11
     assert "INCORRECT_NUMERICAL" in page.inner_text("[data-part=cases]")
     assert "5.1 times eager's error" in page.inner_text("[data-part=cases]")
     assert page.locator("[data-part=readme] h3").first.inner_text() == "house"
@@ -171,15 +170,15 @@ def test_two_solutions_times_stand_side_by_side(group, opened):
     names = ("member04/rope", "member06/rope")
     page = opened(group.path, link(view="compare", one=names[0], other="member05/masked_ffn"))
     settle(page, lambda: page.select_option("[name=other]", names[1]))
-    table = page.locator("[data-merged] table", has_text="median µs").first
+    table = page.locator("[data-merged] table", has_text="µs").first
     case = "sbhd-64x2x32x128-bfloat16"
     cells = table.locator("tbody tr", has_text=case).first.locator("th, td").all_inner_texts()
-    track = rankings(group, group.site.devices[0].slug)["forward", case]
-    one, other = (time(track, track.entry(name)).median for name in names)
-    assert cells[:3] == [case, "forward", f"{other / one:.2f}"]
-    heads = table.locator("thead th").all_inner_texts()
-    at = 3 + 2 * (heads.index("median µs") - 3)
-    assert cells[at].startswith(f"{one:,.1f}") and cells[at + 1].startswith(f"{other:,.1f}")
+    track = rankings(group, group.site.devices[0].slug)[case]
+    forward, (one, other) = QUANTITIES[0], map(track.entry, names)
+    one, other = (time(entry, forward).median for entry in (one, other))
+    assert table.locator("thead th").all_inner_texts()[:2] == ["case", forward.name]
+    assert cells[0] == case and f"{other / one:.2f} × as fast" in cells[1]
+    assert f"{one:,.1f} µs" in cells[1] and f"{other:,.1f} µs" in cells[2]
     assert table.locator("caption").inner_text().endswith(" | ".join(names))
 
 
@@ -222,9 +221,9 @@ def test_the_keyboard_skips_to_the_content_and_the_focus_follows_a_view(group, o
     assert page.locator(".skip").bounding_box()["x"] >= 0, "shown while it has the focus"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.tagName") == "H1"
-    page.focus("[name=direction]")
-    settle(page, lambda: page.select_option("[name=direction]", "forward"))
-    assert page.evaluate("document.activeElement.name") == "direction", "it stays in a filter"
+    page.focus("[name=case]")
+    settle(page, lambda: page.select_option("[name=case]", CASE))
+    assert page.evaluate("document.activeElement.name") == "case", "it stays in a filter"
     go(page, VIEWS["compare"])
     assert page.evaluate("document.activeElement.tagName") == "H1"
 
@@ -311,7 +310,9 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     ]
     path = small(tmp_path, rows, alice="one", bob="two", carol="three")
     page = opened(path, link(view="board"))
-    places = dict(zip(texts(page, "#ranking tbody th a"), texts(page, ".place"), strict=True))
+    places = dict(
+        zip(texts(page, "#ranking tbody th a"), texts(page, "#ranking .place"), strict=True)
+    )
     assert places == {"alice/rope": "1=", "bob/rope": "1=", "carol/rope": "3"}
     bob = page.locator("tr[data-row='bob/rope']").inner_text()
     assert "source changed since" in bob and "GPU disturbed" in bob

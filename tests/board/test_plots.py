@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from common import ops
 from common.board import markdown, sweeps
 from common.board.devices import Device
-from common.board.ranking import About, Estimate
+from common.board.ranking import About
 from common.board.sweeps import looks
 from common.ops._masked import MaskedCase
 from common.ops._skeleton import OP as SKELETON
@@ -105,32 +105,21 @@ def test_a_plot_has_known_solutions_by_the_latest_clock():
     rows = [row(bandwidth(s), "bob/rope") for s in (32, 64)]
     rows += [row(bandwidth(32), clock=2), row(bandwidth(64), "gone/rope", clock=2)]
     (plot,) = sweeps.of_device(device(rows, known=("alice/rope", "bob/rope")))
-    assert {name: {*line} for name, line in plot.panels["forward"].items()} == {
-        "alice/rope": {32}, "copy": {32}
-    }  # fmt: skip
+    assert {name: {*line} for name, line in plot.panels["forward"].items()} == {"alice/rope": {32}}
     assert not sweeps.of_device(device([replace(each, tier="board") for each in rows]))
 
 
 # --- the numbers ----------------------------------------------------------------------------------
 
 
-def values(lines, name):
-    return {x: each.value for x, each in lines[name].items()}
-
-
-def test_bandwidth_is_the_least_bytes_over_the_time():
-    (plot,) = sweeps.plots([row(bandwidth(32)), row(bandwidth(64), us=5.0)])
-    (lines,) = plot.panels.values()
-    assert values(lines, "alice/rope") == pytest.approx({32: 8.0, 64: 16.0})  # 80 kB in 10 µs
-    assert values(lines, "copy") == {32: 20.0, 64: 20.0}
-    assert Estimate(4.0, 2.0, 5.0).rate(20.0) == Estimate(5.0, 4.0, 10.0)
-
-
-def test_times_have_a_panel_for_each_direction():
-    both = [row(length(256)), row(length(256), direction="backward", us=12.0)]
-    (plot,) = sweeps.plots(both)
-    found = {title: values(lines, "alice/rope") for title, lines in plot.panels.items()}
-    assert found == {"forward": {256: 0.010}, "forward + backward": {256: 0.012}}
+def test_a_line_is_the_share_of_the_limit_of_its_own_run_in_each_direction():
+    rows = [row(length(256)), row(length(256), direction="backward", us=8.0)]
+    rows[1] = replace(rows[1], gpu={**rows[1].gpu, "copy": summary(6.0)})
+    rows += [row(masked(2048, 1024, 1024), op="masked_linear", us=8.0)]
+    rope, linear = sweeps.plots(rows)
+    found = {title: lines["alice/rope"][256].value for title, lines in rope.panels.items()}
+    assert found == pytest.approx({"forward": 0.4, "with backward": 0.75})
+    assert linear.panels["forward"]["alice/rope"][2048].value == pytest.approx(0.75), "the slower"
 
 
 def test_who_has_no_line_is_named_with_the_verdict():
@@ -179,11 +168,11 @@ def test_a_file_says_what_was_measured_and_is_drawn_again_where_that_changed(tmp
     paths = written(rows, tmp_path)
     by_name = {path.stem: text_of(path) for path in paths}
     assert {
-        "rope: bandwidth over sequence length", "A GPU · GPU time, median with its 95 % interval",
-        "alice/rope", "bob/rope_v2", "(eager/rope)", "copy of the same bytes", "GB/s", "64",
-        "Not drawn: dave/rope: TIMEOUT",
+        "rope: share of the limit over sequence length, h 8", "alice/rope", "bob/rope_v2",
+        "A GPU · by GPU time, of the limit timed in the same run: the dashed line",
+        "(eager/rope)", "40%", "64", "Not drawn: dave/rope: TIMEOUT",
     } <= by_name["rope-bandwidth"]  # fmt: skip
-    assert {"dense products of the same shapes", "forward"} <= by_name["masked_ffn-tokens"]
+    assert {"bob/masked_ffn", "forward"} <= by_name["masked_ffn-tokens"]
     first = [path.read_bytes() for path in paths]
     paths[0].write_text("<svg/>")
     assert written(rows, tmp_path) == paths[:1] and not written(rows, tmp_path)
@@ -194,5 +183,7 @@ def test_a_file_says_what_was_measured_and_is_drawn_again_where_that_changed(tmp
 
 def test_the_leaderboard_shows_the_plots_that_are_drawn():
     known = device(everybody())
-    line = "![rope: bandwidth over sequence length](docs/plots/a-gpu/rope-bandwidth.svg)"
+    line = (
+        "![rope: share of the limit over sequence length, h 8](docs/plots/a-gpu/rope-bandwidth.svg)"
+    )
     assert line in markdown.leaderboard([known]).splitlines()

@@ -5,14 +5,15 @@ import math
 import pytest
 from msgspec.structs import replace
 
-from common.board.columns import ranking
-from common.board.ranking import combined, limit, rank, ranked_times, share, sustained_share
+from common.board.ranking import QUANTITIES, combined, limit, rank, share, sustained_share
 from common.records.lines import Summary
 from tests.support.boards import failed, row, summary
 
+FORWARD, BACKWARD, HOST, _, LOOP, _ = QUANTITIES
+
 
 def score(*rows):
-    return combined(list(map(ranked_times, rows)))
+    return combined([(row.gpu["eager"], row.gpu["solution"]) for row in rows])
 
 
 def ranked(*rows):
@@ -21,8 +22,8 @@ def ranked(*rows):
     return track.entries
 
 
-def places(*rows):
-    return [(entry.solution, entry.rank) for entry in ranked(*rows)]
+def places(*rows, by=FORWARD):
+    return [(e.solution, e.scores[by].rank if by in e.scores else None) for e in ranked(*rows)]
 
 
 # --- the score ------------------------------------------------------------------------------------
@@ -36,8 +37,8 @@ def test_score_is_the_geometric_mean_of_ratios_of_medians():
 
 
 def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
-    noisy = {"solution": Summary(10.0, 9.0, 12.0), "eager": Summary(20.0, 19.0, 22.0)}
-    sure = {"solution": Summary(10.0, 10.0, 10.0), "eager": Summary(40.0, 40.0, 40.0)}
+    noisy = Summary(20.0, 19.0, 22.0), Summary(10.0, 9.0, 12.0)
+    sure = Summary(40.0, 40.0, 40.0), Summary(10.0, 10.0, 10.0)
     above = math.hypot(math.log(22 / 20), math.log(10 / 9))
     below = math.hypot(math.log(20 / 19), math.log(12 / 10))
     one = combined([noisy, sure])
@@ -47,11 +48,33 @@ def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
     assert combined([noisy] * 2).high == pytest.approx(2 * math.exp(above / math.sqrt(2)))
 
 
-def test_host_time_ranks_where_the_case_says_so():
+def test_no_column_mixes_clocks_or_directions():
+    """Each is over the rows of its own, and a share of the limit where one is measured."""
     host = {"solution": summary(2.0), "eager": summary(6.0)}
-    for clock, value in (("host", 3.0), ("gpu", 10.0)):
-        (entry,) = ranked(row(us=1.0, eager=10.0, ranked_by=clock, host=host))
-        assert entry.score.value == pytest.approx(value)
+    loop = {"solution": 8.0, "eager": 16.0}
+    (entry,) = ranked(
+        row(us=10.0, copy=8.0),
+        row(us=20.0, copy=10.0, direction="backward", sustained={**loop, "dense": 6.0}),
+        row(case="small", ranked_by="host", host=host, us=1.0, sustained=loop),
+    )
+    found = {each.name: score.main.value for each, score in entry.scores.items()}
+    assert found == pytest.approx({
+        "GPU, forward": 0.8, "GPU, with backward": 0.5, "host, forward": 3.0,
+        "in a loop, forward": 2.0, "in a loop, with backward": 0.75,
+    })  # fmt: skip
+    assert [score.share is None for score in entry.scores.values()] == [False, False, True, True,
+                                                                        False]  # fmt: skip
+
+
+def test_an_interval_spans_the_runs_of_the_same_source():
+    rows = [row(us=10.0, copy=8.0), row("bob/rope", us=9.0, copy=7.5)]
+    again = [row(us=10.0, copy=9.0, run="r0"), row(case="gone", run="r0")]
+    (track,) = rank(rows, repeated=[*again, row("bob/rope", case="other", run="r0")])
+    scores = {entry.solution: entry.scores[FORWARD] for entry in track.entries}
+    alice, bob = scores["alice/rope"], scores["bob/rope"]
+    assert (alice.share.low, alice.share.high) == pytest.approx((0.8, 0.9)) and alice.runs == 2
+    assert bob.runs == 1 and bob.share.low == bob.share.high
+    assert alice.rank == bob.rank == 1, "the runs overlap, within one they would not"
 
 
 def test_share_of_the_slower_limit_is_by_gpu_time_and_the_worst_is_kept():
@@ -66,13 +89,8 @@ def test_share_of_the_slower_limit_is_by_gpu_time_and_the_worst_is_kept():
 
 def test_the_sustained_share_is_that_of_dense_products_that_run_on():
     times = {"solution": 8.0, "eager": 30.0, "dense": 6.0}
-    (track,) = rank([row(dense=7.0, sustained=times)])
-    assert sustained_share(track.entries[0].worst_share) == pytest.approx(0.75)
-    (cells,) = ranking(track).rows
-    assert "70% of dense, sustained 75% (c1)" in cells
-    for sustained, loop in (({}, None), ({"solution": 8.0, "eager": 16.0}, 2.0)):
-        (entry,) = ranked(row(sustained=sustained))
-        assert (sustained_share(entry.worst_share), entry.in_loop) == (None, loop)
+    assert sustained_share(row(dense=7.0, sustained=times)) == pytest.approx(0.75)
+    assert sustained_share(row(sustained={"solution": 8.0, "eager": 16.0})) is None
 
 
 # --- places ---------------------------------------------------------------------------------------
@@ -113,9 +131,27 @@ FAILURE = failed("a/rope", case="c3", reason="no answer within 60 s")
 def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks(rows, covered, lacks):
     others = [row("z/rope", us=99.0), row("z/rope", us=99.0, direction="backward")]
     others += [row("z/rope", case="c3")] * (FAILURE in rows)
-    slow, quick = ranked(row("a/rope", us=1.0), *rows, *others)
-    assert (slow.rank, slow.missing, slow.lacks) == (1, (), "")
-    assert (quick.rank, quick.score, quick.covered, quick.lacks) == (None, None, covered, lacks)
+    slow, quick = ranked(row("a/rope", us=1.0), *rows, *others)[::-1]
+    if quick.solution == "a/rope":
+        slow, quick = quick, slow
+    assert (quick.missing, quick.lacks, BACKWARD in quick.scores) == ((), "", True)
+    assert BACKWARD not in slow.scores
+    assert (slow.covered, slow.lacks) == (covered, lacks)
+
+
+def test_a_kernel_for_inference_has_a_place_forward_and_says_what_it_lacks():
+    rows = [row("a/rope", us=9.0), failed("a/rope", direction="backward", **NO_GRAD)]
+    rows += [row("z/rope", direction=way) for way in ("forward", "backward")]
+    assert places(*rows) == [("z/rope", 2), ("a/rope", 1)], "sorted by the column with backward"
+    assert places(*rows, by=BACKWARD) == [("z/rope", 1), ("a/rope", None)]
+    assert ranked(*rows)[1].lacks == "UNSUPPORTED: no grad (c1 backward)"
+
+
+def test_the_tracks_of_earlier_records_that_were_directions_are_one_table():
+    rows = [row(op="masked_ffn", track=track, direction=way)
+            for track, way in (("forward", "forward"), ("training", "backward"))]  # fmt: skip
+    (track,) = rank(rows)
+    assert (track.name, track.quantities, track.main) == ("standard", (FORWARD, BACKWARD), BACKWARD)
 
 
 def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
@@ -126,7 +162,9 @@ def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
     rows += [row(f"bob/{op}", op=op) for op in ("another", "rotate_half")]
     tracks = rank(rows)
     assert [case for case, _ in tracks[0].cells] == ["c3", "c2", "c1"]
-    assert [(t.title, [(e.solution, e.rank) for e in t.entries]) for t in tracks] == [
+    placed = {t.title: [(e.solution, e.scores[FORWARD].rank if e.scores else None)
+                        for e in t.entries] for t in tracks}  # fmt: skip
+    assert list(placed.items()) == [
         ("rope: core", [("bob/rope", 1), ("alice/rope", None)]),
         ("rope: extended", [("bob/rope", 1), ("alice/rope", None)]),
         ("rotate_half: core", [("bob/rotate_half", 1)]),

@@ -25,7 +25,7 @@ PHONE = {"viewport": {"width": 390, "height": 844}, "device_scale_factor": 1.5}
 OVERVIEW = "#view=overview"
 ROPE = "#view=board&device=nvidia-h200&op=rope"
 BOARD = f"{ROPE}&track=standard"
-CASE = f"{ROPE}&track=core&direction=backward&case=sbhd-16384x1x8x256-float32"
+CASE = f"{ROPE}&track=core&case=sbhd-16384x1x8x256-float32"
 SOLUTION = "#view=solution&name=house%2Frope"
 COMPARED = "#view=compare&one=hannnnnnnnnnnnn%2Frope_v1&other=hannnnnnnnnnnnn%2Frope"
 

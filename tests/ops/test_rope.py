@@ -24,7 +24,7 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
     grid = set(product(("sbhd", "bshd"), (1, 2, 4, 8, 16, 32, 64), sizes, sizes))
     assert len(matrix) == len(grid) == 12_600
     assert {(c.tensor_format, c.b, c.s, c.d) for c in matrix} == grid
-    assert all(c.d2 == c.d // 2 and c.scale == 100.0 and track(c) == "core" for c in matrix)
+    assert all(c.d2 == c.d // 2 and c.scale == 100.0 and OP.track_of(c) == "core" for c in matrix)
     assert all(case.h == 1 or prod(case.shape) <= 2**26 for case in matrix)
     small = Counter(case.h for case in matrix if 10 * case.s * case.b * case.d <= 2**26)
     assert small.keys() == {1, 2, 10}
@@ -33,19 +33,14 @@ def test_ropes_matrix_is_the_grid_of_the_seed():
 
 def test_ropes_board_has_tracks_of_models_shapes():
     board = list(OP.cases("board"))
-    assert Counter(map(track, board)) == {
-        "standard": 12, "partial": 3, "interleaved": 3, "core": 8, "extended": 3
+    assert Counter(map(OP.track_of, board)) == {
+        "standard": 12, "partial": 3, "interleaved": 3, "core": 8, "packed": 2, "extended": 1
     }  # fmt: skip
-    standard = [case for case in board if track(case) == OP.tracks[0]]
+    standard = [case for case in board if OP.track_of(case) == "standard"]
     assert all(case.dtype != "float32" for case in standard)
     assert {case.tensor_format for case in standard} == {"sbhd", "bshd"}
     assert {case.d for case in standard} == {64, 128, 256}
     assert {1, 1024, 131072} <= {case.s for case in standard}
-
-
-def track(case):
-    (found,) = {OP.track_of(case, direction) for direction in DIRECTIONS}
-    return found
 
 
 @every_case
@@ -159,10 +154,10 @@ def test_smoke_has_many_sequences_ranks_and_shapes_of_powers_of_two():
     assert sum(any(case.lengths[64:]) for case in SMOKE) > 3
     powers = [
         case for case in SMOKE
-        if track(case) in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
+        if OP.track_of(case) in ("core", "partial") and case.b == 1 and 2 * case.d2 == case.d
         and all(size > 1 and size & (size - 1) == 0 for size in (case.s, case.h))
     ]  # fmt: skip
     assert len(powers) >= 2
     assert {case.cp_size for case in SMOKE} == {1, 2, 3, 4, 5}
-    assert {12, 24} <= {case.d for case in SMOKE if track(case) == "standard"}
+    assert {12, 24} <= {case.d for case in SMOKE if OP.track_of(case) == "standard"}
     assert len(SMOKE) <= 160

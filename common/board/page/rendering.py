@@ -21,7 +21,6 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from common.board import columns, ranking, table
-from common.board.ranking import Entry, Track
 from common.folders import UNREADABLE
 from common.printable import printable
 from common.solutions import Solution, source_of
@@ -47,10 +46,11 @@ def _environment() -> Environment:
     )
     environment.globals.update(
         by_clock=table.by_clock,
-        direction_words=table.DIRECTION,
+        direction_words=ranking.DIRECTION,
+        figure=table.figure,
         limit_name=lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         link=link,
-        place=_place,
+        place=columns.place,
         share=ranking.share,
         text_columns=table.TEXT,
         time=columns.time,
@@ -72,13 +72,6 @@ def link(**fields: str) -> str:
     '#view=solution&name=house%2Frope'
     """
     return "#" + urlencode({name: value for name, value in fields.items() if value})
-
-
-def _place(track: Track, entry: Entry) -> str:
-    """Return the place, such as `2`, `2=` for a tie, or a dash."""
-    if not (entry.rank and track.timed):
-        return table.UNRANKED
-    return f"{entry.rank}{'=' * (sum(each.rank == entry.rank for each in track.entries) > 1)}"
 
 
 # --- a solution's files and README ----------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.page.rendering import draw, link
-from common.board.ranking import Estimate, Track, op_order, rank, ranked_times
+from common.board.ranking import Estimate, Quantity, Track, op_order
 from common.records.lines import Record
 from common.solutions import Solution
 
@@ -32,11 +31,10 @@ SCRIPTS = (
 )  # fmt: skip
 WORDS = "assets/korean.json"
 """The file with the Korean translation of each English text of the page."""
-PLACES = ("place", "speed", "share", "number")
+PLACES = ("quantity", "share", "number")
 """The styles of the columns of a solution's places."""
-Choice = tuple[str, str]
-"""A direction and a case; an empty text stands for all of them."""
-ALL: Choice = ("", "")
+SLOW = 100
+"""How many times as long as the fastest a solution takes that a chart leaves out."""
 
 
 class Site:
@@ -55,10 +53,10 @@ class Site:
         )
         self.hues = {
             each.name: hue
-            for _, group in groupby(self.solutions, lambda each: (each.op, each.peer))
+            for _, group in groupby(self.solutions, lambda each: each.op)
             for hue, each in enumerate(group)
         }
-        """The index of each solution's hue: its place among the op's contributors or peers."""
+        """The index of each solution's hue: its place among the op's solutions."""
         first = {board.track.op: board for board in reversed(self.boards)}
         self.mains = [first[op] for op in sorted(first, key=op_order)]
         """The main track of each op on the first device that has the op."""
@@ -116,11 +114,14 @@ class Site:
     def _number(self, text: str) -> int:
         return self.texts.setdefault(text, len(self.texts))
 
-    def _times(self, board: Board) -> dict[str, int]:
-        """Return the number of the chart of times in each direction that a device timed."""
-        directions = board.track.directions if board.device.timed else []
-        charts = {each: msgspec.json.encode(times(board.track, each)) for each in directions}
-        return {direction: self._number(chart.decode()) for direction, chart in charts.items()}
+    def _times(self, board: Board) -> dict[Quantity, tuple[int, dict[str, Any]]]:
+        """Return the chart of times by each quantity, with the number of its text."""
+        quantities = [each for each in board.track.quantities if each.clock != "loop"]
+        charts = {each: times(board.track, each) for each in quantities}
+        return {
+            quantity: (self._number(msgspec.json.encode(chart).decode()), chart)
+            for quantity, chart in charts.items()
+        }
 
     def _board(self, board: Board) -> str:
         device, track = board.device, board.track
@@ -132,12 +133,13 @@ class Site:
             tabs=board.tabs(self.boards),
             disturbed=table.by_clock(influences) if device.results.timed else {},
             times=self.times[board.address],
+            heat=Markup(overview.heat_map(track, device)),
         )
 
     def _solution(self, solution: Solution) -> str:
         name, folder = solution.name, solution.path.parent
         standings = {
-            board: entry for board in self.boards if (entry := board.choices[ALL].entry(name))
+            board: entry for board in self.boards if (entry := board.choices[""].entry(name))
         }
         return draw(
             "solution.html",
@@ -146,7 +148,11 @@ class Site:
             site=self,
             standings=standings,
             stale={b.device.name: None for b, entry in standings.items() if entry.stale},
-            places=[column for column in COLUMNS if column.style in PLACES],
+            places=[
+                column
+                for column in COLUMNS
+                if column.style in PLACES and any(column.known(b.track) for b in standings)
+            ],
             has_readme=(folder / "README.md").is_file(),
             readme=self._number(rendering.readme(folder, self.hues)),
             files={
@@ -167,26 +173,19 @@ class Board:
     track: Track
 
     @cached_property
-    def choices(self) -> dict[Choice, Track]:
-        """The ranking of each choice that has a row.
+    def choices(self) -> dict[str, Track]:
+        """The ranking of each case, and of all cases as the case "".
 
         >>> list(board.choices)
-        [('', ''), ('', 'c1'), ('forward', ''), ('forward', 'c1')]
+        ['', 'c1', 'c2']
         """
-        choices: dict[Choice, list[Record]] = {
-            (direction, case): []
-            for direction in ("", *self.track.directions)
-            for case in ("", *dict(self.track.cells))
-        }
-        for row in self.device.rows:
-            if (row.op, row.track) == (self.track.op, self.track.name):
-                for choice in itertools.product(("", row.direction), ("", row.case)):
-                    choices[choice].append(row)
-        return {
-            choice: rank(rows, self.device.about, self.device.timed)[0]
-            for choice, rows in choices.items()
-            if rows
-        }
+        choices: dict[str, list[Record]] = {case: [] for case in ("", *dict(self.track.cells))}
+        for entry in self.track.entries:
+            for row in entry.cells.values():
+                choices[""].append(row)
+                choices[row.case].append(row)
+        found = {case: self.device.ranked(rows)[0] for case, rows in choices.items()}
+        return {**found, "": self.track}
 
     @property
     def fields(self) -> dict[str, str]:
@@ -199,9 +198,9 @@ class Board:
         """The address of the board's view, as `page.js` makes it of the fields."""
         return " ".join(self.fields.values())
 
-    def link(self, choice: Choice = ALL, row: str = "") -> str:
-        """Return the link to the board, to a choice of its cells, or to a solution's row."""
-        return link(**self.fields, direction=choice[0], case=choice[1], row=row)
+    def link(self, case: str = "", row: str = "") -> str:
+        """Return the link to the board, to one of its cases, or to a solution's row."""
+        return link(**self.fields, case=case, row=row)
 
     def tabs(self, boards: Sequence[Board]) -> dict[str, dict[str, Board]]:
         """Return the board behind each tab: the one with the most in common with this one."""
@@ -222,23 +221,31 @@ class Board:
 
 
 def columns(track: Track, single: bool) -> list[Column]:
-    """Return the columns of a ranking by a single case and direction, or by several."""
-    unfit = "several" if single else "one"
-    shown = (column for column in COLUMNS if column.style and column.cases != unfit)
+    """Return the columns of a ranking by a single case, or by several."""
+    shown = (column for column in COLUMNS if column.style and not (single and column.several))
     return [column for column in shown if column.known(track)]
 
 
-def times(track: Track, direction: str) -> dict[str, list[Any]]:
-    """Return the cases of a direction, and for each solution its medians by the ranking clock.
+def times(track: Track, quantity: Quantity) -> dict[str, list[Any]]:
+    """Return the cases of a quantity, each solution's medians, and who is too slow to be drawn.
 
     The browser draws the chart: a value has an interval, and is None without a time.
     """
-    cells = [cell for cell in track.cells if cell[1] == direction]
-    series = []
+    found: dict[str, dict[str, Estimate]] = {}
     for entry in track.entries:
-        rows = [track.row(entry, cell) for cell in cells]
-        values = [Estimate.of(ranked_times(row)["solution"]) if row and row.gpu else None
-                  for row in rows]  # fmt: skip
-        if any(values):
-            series.append({"name": entry.solution, "peer": entry.peer, "values": values})
-    return {"cases": [case for case, _ in cells], "series": series}
+        for case, direction in track.cells:
+            row = track.row(entry, (case, direction))
+            if row and (of_row := quantity.times(row)):
+                found.setdefault(entry.solution, {})[case] = Estimate.of(of_row["solution"])
+    cases = [case for case in dict(track.cells) if any(case in own for own in found.values())]
+    fastest = {
+        case: min(own[case].value for own in found.values() if case in own) for case in cases
+    }
+    slow = [name for name, own in found.items()
+            if all(time.value > SLOW * fastest[case] for case, time in own.items())]  # fmt: skip
+    series = [
+        {"name": entry.solution, "peer": entry.peer, "values": [*map(own.get, cases)]}
+        for entry in track.entries
+        if (own := found.get(entry.solution)) and entry.solution not in slow
+    ]
+    return {"cases": cases, "series": series, "slow": slow}

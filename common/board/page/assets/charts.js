@@ -1,12 +1,10 @@
 "use strict";
 /* Draws the times of cases with uPlot: intervals as whiskers, and a legend that hides series. */
 
-const HUES = 12;
-
-/** Return a colour of the style sheet as the browser shows it now. */
+/** Return a colour of the style sheet, or another, as the browser shows it now. */
 function ink(name) {
   const probe = document.createElement("i");
-  probe.style.color = `var(--${name})`;
+  probe.style.color = name.includes("(") ? name : `var(--${name})`;
   document.body.append(probe);
   const colour = getComputedStyle(probe).color;
   probe.remove();
@@ -25,19 +23,15 @@ function drawChart(figure, chart) {
 
 function options(figure, chart, shown) {
   const text = { stroke: ink("quiet"), font: "12px system-ui", grid: { stroke: ink("grid"), width: 1 }, ticks: { stroke: ink("grid"), width: 1 } };
-  const longest = Math.max(...chart.cases.map((name) => name.length));
   const across = {
     ...text,
     splits: () => chart.cases.map((_, at) => at),
-    values: () => chart.cases,
-    rotate: -90,
-    size: Math.min(24 + 6.6 * longest, 270),
-    font: "11px system-ui",
-    space: 60,
+    values: () => chart.cases.map((_, at) => at + 1), // the list below the chart has the names
+    size: 34,
   };
   return {
     width: figure.querySelector(".plot").clientWidth,
-    height: 280 + across.size,
+    height: 300,
     scales: { x: { time: false, range: [-0.5, chart.cases.length - 0.5] }, y: { distr: 3, range: (plot) => reach(plot, chart) } },
     axes: [across, { ...text, label: "µs", size: 64, values: (_, ticks) => ticks.map(number) }],
     series: [
@@ -62,11 +56,17 @@ function reach(plot, chart) {
   return uPlot.rangeLog(Math.min(...values.map((value) => value.low)), Math.max(...values.map((value) => value.high)), 10, false);
 }
 
+/** Return a hue that no other number has: steps of the golden angle never meet. */
+function colour(hue) {
+  const angle = (hue * 137.508) % 360;
+  return `light-dark(hsl(${angle} ${55 + 35 * (hue % 2)}% ${hue % 3 ? 34 : 45}%), hsl(${angle} ${55 + 35 * (hue % 2)}% ${hue % 3 ? 74 : 64}%))`;
+}
+
 function series(figure, each, show) {
   const { mine } = figure.dataset;
   const others = mine && mine !== each.name;
   const hue = data.hues[each.name]; // a solution has the same in every chart
-  const stroke = ink(others ? "other" : hue === undefined ? "quiet" : `hue${hue % HUES}`);
+  const stroke = ink(others ? "other" : hue === undefined ? "quiet" : colour(hue));
   return {
     label: each.name,
     show: show ?? true,

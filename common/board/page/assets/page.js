@@ -56,8 +56,7 @@ function filter(fields) {
   for (const select of MAIN.querySelectorAll("[data-filters] select")) select.value = fields.get(select.name) ?? "";
   const place = MAIN.querySelector("#ranking");
   if (!place) return;
-  const choice = ["direction", "case"].map((name) => `[data-${name}="${CSS.escape(fields.get(name) ?? "")}"]`);
-  const found = MAIN.querySelector(`template${choice.join("")}`) ?? MAIN.querySelector("template");
+  const found = MAIN.querySelector(`template[data-case="${CSS.escape(fields.get("case") ?? "")}"]`) ?? MAIN.querySelector("template");
   place.replaceChildren(found.content.cloneNode(true));
   translate(place);
 }
@@ -80,6 +79,7 @@ function point(fields, fresh) {
     row.closest("details")?.setAttribute("open", "");
     row.scrollIntoView({ block: "center" });
   } else if (part) {
+    if (part.matches("details")) part.open = true;
     part.scrollIntoView();
   } else if (fresh && turn > 1) {
     MAIN.querySelector("h1").focus({ preventScroll: true });
@@ -102,9 +102,10 @@ function comparison(fields) {
   return page;
 }
 
-/** Return the columns marked `data-both` of two tables beside each other, and the ratio of values. */
+/** Return the columns marked `data-both` of two tables beside each other, with the ratios of times. */
 function merged(one, other, names, ratio) {
   const table = Object.assign(document.createElement("table"), { className: "data merged" });
+  const keys = Number(one.dataset.keys);
   const cells = [...one.tHead.rows[0].cells];
   const both = cells.filter((cell) => "both" in cell.dataset);
   const add = (row, tag, text, fields) => {
@@ -112,18 +113,21 @@ function merged(one, other, names, ratio) {
     return row.lastChild;
   };
   const head = table.createTHead().insertRow();
-  cells.slice(0, 2).forEach((cell) => add(head, "th", cell.textContent, { scope: "col", className: "" }));
-  add(head, "th", ratio, { scope: "col" });
+  cells.slice(0, keys).forEach((cell) => add(head, "th", cell.textContent, { scope: "col", className: "" }));
   both.forEach((cell) => add(head, "th", cell.textContent, { scope: "colgroup", colSpan: 2 }));
   const body = table.createTBody();
   const twins = new Map([...other.tBodies[0].rows].map((row) => [row.dataset.key, row]));
   for (const row of one.tBodies[0].rows) {
     const [twin, line] = [twins.get(row.dataset.key), body.insertRow()];
-    line.append(row.cells[0].cloneNode(true), row.cells[1].cloneNode(true));
-    const times = twin ? twin.dataset.value / row.dataset.value : NaN;
-    add(line, "td", times ? times.toFixed(2) : "–").dataset.label = ratio;
+    for (let key = 0; key < keys; key += 1) {
+      line.append(row.cells[key].cloneNode(true));
+      line.lastChild.classList.add("key");
+    }
     for (const { cellIndex } of both) {
-      for (const side of [row, twin]) line.append(side?.cells[cellIndex]?.cloneNode(true) ?? document.createElement("td"));
+      const sides = [row, twin].map((side) => side?.cells[cellIndex]?.cloneNode(true) ?? document.createElement("td"));
+      const times = sides[1].dataset.time / sides[0].dataset.time;
+      if (times) sides[0].append(Object.assign(document.createElement("b"), { className: "ratio", textContent: `${times.toFixed(2)} ${ratio}` }));
+      line.append(...sides);
     }
   }
   const caption = one.caption.cloneNode(true);
