@@ -18,6 +18,8 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
 """The errors of reading or parsing a file; the grader reports that the file does not import."""
 OURS = {"common", "contributors", "tests"}
 """The packages of this repository, which no solution may import."""
+LOADERS = ("import_module", "__import__")
+"""The functions that import a module by its name."""
 
 
 def is_handle(name: str) -> bool:
@@ -110,15 +112,17 @@ def may_bind(path: Path, name: str) -> bool:
 def imported(source: str) -> set[str]:
     """Return the imported dotted names: `common.spec` for `from common import spec`.
 
-    `from . import tiles` gives `.tiles`.
+    `from . import tiles` gives `.tiles`, and `import_module("common.spec")` gives `common.spec`.
     """
-    names = set()
+    names = set[str]()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             start = "." * node.level + f"{node.module}." * bool(node.module)
             names |= {start + alias.name for alias in node.names}
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(LOADERS):
+            names |= {str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)}
     return names
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Task
+    from rich.text import Text
 
 PERIOD = 30.0
 """Seconds between two lines without a terminal."""
-RECENT = 600.0
-"""Seconds of the latest steps, from which rich estimates the time left."""
+ENOUGH = 0.1
+"""The share of done steps from which on their mean time tells the time left."""
 
 
 class Progress:
@@ -29,6 +35,11 @@ class Progress:
         from rich.console import Console
         from rich.table import Column
 
+        class Left(progress.TimeRemainingColumn):
+            def render(self, task: Task) -> Text:
+                known = SimpleNamespace(total=task.total, time_remaining=seconds_left(task))
+                return super().render(known)  # type: ignore[arg-type]
+
         self._unit, self._doing = unit, "starting"
         console = Console(stderr=True)
         whole, cut = Column(no_wrap=True), Column(no_wrap=True, overflow="ellipsis", ratio=1)
@@ -37,12 +48,11 @@ class Progress:
             progress.BarColumn(bar_width=20),
             progress.MofNCompleteColumn(table_column=whole),
             progress.TimeElapsedColumn(table_column=whole),
-            progress.TimeRemainingColumn(table_column=whole),
+            Left(table_column=whole),
             console=console,
             disable=not (console.is_terminal and sys.stdout.isatty()),
             expand=True,
             transient=transient,
-            speed_estimate_period=RECENT,
         )
         self._bars.add_task(unit, total=total, visible=total != 0)
         (self._task,) = self._bars.tasks
@@ -93,7 +103,7 @@ class Progress:
 
         Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
         """
-        total, left = self._task.total, self._task.time_remaining
+        total, left = self._task.total, seconds_left(self._task)
         counted = "" if total is None else f"{self._task.completed:.0f} of {total:.0f} "
         about = f", about {duration(left)} left" if left else ""
         took = duration(self._task.elapsed or 0.0, exact=True)
@@ -105,6 +115,16 @@ class Progress:
     def _print_lines(self) -> None:
         while not self._end.wait(PERIOD):
             print(self.line(), file=sys.stderr, flush=True)
+
+
+def seconds_left(task: Task) -> float | None:
+    """Return the time that the rest takes by the mean time of a step; None before ENOUGH are done.
+
+    A step that is late makes it longer.
+    """
+    if not task.total or task.completed < ENOUGH * task.total:
+        return None
+    return (task.total - task.completed) * (task.elapsed or 0.0) / task.completed
 
 
 def duration(seconds: float, exact: bool = False) -> str:

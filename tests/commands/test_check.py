@@ -23,9 +23,11 @@ def test_a_folder_that_imports_this_repository_is_named_and_not_graded(study, by
     (folder / "helpers").mkdir()
     (folder / "helpers" / "tiles.py").write_text("from common.ops.rope import reference\n")
     (folder / "broken.py").write_text("def f(:\n")
+    (folder / "late.py").write_text("import importlib\nimportlib.import_module('common.spec')\n")
     ran = study("check", "alice")
-    (line,) = ran.out.splitlines()
-    assert line.startswith("alice/helpers/tiles.py imports common.ops.rope.reference: a folder")
+    first, second = ran.out.splitlines()
+    assert first.startswith("alice/helpers/tiles.py imports common.ops.rope.reference: a folder")
+    assert second.startswith("alice/late.py imports common.spec: a folder")
     assert ran.code == 1
 
 

@@ -29,7 +29,7 @@ def on_a_terminal(monkeypatch, width="80"):
 
 
 def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
-    """The first steps of a run are done by all solutions at once, and tell no time."""
+    """The first steps, which all solutions do at once, tell no time; a late step does."""
     steps = Progress("rows", 400)
     steps.skip(38)
     clock.now += 7
@@ -40,13 +40,15 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
     clock.now += 63
     for _ in range(40):
         steps.done("house/rope thd-64x16384")
-    expected = "study: 42 of 362 rows, 1 min 10 s, about 8 min left (house/rope thd-64x16384)"
+    expected = "study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)"
     assert steps.line() == expected
+    clock.now += 70
+    assert "about 18 min left" in steps.line()
     steps.skip(320)
     steps.total(None)
     clock.now += 60
     steps.doing("counting house/rope")
-    assert steps.line() == "study: rows, 2 min 10 s (counting house/rope)"
+    assert steps.line() == "study: rows, 3 min 20 s (counting house/rope)"
 
 
 def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, capsys, clock):
@@ -56,7 +58,7 @@ def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, caps
         steps.done("a")
         clock.now += 7
         steps.done("b")
-        line = "study: 2 of 3 cases, 7 s, about 7 s left (b)"
+        line = "study: 2 of 3 cases, 7 s, about 4 s left (b)"
         assert wait_until(
             lambda: lines.extend(capsys.readouterr().err.splitlines()) or lines.count(line) > 1
         )
