@@ -34,10 +34,10 @@ class Loaded(NamedTuple):
     parameters: Mapping[str, Parameter]
     """The parameters of the function by name."""
     prepare: Callable[..., Any] | None
-    """The function `prepare` of a peer's file; None for a contributor's file.
+    """The function `prepare` that a peer's file may have in place of the op's function.
 
     It takes the op's arguments and returns the call that is timed. Its own work, which the peer's
-    library leaves to its user, such as sorting tokens by expert, is not timed."""
+    library leaves to its user, such as stacking weights, is not timed."""
 
     def check_options(self, options: Iterable[str]) -> None:
         """Raise Failure, UNSUPPORTED, if the function does not take an option."""
@@ -76,15 +76,25 @@ def load(path: Path, op: Op[Any]) -> Loaded:
         text, places = describe(error)
         reason = f"does not import: {text}"
         raise Failure("COMPILE_ERROR", reason, places=places) from error
-    function = getattr(module, op.name, None)
+    prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
+    function = _of_prepared(prepare) if prepare else getattr(module, op.name, None)
     if not callable(function):
         raise Failure("COMPILE_ERROR", f"lacks a function named {op.name}")
     taken = signature(function)
     _check_signature(taken, getattr(function, "keywords", {}), op)
     if _autograd_function(function):
         function = _by_keyword(function, taken)
-    prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
     return Loaded(op, module, function, taken.parameters, prepare)
+
+
+def _of_prepared(prepare: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the op's function of a peer: it makes the call that `prepare` returns."""
+
+    @functools.wraps(prepare)
+    def function(*inputs: Any, **options: Any) -> Any:
+        return prepare(*inputs, **options)()
+
+    return function
 
 
 def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> None:

@@ -18,6 +18,7 @@ from common.sandbox import clock, contract
 from common.sandbox.seal import Seal
 from common.sandbox.session import Session
 from common.solutions import PACKAGES
+from common.verdicts import Failure
 from tests.support import corpora
 from tests.support.waiting import LONGEST
 
@@ -74,9 +75,6 @@ def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
 PREPARED = """
 def prepare(t, freqs):
     return lambda: t
-
-def rope(t, freqs):
-    return prepare(t, freqs)()
 """
 
 
@@ -85,9 +83,15 @@ def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     path = tmp_path / "somebody" / "rope.py"
     path.parent.mkdir()
     path.write_text(PREPARED)
-    assert contract.load(path, ops.load("rope")).prepare is None
+    with pytest.raises(Failure, match="lacks a function named rope"):
+        contract.load(path, ops.load("rope"))
     monkeypatch.setattr(contract, "PEERS", tmp_path)
-    assert contract.load(path, ops.load("rope")).prepare("t", "freqs")() == "t"
+    loaded = contract.load(path, ops.load("rope"))
+    assert loaded.prepare("t", "freqs")() == loaded.function("t", freqs="freqs") == "t"
+    assert [*loaded.parameters] == ["t", "freqs"]
+    path.write_text("def prepare(t):\n    return lambda: t\n")
+    with pytest.raises(Failure, match="another signature"):
+        contract.load(path, ops.load("rope"))
 
 
 def test_what_is_prepared_is_left_out_of_the_timed_call():

@@ -30,17 +30,3 @@ def prepare(
         return groups.scattered(groups.linear(inner, down))
 
     return call
-
-
-def masked_ffn(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> torch.Tensor:
-    """Prepare and call torch."""
-    return prepare(x, w1, w2, w3, u1, u2, u3, mask)()

@@ -20,10 +20,3 @@ def prepare(
         return groups.scattered(groups.linear(groups.gathered(x), weights))
 
     return call
-
-
-def masked_linear(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Prepare and call torch."""
-    return prepare(x, w_v, w_t, mask)()

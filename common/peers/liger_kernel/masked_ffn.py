@@ -35,17 +35,3 @@ def prepare(
     expert = mask[:, None].int()
     certain = x.new_ones(expert.shape)
     return lambda: LigerFusedMoEFunction.apply(x, up, down, expert, certain)
-
-
-def masked_ffn(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> torch.Tensor:
-    """Prepare and call Liger."""
-    return prepare(x, w1, w2, w3, u1, u2, u3, mask)()

@@ -48,11 +48,6 @@ def prepare(
     return call
 
 
-def rope(t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd") -> torch.Tensor:
-    """Prepare and call Liger."""
-    return prepare(t, freqs, tensor_format=tensor_format)()
-
-
 def _spared(gradient: torch.Tensor) -> torch.Tensor:
     """Copy a gradient that Liger's backward would overwrite; it copies any other by itself."""
     return gradient.clone() if gradient.transpose(1, 2).is_contiguous() else gradient

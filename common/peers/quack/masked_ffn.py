@@ -30,20 +30,6 @@ def prepare(
     return lambda: _Gated.apply(rows, up, down, mask)  # type: ignore[no-untyped-call]
 
 
-def masked_ffn(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> torch.Tensor:
-    """Prepare and call quack."""
-    return prepare(x, w1, w2, w3, u1, u2, u3, mask)()
-
-
 class _Gated(torch.autograd.Function):
     """The layer with its gradient, made of grouped products too, since quack has none."""
 

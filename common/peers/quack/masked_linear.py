@@ -18,13 +18,6 @@ def prepare(
     return lambda: _Grouped.apply(rows, weights, mask)  # type: ignore[no-untyped-call]
 
 
-def masked_linear(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Prepare and call quack."""
-    return prepare(x, w_v, w_t, mask)()
-
-
 class _Grouped(torch.autograd.Function):
     """The product with its gradient, made of grouped products too, since quack has none."""
 

@@ -44,14 +44,3 @@ def prepare(
         return turned.transpose(0, 1) if tensor_format == "sbhd" else turned
 
     return call
-
-
-def rope(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
-    *,
-    tensor_format: str = "sbhd",
-    start_positions: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Prepare and call the library."""
-    return prepare(t, freqs, tensor_format=tensor_format, start_positions=start_positions)()
