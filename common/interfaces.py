@@ -48,7 +48,7 @@ def read(op: str) -> Interface:
             match node:
                 case ast.Assign([ast.Name("OP")], value) | ast.AnnAssign(ast.Name("OP"), _, value):
                     found["op"] = value
-                case ast.ClassDef() if "Protocol" in map(_last_name, node.bases):
+                case ast.ClassDef(bases=[ast.Name("Protocol") | ast.Attribute(attr="Protocol")]):
                     functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
                     found |= {each.name: each for each in functions}
     except SyntaxError as error:
@@ -72,10 +72,6 @@ def read(op: str) -> Interface:
                 constants[keyword.arg] = ast.literal_eval(keyword.value)
     signature = f"{op}({ast.unparse(arguments)})".replace("'", '"')
     return Interface(op, signature, contract, **constants)
-
-
-def _last_name(base: ast.expr) -> str:
-    return ast.unparse(base).rpartition(".")[2]
 
 
 def known() -> dict[str, Interface]:

@@ -44,11 +44,11 @@ def chosen(
         require(["ray"])
     # a cluster's GPUs may be on other nodes
     device = "cuda" if options.address else shared.found_device(options)
-    gpus = visible() if device == "cuda" and not options.address else []
-    ray = bool(options.address) or len(gpus) > 1
+    gpus = visible() if device == "cuda" and not options.address else 0
+    ray = bool(options.address) or gpus > 1
     if ray and importlib.util.find_spec("ray") is None:
         ray = False
-        complain(f"using only the first of {len(gpus)} GPUs; install Ray to use all (the group"
+        complain(f"using only the first of {gpus} GPUs; install Ray to use all (the group"
                  " `ray` of pyproject.toml)")  # fmt: skip
     from common.engines.engine import Engine, Job
 
@@ -61,19 +61,15 @@ def chosen(
         return Engine(job)
     from common.engines.ray_engine import RayEngine
 
-    return RayEngine(job, options.address, len(gpus))
+    return RayEngine(job, options.address, gpus)
 
 
-def visible() -> list[str]:
-    """Return the visible GPUs by their names in `CUDA_VISIBLE_DEVICES`.
+def visible() -> int:
+    """Return the number of visible GPUs, or of the MIG slices in `CUDA_VISIBLE_DEVICES`.
 
-    The names are numbers, or UUIDs of GPUs or of MIG slices; a process can use only the first MIG
-    slice. This creates no CUDA context.
+    A process can use only the first MIG slice. This creates no CUDA context.
     """
     import torch
 
-    names = [name for name in os.environ.get(VISIBLE, "").split(",") if name]
-    count = torch.cuda.device_count()
-    if any(name.startswith("MIG") for name in names):
-        return names
-    return names[:count] or [str(number) for number in range(count)]
+    slices = os.environ.get(VISIBLE, "").count("MIG-")
+    return slices or torch.cuda.device_count()

@@ -79,7 +79,9 @@ def compare_other(
 
     `call` is the second run in words, for the reason.
     """
-    if not other.unchanged and _is_unchanged(first, again):
+    # zeros may stay the same: for example, the gradient of weights that a mask leaves out
+    must_differ = not other.unchanged and int(first.count_nonzero()) >= FEWEST_EQUAL
+    if must_differ and torch.equal(integers(first), integers(again)):
         return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
     return wrong_values(other, name, again, call)
 
@@ -183,12 +185,3 @@ def _from_poison(
             reason = f"{group} ({int(mask.sum())} of {truth.numel()})"
             findings.append(Finding(verdict, reason, picture(mask, axes), group=group))
     return findings
-
-
-def _is_unchanged(first: torch.Tensor, again: torch.Tensor) -> bool:
-    """Return whether a right result is the same on other inputs, although it must differ.
-
-    Zeros may stay the same: for example, the gradient of weights that a mask leaves out.
-    """
-    same = torch.equal(integers(first), integers(again))
-    return same and int(first.count_nonzero()) >= FEWEST_EQUAL

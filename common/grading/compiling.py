@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -30,7 +30,7 @@ from common.grading.execution import Execution, configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.problem import OUTPUT, Problem, make_problem
 from common.grading.remarks import CAUGHT
-from common.grading.retries import Tries
+from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, TooLarge, Verdicts, threads
 from common.grading.variations import Mode
@@ -197,13 +197,13 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         supervisor = self._supervisor
         if refusal := supervisor.ends.refusal(solution):
             raise refusal
-        tries, end = Tries(), None
+        failed, end = Counter[Cause](), None
         with supervisor.lent(solution) as worker:
             while True:
                 try:
                     return _ask(op, case, worker)
                 except ServerEnded as error:
-                    tries.remedy(error)
+                    remedy_of(error, failed)
                 except Failure as failure:
                     end = failure if failure.verdict in ENDED else None  # a full disk is none
                     raise

@@ -50,29 +50,22 @@ KINDS = {
 """The causes that follow from the kind of a failure or of a verdict."""
 
 
-class Tries:
-    """The failed tries of one case, by cause: each failure is given to `remedy`."""
+def remedy_of(error: Exception, failed: Counter[Cause]) -> Remedy:
+    """Return what to do before the next try of a case; count the error in its failed tries.
 
-    def __init__(self) -> None:
-        """Start without a failure."""
-        self._failed = Counter[Cause]()
-
-    def remedy(self, error: Exception) -> Remedy:
-        """Return what to do before the next try.
-
-        Raises:
-            Failure: CRASHED, if a process was killed although no other process ran.
-            Exception: The error itself, if it has no cause here or has recurred too often.
-        """
-        if not (cause := cause_of(error)):
-            raise error
-        error.__traceback__ = error.__context__ = None  # their frames hold a case's results
-        self._failed[cause] += 1
-        if self._failed[cause] <= cause.times:
-            return cause.remedy
-        if cause is Cause.KILLED:
-            raise Failure("CRASHED", f"{error}, {ISOLATED_TOO}")
+    Raises:
+        Failure: CRASHED, if a process was killed although no other process ran.
+        Exception: The error itself, if it has no cause here or has recurred too often.
+    """
+    if not (cause := cause_of(error)):
         raise error
+    error.__traceback__ = error.__context__ = None  # their frames hold a case's results
+    failed[cause] += 1
+    if failed[cause] <= cause.times:
+        return cause.remedy
+    if cause is Cause.KILLED:
+        raise Failure("CRASHED", f"{error}, {ISOLATED_TOO}")
+    raise error
 
 
 def cause_of(error: Exception) -> Cause | None:

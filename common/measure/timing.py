@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
 from common.grading.problem import OUTPUT, Problem
-from common.grading.retries import Cause, Remedy, Tries
+from common.grading.retries import Cause, Remedy, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
@@ -105,7 +106,7 @@ def time_case(
     """
     problem, worker = graded.problem, graded.worker
     supervisor.make_room(needed(problem.op, problem.case), keep=[worker, baseline.worker])
-    baseline.patient, tries = True, Tries()
+    baseline.patient, failed = True, Counter[Cause]()
     timing = Timing(problem, worker, baseline, direction, time_scale)
 
     def check_with_eager(lacks: str) -> None:
@@ -129,7 +130,7 @@ def time_case(
                     return timing.run()
                 except (Failure, BaselineFailed, Disturbed, RuntimeError) as error:
                     failure = error
-                match tries.remedy(failure):
+                match remedy_of(failure, failed):
                     case Remedy.ALONE:
                         until_the_end.enter_context(supervisor.alone(worker))
                     case Remedy.RESTART_EAGER:

@@ -32,17 +32,16 @@ def test_an_executor_without_a_gpu_is_one_line(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("listed", "count", "names"),
-    [(None, 2, ["0", "1"]), ("3,5", 2, ["3", "5"]), ("GPU-1a", 1, ["GPU-1a"]),
-     ("MIG-1,MIG-2", 1, ["MIG-1", "MIG-2"]), ("0,9", 1, ["0"])],
-)  # fmt: skip
-def test_the_gpus_are_those_that_are_visible(listed, count, names, monkeypatch):
+    ("listed", "count", "gpus"),
+    [(None, 2, 2), ("3,5", 2, 2), ("GPU-1a", 1, 1), ("MIG-1,MIG-2", 1, 2), ("0,9", 1, 1)],
+)
+def test_the_gpus_are_those_that_are_visible(listed, count, gpus, monkeypatch):
     """A process sees one slice of MIG however many are listed, and no GPU behind a wrong number."""
     monkeypatch.delenv(VISIBLE, raising=False)
     if listed is not None:
         monkeypatch.setenv(VISIBLE, listed)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    assert engines.visible() == names
+    assert engines.visible() == gpus
 
 
 def options(**given):
@@ -53,8 +52,8 @@ def options(**given):
 
 
 @pytest.mark.parametrize(("seen", "given", "ray", "several"), [
-    ([], {}, True, False), (["0"], {}, True, False), (["0", "1"], {}, True, True),
-    (["0"], {"address": "head:6379"}, True, True), (["0", "1"], {}, False, False),
+    (0, {}, True, False), (1, {}, True, False), (2, {}, True, True),
+    (1, {"address": "head:6379"}, True, True), (2, {}, False, False),
 ])  # fmt: skip
 def test_one_device_needs_no_ray_and_several_are_all_taken(
     seen, given, ray, several, monkeypatch, capsys
