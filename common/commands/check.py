@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common import paths
@@ -28,6 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     named = "only this case, of any sizes and options that a name says, with every kind of call"
     parser.add_argument("--case", metavar="NAME", help=named)
+    alone = "with --case, write the case to this file as a script of torch and Triton alone"
+    parser.add_argument("--script", type=Path, metavar="FILE", help=alone)
     either = parser.add_mutually_exclusive_group()
     for *names, help in (
         ("--lf", "--last-failed", "only the cases that failed last; all where none did"),
@@ -43,6 +46,8 @@ def run(options: argparse.Namespace) -> int:
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if options.hint and options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")
+    if options.script and not options.case:
+        raise UserError("--script writes one case: name it with --case")
     if options.json and (options.hint or options.watch):
         raise UserError("--json writes one check: leave --hint and --watch out")
     if options.hint and not folder.is_dir():
@@ -69,6 +74,8 @@ def run(options: argparse.Namespace) -> int:
 
         result = checked(solutions, grader, options)
         written.add(*result.objects())
+        if options.script:
+            _write_script(shared.writable(options.script), solutions, result)
         show(result)
     if result.named_ops and not result.failed:
         from common.commands.bench import measure_named
@@ -78,6 +85,16 @@ def run(options: argparse.Namespace) -> int:
         given = argparse.Namespace(**vars(options), tier="board", address=None)
         measure_named(given, chosen, [options.case])
     return int(result.failed)
+
+
+def _write_script(file: Path, solutions: Sequence[Solution], result: Result) -> None:
+    """Write the checked case of the first solution that has it."""
+    from common.commands import script
+
+    by_name = {solution.name: solution for solution in solutions}
+    (name, _), answer = next(iter((result.board.by_name | result.smoke.by_name).items()))
+    file.write_text(script.written(answer, by_name[name]))
+    print(f"wrote {file}: python {file} repeats the case")
 
 
 @contextlib.contextmanager

@@ -6,7 +6,6 @@ import argparse
 
 from common import solutions
 from common.commands import options as shared
-from common.commands.result import Listed, output
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,11 +16,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """List every solution and peer with its note."""
     chosen = shared.chosen(options)
+    if options.json:
+        from common.commands.result import Listed, output  # they need packages, a list does not
+
+        with output(options.json) as written:
+            for each in chosen:
+                one = Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note)
+                written.add(one)
+        return 0
     width = max(len(solution.name) for solution in chosen)
-    with output(options.json) as written:
-        for each in chosen:
-            print(f"{each.name:{width}}  {each.note}")
-            written.add(Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note))
-        for peer, reason in solutions.peers()[1].items():
-            print(f"{peer:{width}}  absent: {reason}")
+    for solution in chosen:
+        print(f"{solution.name:{width}}  {solution.note}")
+    for peer, reason in solutions.peers()[1].items():
+        print(f"{peer:{width}}  absent: {reason}")
     return 0
