@@ -76,11 +76,15 @@ class Recorded:
             make_context_current()
         return self.at_once(how, tensors)
 
-    def at_once(self, how, tensors, kernel_of=lambda kernel: kernel):
-        """Return the results of ordinary launches of what `kernel_of` returns for each kernel."""
+    def at_once(self, how, tensors, captured=None):
+        """Return the results of ordinary launches, or of what `captured` makes of each kernel."""
 
         def launch(kernel, grid, *arguments, **options):
-            kernel_of(kernel)[grid](*arguments, **options)
+            if captured:
+                kernel = captured(kernel)
+                if options.pop("launch_pdl", False):  # torch.compile knows no such launch
+                    options["PDL"] = False
+            kernel[grid](*arguments, **options)
 
         return tuple(self._function(launch, *how, *tensors))
 

@@ -13,12 +13,15 @@ from typing import Any
 
 import torch
 
+from .forms import gpu
 from .launch import Recorded, ceil_div, power_of_2
 from .operators import linear, traceable, traced
 from .rope_kernel import LOOK, rope_kernel
 
 GRID = 65535
 """The most programs of a launch on its second axis."""
+SMALL = 2 << 20
+"""Bytes of t up to which programs of few heads are smaller, so that each processor has some."""
 LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
@@ -106,7 +109,8 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
     heads, width = int(heads), int(width)
     rotary = width if freqs is None else int(freqs.shape[-1])
-    sizes = _sizes(batch if starts is None else 1, heads, width, t.dtype.itemsize)
+    small = t.numel() * t.dtype.itemsize <= SMALL
+    sizes = _sizes(batch if starts is None else 1, heads, width, rotary, t.dtype.itemsize, small)
     block_h = sizes["TURNS"] * sizes["BLOCK_H"]
     blocks = ceil_div(heads, block_h) + ceil_div(k_heads, block_h)
     groups, outer = ceil_div(batch, sizes["BLOCK_B"]), 1
@@ -121,11 +125,12 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
         t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
         sequences, *t.stride(), *k_strides, freqs_row, freqs_feature, cp_rank,
         CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, BATCH_FIRST=batch_first,
-        INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step, **sizes,
+        INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step,
+        PDL=gpu().hopper, **sizes, **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
 
 
-def _sizes(batch, heads, width, itemsize):
+def _sizes(batch, heads, width, rotary, itemsize, small):
     """Return a program's positions, sequences, heads and features, and its warps.
 
     A program has about 4 KiB: more of them wait for memory at once than with 8 KiB, and fewer
@@ -143,10 +148,14 @@ def _sizes(batch, heads, width, itemsize):
     block_p = lines // block_h if 2 * block_h < lines else 1
     threads = block_p * block
     if block_p == 1:
+        threads = power_of_2(rotary)
         if width < block or heads < block_h:
-            threads //= 2
+            threads = min(threads, block // 2)
         threads = min(threads, block_b * block_h * width * itemsize // 32)
     else:  # few heads: the angles are most of the work
+        if small:
+            block_p = max(block_p // 4, 1)
+            threads = block_p * block // 4
         if heads <= 4:  # a thread takes all, for which it computes the angles
             block_h, turns = 1, heads
         rest = power_of_2(width - block // 2)

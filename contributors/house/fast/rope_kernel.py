@@ -76,8 +76,8 @@ def rope_kernel(
     freqs_row, freqs_feature, cp_rank,
     CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, BATCH_FIRST: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
-    STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr, BLOCK_H: tl.constexpr,
-    TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+    PDL: tl.constexpr, STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
+    BLOCK_H: tl.constexpr, TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Turn heads of BLOCK_P positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
@@ -90,7 +90,7 @@ def rope_kernel(
     A program has the same heads of BLOCK_P positions and BLOCK_B sequences, and reads a position's
     angles once for all of these. It has TURNS times BLOCK_H heads; a thread has as many of the
     first BLOCK_H as of each further ones. A head's features are a tile of BLOCK or, of more, a
-    second one of LAST.
+    second one of LAST. With PDL it begins while the kernel before it still runs.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
     reads BLOCK_P * ROTARY angles in float32.
@@ -123,6 +123,8 @@ def rope_kernel(
             token = column.to(tl.int64) * positions + row
         out, out_head, out_feature = out + (token * heads + head) * WIDTH, WIDTH, 1
 
+    if PDL:  # from here on the kernel before this one has ended
+        tl.extra.cuda.gdc_wait()
     # Load t first: the loads are under way while the positions and the angles are computed.
     loaded = ()
     for tile in tl.static_range(TILES):
