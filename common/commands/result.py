@@ -123,15 +123,16 @@ class Summary(Item, frozen=True, kw_only=True, tag="summary"):
 
 
 class Placed(Item, frozen=True, kw_only=True, tag="place"):
-    """A solution in a track of a device's board; there is a field for each further column."""
+    """A solution in a track of a device's board; further fields are those of its columns."""
 
     device: str
     op: str
     track: str
-    place: int | None
-    times_eager: float | None
-    low: float | None
-    high: float | None
+    peer: bool
+    covered: int
+    """The cases, forward and backward apart, that pass."""
+    cells: int
+    """The cases of the track, likewise."""
 
 
 Anything = Listed | LeastWork | Judged | Summary | Placed | Record
