@@ -93,18 +93,11 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
 
 
 def _interval(counted: Counted, gpu: Peak) -> Summary:
-    """Return the GPU time of the most bytes, with an interval if the work is uncertain."""
+    """Return the GPU time, with an interval if a sample leaves the work uncertain."""
     time = model.gpu_time(counted.steps, gpu)
-    least, most = moved(counted)
-    share = (most - least) / max(sum(map(_slack, launches(counted))), 1)
-    fewer = off = 0.0
-    for each in launches(counted):
-        alone = model.gpu_time([each], gpu)
-        lighter = msgspec.structs.replace(each, read=each.read - share * _slack(each))
-        fewer += alone - model.gpu_time([lighter], gpu)
-        off += each.uncertain * alone
+    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
     limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
-    return Summary(time, max(time - fewer - off, limit), time + off)
+    return Summary(time, max(time - off, limit), time + off)
 
 
 def _exact(time: float) -> Summary:
@@ -114,16 +107,12 @@ def _exact(time: float) -> Summary:
 
 # --- counted work over the minimum of any solution ------------------------------------------------
 
-Interval = tuple[float, float]
-CERTAIN = 0.05
-"""The share by which the ends of an interval differ that is shown as one number."""
-
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
-    "bytes are those that reach memory; read again is what programs fetch over what the launch"
-    " reads; FLOPs are of products alone; kernels and operators are of the case with the most;"
-    " ~ where the programs of a launch differ too much for the amounts of a sample to be certain;"
-    " from–to where a sample does not show how many bytes other programs share"
+    "bytes are those that reach memory, of each tensor at most its own; read again is what programs"
+    " fetch over what the launch reads; FLOPs are of products alone; kernels and operators are of"
+    " the case with the most; ~ where the programs of a launch differ too much for the amounts of a"
+    " sample to be certain"
 )
 
 
@@ -151,30 +140,18 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     about = "~" * any(map(is_rough, cases))
     return (
         named(cases[0]),
-        about + _times((moved(case), case.bytes) for case in cases),
-        about + _times((_again(case), 1) for case in cases),
-        about + _times(((flops := multiplied(case), flops), case.flops) for case in cases),
+        about + _mean(moved(case) / case.bytes for case in cases),
+        about + _mean(read_again(case) for case in cases),
+        about + _mean(multiplied(case) / max(case.flops, 1) for case in cases),
         str(max(kernels)),
         str(max(operators)),
     )
 
 
-def _again(case: Counted) -> Interval:
-    """Return the least and the most times that programs fetch what their launches read."""
-    least, most = read(case)
-    return (fetched(case) / most, fetched(case) / least) if least else (0, 0)
-
-
-def _times(amounts: Iterable[tuple[Interval, float]]) -> str:
-    """Return the geometric mean of amounts over their least, or a dash if all amounts are 0.
-
-    It is an interval if the ends of the amounts are apart.
-    """
-    ratios = [(low / least, high / least) for (low, high), least in amounts if low and least]
-    if not ratios:
-        return "–"
-    low, high = map(statistics.geometric_mean, zip(*ratios, strict=True))
-    return f"{low:.2f}–{high:.2f}" if high > (1 + CERTAIN) * low else f"{high:.2f}"
+def _mean(ratios: Iterable[float]) -> str:
+    """Return the geometric mean of the ratios that are not 0, or a dash without one."""
+    positive = [ratio for ratio in ratios if ratio]
+    return f"{statistics.geometric_mean(positive):.2f}" if positive else "–"
 
 
 def launches(case: Counted) -> list[Launch]:
@@ -184,30 +161,18 @@ def launches(case: Counted) -> list[Launch]:
 
 def is_rough(case: Counted) -> bool:
     """Return whether a sample leaves the work uncertain, or it is less than a right call's."""
-    return any(launch.uncertain for launch in launches(case)) or moved(case)[1] < case.bytes
+    return any(launch.uncertain for launch in launches(case)) or moved(case) < case.bytes
 
 
-def _slack(launch: Launch) -> int:
-    """Return the bytes by which the most exceed the least."""
-    return launch.read - launch.read_least + launch.written - launch.written_least
+def moved(case: Counted) -> int:
+    """Return the bytes of all steps."""
+    return sum(step.read + step.written for step in case.steps)
 
 
-def moved(case: Counted) -> Interval:
-    """Return the least and the most bytes of all steps; a right call moves its case's least."""
-    most = sum(step.read + step.written for step in case.steps)
-    return min(max(most - sum(map(_slack, launches(case))), case.bytes), most), most
-
-
-def read(case: Counted) -> Interval:
-    """Return the least and the most bytes that kernels read, counted once per launch."""
-    most, (least_moved, most_moved) = sum(each.read for each in launches(case)), moved(case)
-    least = sum(launch.read_least for launch in launches(case))
-    return max(least, most - (most_moved - least_moved)), most
-
-
-def fetched(case: Counted) -> float:
-    """Return the bytes that kernels read, counted once per program."""
-    return sum(launch.fetched for launch in launches(case))
+def read_again(case: Counted) -> float:
+    """Return how often kernels read a byte, counted once per program."""
+    read = sum(launch.read for launch in launches(case))
+    return sum(launch.fetched for launch in launches(case)) / max(read, 1)
 
 
 def multiplied(case: Counted) -> float:

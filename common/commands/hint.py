@@ -225,7 +225,7 @@ MEASURES: dict[str, Callable[[Counted, int], float]] = {
     "programs": lambda work, elements: (
         max([0, *(each.programs for each in modelled.launches(work))]) / max(elements / 1024, 1)
     ),
-    "fetched": lambda work, elements: modelled.fetched(work) / max(modelled.read(work)[1], 1),
+    "fetched": lambda work, elements: modelled.read_again(work),
     "flops": lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
 }
 """By name, the function from a case's counted work and number of output elements to a measure."""

@@ -227,14 +227,9 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     fetched: int
     """Bytes of the sectors of 32 bytes that programs read, counted once per program."""
     read: int
-    """The most bytes of the sectors that the launch reads, counted once per launch."""
-    read_least: int = 0
-    """The least of them: a sample does not show whether other programs read the same. Lines of
-    older checkouts state none."""
+    """The same, but of each tensor at most its memory."""
     written: int
-    """The most bytes of the sectors that the launch writes, counted once per launch."""
-    written_least: int = 0
-    """The least of them, too."""
+    """Bytes of the sectors that programs write, of each tensor at most its memory."""
     flops: dict[str, int]
     """FLOPs of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
     rounds: float

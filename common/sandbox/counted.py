@@ -73,16 +73,6 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
 # --- PyTorch operators ----------------------------------------------------------------------------
 
 aten = torch.ops.aten
-GATHERS = {
-    aten.index, aten.index_select, aten.gather, aten.embedding, aten.take, aten.masked_select,
-    aten._index_put_impl_, aten._unsafe_index, aten.take_along_dim,
-}  # fmt: skip
-"""Operators that read as many elements of their first argument as they return."""
-SCATTERS = {
-    aten.index_put_, aten.index_put, aten.index_add_, aten.index_copy_, aten.scatter_,
-    aten.scatter_add_, aten.scatter_add, aten.index_add, aten.index_copy, aten.scatter,
-}  # fmt: skip
-"""Operators that write as many elements of their first argument as their source has."""
 OVERWRITING = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
 """Operators that overwrite their first argument without reading it."""
 
@@ -93,12 +83,6 @@ def operator(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], resu
     written = sum({_memory_key(output): _bytes(output) for output in outputs}.values())
     mutated = {*map(id, written_by(func, args, kwargs))} if packet in OVERWRITING else ()
     read = {_memory_key(each): _bytes(each) for each in inputs if id(each) not in mutated}
-    if packet in GATHERS:
-        read[_memory_key(inputs[0])] = min(written, _bytes(inputs[0]))
-    if packet in SCATTERS:
-        read.pop(_memory_key(inputs[0]), None)
-        source = max((_bytes(each) for each in inputs[1:] if each.is_floating_point()), default=0)
-        written = min(written, source or written)
     count_flops = PRODUCTS.get(packet)
     floating = next((each for each in [*outputs, *inputs] if each.is_floating_point()), None)
     return {
@@ -128,7 +112,7 @@ def _is_plain(tensors: list[torch.Tensor]) -> bool:
     """Return whether all tensors have the same shape and strides and are dense in memory."""
     blocks = [tensor for tensor in tensors if tensor.dim()]
     forms = {(tensor.shape, tensor.stride()) for tensor in blocks}
-    return len(forms) <= 1 and all(map(torch.ops.aten.is_non_overlapping_and_dense, blocks))
+    return len(forms) <= 1 and all(map(aten.is_non_overlapping_and_dense, blocks))
 
 
 # --- a sample of programs -------------------------------------------------------------------------
@@ -140,7 +124,8 @@ STRATA = 32, 64, 256
 SETTLED = 0.05
 """The share of a launch's bytes or FLOPs, two standard errors, up to which a sample has settled."""
 PLACE_BITS, PLACES = np.uint64(48), np.uint64((1 << 48) - 1)
-"""The low bits of a key, which hold a place, and their mask; the others hold a program's row."""
+"""The low bits of a key, which hold a place, and their mask; the others hold a program's row. A
+place is twice a sector's number, plus 1 if the sector is stored."""
 
 
 def strata(programs: int, number: int) -> np.ndarray:
@@ -158,7 +143,7 @@ class Sample:
     """A program of each stratum of a launch, drawn alike each time, and the work of each.
 
     An array has a row for each program. A tensor of the launch is a region; the first region is
-    memory of no tensor. A place is twice a sector's number, plus 1 if the sector is stored.
+    memory of no tensor.
     """
 
     def __init__(self, edges: np.ndarray, spans: Sequence[Span], complete: bool = False) -> None:
@@ -186,72 +171,39 @@ class Sample:
         self.rounds = np.zeros(len(self.counts))
         """Sequential waits for memory: all loads up to a store are one, but the load of a scalar,
         on which an address or a branch depends, is a wait of its own."""
-        self.variance = np.zeros((len(self.counts), 3))
-        """The variance that sampled loops leave, of the amounts: [programs, 3]."""
-        self.touched: list[tuple[np.ndarray, float]] = []
-        """Keys of places that programs touch, each once, with the weight of their iteration."""
 
-    def uncertain(self, loops: bool = True) -> float:
+    def uncertain(self) -> float:
         """Return two standard errors of the launch's least certain amount, as a share of it.
 
-        The deviation within a stratum is estimated from the programs of its neighbours. Programs
-        draw the same iterations of a loop, so that their errors add up.
-
-        Args:
-            loops: Whether to include what sampled loops leave uncertain.
+        The deviation within a stratum is estimated from the programs of its
+        neighbours.
         """
         counts, flops = self.counts[:, None], sum(self.flops.values(), 0 * self.counts)
         amounts = np.column_stack([self.nbytes.sum(1), flops])
         apart = np.pad(np.diff(amounts, axis=0) ** 2 / 2, ((1, 1), (0, 0)))
         between = (counts > 1) * counts**2 * (apart[:-1] + apart[1:]) / 2
-        within = (counts * np.sqrt(self.variance)).sum(0) * loops
-        errors = np.sqrt(between.sum(0) + within**2)
-        return float((2 * errors / np.maximum((counts * amounts).sum(0), 1)).max())
+        return float((2 * np.sqrt(between.sum(0)) / np.maximum((counts * amounts).sum(0), 1)).max())
 
-    def by_region(self, keys: np.ndarray, rows: int, weights: Any = None) -> np.ndarray:
-        """Return the number of places, or the sum of their weights: [rows, regions, 2]."""
+    def by_region(self, keys: np.ndarray, rows: int) -> np.ndarray:
+        """Return the number of sectors that each program loads and stores: [rows, regions, 2]."""
         edges = np.searchsorted(self._sectors, (keys & PLACES) >> 1, side="right")
         # odd between a tensor's first sector and its end
         tensors = np.where(edges % 2, (edges + 1) // 2, 0)
         at = len(self._sizes) * (keys >> PLACE_BITS).astype(int) + tensors
         shape = rows, len(self._sizes), 2
-        found = np.bincount(2 * at + (keys & 1).astype(int), weights, math.prod(shape))
+        found = np.bincount(2 * at + (keys & 1).astype(int), minlength=math.prod(shape))
         return found.reshape(shape)
 
-    def distinct(self, nbytes: np.ndarray) -> np.ndarray:
-        """Return the least and the most bytes that a launch touches: [2, regions, 2].
-
-        The least is what the sample touches. The most is the tensor, or the sum over all programs;
-        or what the sample touches and the share of the sum that is of other sectors, which is about
-        that of the sectors that one program of the sample alone has touched (Good-Turing).
-
-        Args:
-            nbytes: The sum over all programs.
-        """
-        keys, weights = zip(*self.touched, strict=True)
-        places, first, times = np.unique(
-            np.concatenate(keys) & PLACES, return_index=True, return_counts=True
-        )
-        weight = np.repeat(weights, [*map(len, keys)])[first]
-        each, scaled, again, alone = (
-            self.by_region(places, 1, of)[0] for of in (None, weight, times, times == 1)
-        )
-        others = nbytes * alone / np.maximum(again, 1) * (self.counts.max() > 1)
-        most = np.minimum(np.minimum(SECTOR * scaled + others, nbytes), self._sizes)
-        return np.stack([np.minimum(SECTOR * each, most), most])
-
     def total(self) -> Reply:
-        """Return the work of all programs."""
+        """Return the work of all programs; of a tensor, at most its memory reaches the launch."""
         nbytes, uncertain = np.tensordot(self.counts, self.nbytes, 1), self.uncertain()
-        (read_least, written_least), (read, written) = self.distinct(nbytes).sum(1).tolist()
+        read, written = np.minimum(nbytes, self._sizes).sum(0).tolist()
         return {
             "sampled": len(self.counts),
             "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
             "fetched": round(nbytes.sum(0).tolist()[0]),
             "read": round(read),
-            "read_least": round(read_least),
             "written": round(written),
-            "written_least": round(written_least),
             "rounds": round(float(self.counts @ self.rounds / self.counts.sum()), 2),
             "flops": {
                 dtype: round(float(self.counts @ each))
@@ -319,7 +271,7 @@ class Counting:
             for number in STRATA[: 1 if self.is_large else None]:
                 sample = Sample(strata(programs, number), launch.spans)
                 self._run(sample, launch, sizes)
-                if sample.uncertain(loops=False) <= SETTLED:
+                if sample.uncertain() <= SETTLED:
                     break
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
@@ -374,9 +326,7 @@ class Programs(ProgramGroup):
         self._pending = list[np.ndarray]()
         self._known = _ordered()
         """Keys in order, of the places that the programs have touched."""
-        self._touched: list[tuple[np.ndarray, float]] = []
-        self._nbytes, self._variance = sample.nbytes[rows], sample.variance[rows]  # of zeros
-        self._flops, self._rounds = Counter[str](), 0.0
+        self._nbytes, self._flops, self._rounds = sample.nbytes[rows], Counter[str](), 0.0
         self._waits = False
         """Whether nothing has waited for the latest load."""
 
@@ -393,11 +343,9 @@ class Programs(ProgramGroup):
             raise Dependent
         self._settle()
         sample, rows = self._sample, self._in_sample
-        sample.nbytes[rows], sample.variance[rows] = self._nbytes, self._variance
-        sample.rounds[rows] = self._rounds
+        sample.nbytes[rows], sample.rounds[rows] = self._nbytes, self._rounds
         for dtype, flops in self._flops.items():
             sample.flops[dtype][rows] = flops
-        sample.touched += self._touched
 
     def _call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         self._accessing = self._numbers  # all make an access whose operands do not vary
@@ -438,21 +386,13 @@ class Programs(ProgramGroup):
         self._others += floating or verb != READS
         return act() if verb == READS or self._alone else None
 
-    def _settle(self) -> np.ndarray:
-        """Count the sectors of the accesses since the last time, which have one weight.
-
-        Returns:
-            The bytes that each program has loaded and stored, and its FLOPs: [programs, 3].
-        """
+    def _settle(self) -> None:
+        """Count the sectors of the accesses since the last time, which have one weight."""
         new = np.setdiff1d(_ordered(*self._pending), self._known, assume_unique=True)
         self._known = _ordered(self._known, new)
         self._pending.clear()
         sectors = self._sample.by_region(new, len(self._in_sample))
         self._nbytes += SECTOR * sectors * self._weight
-        self._touched.append((new, self._weight))
-        return np.column_stack(
-            [self._nbytes.sum(1), np.full(len(self._in_sample), self._flops.total())]
-        )
 
     def _product(
         self, dot: Operation, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
@@ -477,23 +417,18 @@ class Programs(ProgramGroup):
             yield from map(values.__getitem__, range(total))
             return
         edges = [0, 1, total // 2, total - 1, total] if total > ITERATIONS else range(total + 1)
-        ranges, halves, dice = [*itertools.pairwise(edges)], [], random.Random(total)
+        ranges, dice = [*itertools.pairwise(edges)], random.Random(total)
         try:
             while ranges:
                 (first, end), *ranges = ranges
-                before, number = self._settle(), end - first
-                self._weight = outer * number
+                self._settle()
+                self._weight = outer * (end - first)
                 yield values[dice.randrange(first, end)]
-                if number > 1 and outer == 1:
-                    halves.append((number, (self._settle() - before) / number))
                 if first == 0 and self._others == others and total <= WHOLE_LOOP:
                     ranges = [*itertools.pairwise(range(1, total + 1))]
         finally:
             self._settle()
             self._weight = outer
-            if len(halves) == 2:
-                (one, a), (other, b) = halves
-                self._variance += (one**2 + other**2) * (a - b) ** 2 / 2
 
 
 def _ordered(*keys: np.ndarray) -> np.ndarray:

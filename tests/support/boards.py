@@ -91,8 +91,6 @@ def launch(**changed):
     whole = 1 << 27
     fields = {
         "kernel": "copy", "grid": (1 << 15, 1, 1), "sampled": 8, "fetched": whole, "read": whole,
-        "written": whole, "read_least": 0, "written_least": 0, "flops": {}, "rounds": 1.0,
+        "written": whole, "flops": {}, "rounds": 1.0,
     }  # fmt: skip
-    fields |= changed
-    fields |= {f"{name}_least": fields[name] for name in ("read", "written")} | changed
-    return Launch(**fields)
+    return Launch(**fields | changed)
