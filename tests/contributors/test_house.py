@@ -17,12 +17,13 @@ FOLDER = ROOT / "tests" / "contributors" / "house"
 FILES = sorted(file for file in FOLDER.glob("*.py") if file.stem != "conftest")
 
 
-def test_house(seed):
+def test_house(seed, pytestconfig):
     """The interpreter is chosen when Triton is imported, and its patches cannot be taken back."""
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "contributors" / "house")))
     command = "-m pytest -q -n 0 -p no:cacheprovider --seed".split()
+    options = ["--write-docs"] * pytestconfig.getoption("write_docs")
     done = subprocess.run(
-        [sys.executable, *command, str(seed), *FILES],
+        [sys.executable, *command, str(seed), *options, *FILES],
         env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": folders},
         cwd=ROOT,
         capture_output=True,

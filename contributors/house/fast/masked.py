@@ -1,36 +1,107 @@
 """The masked layers: tokens sorted by kind on the device, and one product a token and weight."""
 
+import math
+
 import torch
-from torch.compiler import is_compiling
+from torch.autograd import forward_ad
+from torch.nn.functional import linear, silu
 
 from .forms import height_of
 from .gradients import weight_gradients
 from .launch import Recorded
-from .operators import refuse_second_derivative, traced, unused
+from .operators import Reverse, applied, define, lowered, missing, traced, warn_once
 from .partition import Partition, check_mask, kept_partition, partition_of
 from .products import gated_product, gates_gradient, product
 from .tiles import Rows, pack
 
 
-def _layer(name, stacks, forward, backward, gates=0):
-    """Return a function of x, the weights and the mask that returns the layer's output.
+class Layer:
+    """A masked layer: a function of x, the weights and the mask that returns the layer's output."""
 
-    Both directions get x and g with contiguous rows, and weights of a stack that lie alike.
+    def __init__(self, name, weights, stacks, forward, backward, plain, gates=0):
+        """Take the directions, which get x and g in rows, and weights of a stack that lie alike.
 
-    Args:
-        name: The op's name.
-        stacks: For each gradient of several weights, which are one tensor, their places.
-        forward: `forward((tokens, tile, keep), x, *weights, order)` returns the output, what is
-            kept for backward, and x's packed copy.
-        backward: `backward((tokens, tile, *wanted), g, x, *weights, *kept, packed, order)` returns
-            the gradients of x and of the stacks, where wanted.
-        gates: The products of x, if several, which are kept for backward: [gates, rows, columns].
-    """
-    inputs, products = 1 + sum(map(len, stacks)), max(gates, 1)  # x and the weights
+        Args:
+            name: The op's name.
+            weights: The names of the weights, of the visual kind and then of the textual.
+            stacks: For each gradient of several weights, which are one tensor, the weights' places
+                behind x.
+            forward: `forward((tokens, tile, keep), x, *weights, order)` returns the output, the
+                gates that are kept for backward, and x's packed copy; None for what is not.
+            backward: `backward((tokens, tile, *wanted), g, x, *weights, gates, packed, order)`
+                returns the gradients of x and of the stacks; None for what is not wanted.
+            plain: The layer of one kind in plain torch: `plain(x, *weights)`.
+            gates: The products of x, if several, which are kept for backward: [gates, rows, inner].
+        """
+        self.name, self.stacks, self.gates, self._weights = name, stacks, gates, weights
+        self._forward, self._backward, self._plain = forward, backward, plain
+        arguments = ", ".join(f"Tensor {each}" for each in ("x", *weights))
+        # The order of the tokens goes from one direction to the other as a tensor, and none is kept
+        # for a next call: CUDA graphs (mode="reduce-overhead") own the memory of all that an
+        # operator makes.
+        tensors, results = f"{arguments}, Tensor mask, bool keep", "(Tensor, Tensor, Tensor)"
+        self.operator = define(name, f"({tensors}) -> {results}", self._operate)
+        self.launched = define(
+            f"{name}_launch", f"({tensors}) -> {results}",
+            self._launch, self._fake_forward, self._forward_flops,
+        )  # fmt: skip
+        grads = ", ".join(["Tensor"] * (1 + len(stacks)))
+        self.backward_operator = define(
+            f"{name}_backward",
+            f"(Tensor g, {arguments}, Tensor? gates, Tensor order, bool[] wanted) -> ({grads})",
+            self._operate_backward, self._fake_backward, self._backward_flops,
+        )  # fmt: skip
 
-    def even(x, *tensors):
+    def __str__(self):
+        """Return the name, for messages."""
+        return self.name
+
+    def __call__(self, *tensors):
+        """Return the output for x, the weights and the mask."""
+        if traced():
+            return self.operator(*tensors, False)[0]
+        if not tensors[0].is_cuda and (why := missing(tensors[0].dtype)):
+            return self._in_plain_torch(why, *tensors)
+        if torch._C._is_any_autocast_enabled():
+            tensors = _cast(*tensors)
+        if torch.is_grad_enabled():
+            for each in tensors:
+                if each.requires_grad:
+                    return eager_apply(self, *tensors)
+        return self.run_forward(kept_partition, False, *tensors)[1][0]
+
+    def run_forward(self, partition_of, keep, *tensors):
+        """Return the partition of the mask, which is the last tensor, and forward's results."""
+        *tensors, mask = tensors
+        partition = partition_of(mask, self._height(*tensors[:2]))
+        how = partition.tokens, partition.tile, keep
+        return partition, self._forward(how, *self._even(*tensors), partition.sorted)
+
+    def run_backward(self, partition, wanted, g, *tensors):
+        """Return the gradients of x and of the stacks, for x, the weights and what is kept."""
+        how = partition.tokens, partition.tile, *wanted
+        return self._backward(how, _in_rows(g), *self._even(*tensors), partition.sorted)
+
+    def wanted(self, needs):
+        """Return whether x and each stack need a gradient; needs: a word for each argument."""
+        _, of_x, *_ = needs
+        return of_x, *[any(needs[1 + place] for place in places) for places in self.stacks]
+
+    def by_place(self, wanted, d_x, *stacked):
+        """Return the gradients in the order of a call's arguments: the layer, x, the weights."""
+        grads = [None, d_x if wanted[0] else None, *[None] * (1 + len(self._weights))]
+        for of_stack, places, stack in zip(wanted[1:], self.stacks, stacked, strict=True):
+            if of_stack:
+                for place, grad in zip(places, stack.unbind(), strict=True):
+                    grads[1 + place] = grad
+        return tuple(grads)
+
+    def _height(self, x, weight):
+        return height_of(x, weight, max(self.gates, 1))
+
+    def _even(self, x, *tensors):
         tensors = [_in_rows(x), *tensors]
-        for places in stacks:
+        for places in self.stacks:
             stack = [tensors[place] for place in places]
             dense = False not in [each.is_contiguous() for each in stack]  # no slower question
             if not dense and len({each.stride() for each in stack}) > 1:
@@ -38,101 +109,150 @@ def _layer(name, stacks, forward, backward, gates=0):
                     tensors[place] = tensors[place].contiguous()
         return tensors
 
-    def run_forward(partition_of, keep, *tensors):
-        """Return the partition of the mask, which is the last tensor, and forward's results."""
-        *tensors, mask = tensors
-        partition = partition_of(mask, height_of(*tensors[:2], products))
-        how = partition.tokens, partition.tile, keep
-        return partition, forward(how, *even(*tensors), partition.sorted)
-
-    def run_backward(partition, wanted, g, *tensors):
-        how = partition.tokens, partition.tile, *wanted
-        return backward(how, _in_rows(g), *even(*tensors), partition.sorted)
-
-    def by_place(d_x, *stacked):
-        """Return the gradients in the order of the arguments."""
-        grads = [d_x, *[None] * inputs]
-        for places, stack in zip(stacks, stacked, strict=True):
-            if stack is not None:
-                for place, grad in zip(places, stack.unbind(), strict=True):
-                    grads[place] = grad
-        return tuple(grads)
-
-    class Layer(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, *tensors):
-            ctx.partition, (out, *saved) = run_forward(kept_partition, True, *tensors)
-            ctx.save_for_backward(*tensors[:-1], *saved)
-            return out
-
-        @staticmethod
-        def backward(ctx, g):
-            refuse_second_derivative(name)
-            needs = ctx.needs_input_grad
-            wanted = needs[0], *[any(needs[place] for place in places) for places in stacks]
-            return by_place(*run_backward(ctx.partition, wanted, g, *ctx.saved_tensors))
-
-    # Function.apply less its preparation for torch.func, which never comes here
-    apply = super(torch.autograd.Function, Layer).apply
-
-    def run(*tensors):
-        if traced():
-            return operator(*tensors)[0] if is_compiling() else Layer.apply(*tensors)
-        if torch.is_grad_enabled():
-            for each in tensors:
-                if each.requires_grad:
-                    return apply(*tensors)
-        return run_forward(kept_partition, False, *tensors)[1][0]
-
-    # torch.compile takes each direction as one operator, and looks into neither. The order of the
-    # tokens goes from one to the other as a tensor, and none is kept for a next call: CUDA graphs
-    # (mode="reduce-overhead") own the memory of all that an operator makes.
-
-    def define(name, run, arguments, results):
-        of_arguments = ", ".join(f"Tensor t{place}" for place in range(arguments))
-        schema = f"({of_arguments}) -> ({', '.join(['Tensor'] * results)})"
-        return torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
-
-    def compiled_forward(*tensors):
-        partition, (*results, _) = run_forward(partition_of, True, *tensors)
-        return *results, partition.sorted
-
-    def compiled_backward(g, *tensors):
-        *tensors, order = tensors
-        partition = Partition(g.shape[0], height_of(*tensors[:2], products), order)
-        return tuple(run_backward(partition, (True,) * (1 + len(stacks)), g, *tensors, None))
-
-    operator = define(name, compiled_forward, inputs + 1, 2 + (gates > 0))
-    arguments = 1 + inputs + (gates > 0) + 1
-    backward_operator = define(f"{name}_backward", compiled_backward, arguments, 1 + len(stacks))
-
-    @operator.register_fake
-    def _(*tensors):
-        *tensors, mask = tensors
-        x, tile = tensors[0], height_of(*tensors[:2], products)
+    def _in_plain_torch(self, why, x, *tensors):
+        warn_once(f"{why}: plain torch computes {self.name}")
+        *weights, mask = tensors
+        self._height(x, weights[0])
         check_mask(mask)
-        _check(name, mask.shape[0], *tensors)
+        _check(self.name, mask.shape[0], x, *weights)
+        half = len(weights) // 2
+        visual, textual = (self._plain(x, *each) for each in (weights[:half], weights[half:]))
+        return torch.where(mask[:, None], visual, textual)
+
+    def _operate(self, *arguments):
+        *tensors, keep = arguments
+        x = tensors[0]
+        if x.device.type == "cpu" and (why := missing(x.dtype)):
+            return self._in_plain_torch(why, *tensors), x.new_empty(0), x.new_empty(0)
+        tensors = _cast(*tensors)
+        due = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
+        if due or forward_ad._current_level >= 0:
+            return traced_apply(self, *tensors)
+        return self.launched(*tensors, keep)
+
+    def _launch(self, *arguments):
+        *tensors, keep = arguments
+        partition, (out, gates, _) = self.run_forward(partition_of, keep, *tensors)
+        return out, out.new_empty(0) if gates is None else gates, partition.sorted
+
+    def _fake_forward(self, x, *arguments):
+        *weights, mask, keep = arguments
+        tile = self._height(x, weights[0])
+        check_mask(mask)
+        _check(self.name, mask.shape[0], x, *weights)
         rows = Partition(mask.shape[0], tile, None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
-        shapes = [(x.shape[0], tensors[stacks[-1][-1]].shape[0])]
-        shapes += [(gates, rows, tensors[1].shape[0])] if gates else []
-        return *map(x.new_empty, shapes), x.new_empty(rows + 4, dtype=torch.int32)
+        out = x.new_empty(x.shape[0], weights[self.stacks[-1][-1] - 1].shape[0])
+        gates = (self.gates, rows, weights[0].shape[0]) if self.gates and keep else (0,)
+        return out, x.new_empty(gates), x.new_empty(rows + 4, dtype=torch.int32)
 
-    @backward_operator.register_fake
-    def _(g, x, *tensors):
-        shapes = [(len(places), *tensors[places[0] - 1].shape) for places in stacks]
-        return tuple(map(x.new_empty, (x.shape, *shapes)))
+    def _forward_flops(self, x, *arguments, **_):
+        *weights, _mask, _keep = arguments
+        return x[0] * sum(map(math.prod, weights))  # two for each number of either kind's weights
 
-    def save(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:-1], *output[1:])
+    def _operate_backward(self, g, x, *arguments):
+        *tensors, order, wanted = arguments
+        partition = Partition(g.shape[0], self._height(x, tensors[0]), order)
+        grads = self.run_backward(partition, wanted, g, x, *tensors, None)
+        return tuple(g.new_empty(0) if grad is None else grad for grad in grads)
+
+    def _fake_backward(self, g, x, *arguments):
+        wanted, shapes = arguments[-1], [x.shape]
+        shapes += [(len(places), *arguments[places[0] - 1].shape) for places in self.stacks]
+        return tuple(map(g.new_empty, map(lambda due, shape: shape if due else 0, wanted, shapes)))
+
+    def _backward_flops(self, g, x, *arguments, **_):
+        (of_x, *of_stacks), products = arguments[-1], 0
+        for place, places in enumerate(self.stacks):
+            # the gradient of what a weight multiplies, and its own; x alone may need none
+            times = of_stacks[place] + (of_x if place == 0 else 1)
+            products += times * sum(math.prod(arguments[each - 1]) for each in places)
+        return x[0] * products
+
+
+class Eager(torch.autograd.Function):
+    """A layer for autograd: function of the layer, x, the weights and the mask."""
+
+    @staticmethod
+    def forward(ctx, layer, *tensors):
+        """Return the output."""
+        ctx.layer = layer
+        ctx.partition, (out, *kept) = layer.run_forward(kept_partition, True, *tensors)
+        ctx.save_for_backward(*tensors[:-1], *kept)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        """Return the gradients."""
+        layer, partition = ctx.layer, ctx.partition
+        wanted = layer.wanted(ctx.needs_input_grad)
+        if torch.is_grad_enabled():  # create_graph
+            *saved, _packed = ctx.saved_tensors
+            grads = Backward.apply(layer, *wanted, g, *saved, partition.sorted)
+        else:
+            grads = layer.run_backward(partition, wanted, g, *ctx.saved_tensors)
+        return layer.by_place(wanted, *grads)
+
+
+class Traced(Reverse):
+    """The same of operators, for torch.func and whatever traces a call."""
+
+    @staticmethod
+    def forward(layer, *tensors):
+        """Return the output and what is kept for backward."""
+        return lowered(layer.operator, layer.launched, (*tensors, True))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keep what backward takes."""
+        ctx.op, *tensors, _mask = inputs
+        ctx.save_for_backward(*tensors, *output[1:])
         ctx.mark_non_differentiable(*output[1:])
 
-    def differentiate(ctx, g, *_):
-        refuse_second_derivative(name)
-        return by_place(*backward_operator(g, *ctx.saved_tensors))
+    @staticmethod
+    def backward(ctx, g, *_):
+        """Return the gradients."""
+        wanted = ctx.op.wanted(ctx.needs_input_grad)
+        grads = Backward.apply(ctx.op, *wanted, g, *ctx.saved_tensors)
+        return ctx.op.by_place(wanted, *grads)
 
-    operator.register_autograd(differentiate, setup_context=save)
-    return run
+
+class Backward(Reverse):
+    """The gradients as a function of their own, of which autograd knows that it has none."""
+
+    @staticmethod
+    def forward(layer, *arguments):
+        """Return the gradients of x and of the stacks, empty where not wanted."""
+        count = 1 + len(layer.stacks)
+        return layer.backward_operator(*arguments[count:], arguments[:count])
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        """Keep the layer's name."""
+        ctx.op = inputs[0]
+
+    @staticmethod
+    def backward(ctx, *grads):
+        """Refuse a second derivative: autograd sees only launches in the first one."""
+        raise NotImplementedError(f"{ctx.op} has no second derivative: leave out create_graph")
+
+
+traced_apply = applied(Traced)
+# Function.apply less its preparation for torch.func, which calls the operator
+eager_apply = super(torch.autograd.Function, Eager).apply
+
+
+def _cast(*tensors):
+    """Return the tensors as autocast has a product take them."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    stay = torch.float64, dtype
+    return [
+        each if each.dtype in stay or not each.dtype.is_floating_point else each.to(dtype)
+        for each in tensors
+    ]
 
 
 def _in_rows(matrix):
@@ -141,6 +261,7 @@ def _in_rows(matrix):
 
 
 WEIGHTS = {"masked_linear": ("w_v", "w_t"), "masked_ffn": ("w1", "w2", "w3", "u1", "u2", "u3")}
+DTYPES = torch.bfloat16, torch.float16, torch.float32
 
 
 def _check(op, tokens, x, *weights):
@@ -155,21 +276,23 @@ def _check(op, tokens, x, *weights):
         shape = up[::-1] if name in ("w2", "u2") else up
         if tuple(weight.shape) != shape:
             raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(shape)}")
-        if weight.dtype != x.dtype or not x.dtype.is_floating_point:
+        if weight.dtype != x.dtype or x.dtype not in DTYPES:
             raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")
 
 
 @Recorded
 def _linear_forward(launch, tokens, tile, _keep, x, w_v, w_t, order):
-    """Return the output [tokens, out], and x's packed copy, if there is one."""
+    """Return the output [tokens, out], no gates, and x's packed copy, if there is one."""
     _check("masked_linear", tokens, x, w_v, w_t)
     order = Partition(tokens, tile, order)
     x = pack(launch, order, Rows(x), w_v.shape[0])
-    return product(launch, x, [w_v.T, w_t.T], order), x.packed
+    return product(launch, x, [w_v.T, w_t.T], order), None, x.packed
 
 
 @Recorded
-def _linear_backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, packed, order):
+def _linear_backward(
+    launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, _gates, packed, order
+):  # fmt: skip
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     order, both = Partition(tokens, tile, order), of_x and of_weights
     g = pack(launch, order, Rows(g), w_v.shape[1] * (1 + both))
@@ -178,7 +301,9 @@ def _linear_backward(launch, tokens, tile, of_x, of_weights, g, x, w_v, w_t, pac
     return d_x, d_w
 
 
-_linear = _layer("masked_linear", [(1, 2)], _linear_forward, _linear_backward)
+_linear = Layer(
+    "masked_linear", WEIGHTS["masked_linear"], [(1, 2)], _linear_forward, _linear_backward, linear
+)
 
 
 def masked_linear(
@@ -245,7 +370,14 @@ def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     return d_x, d_up, d_down
 
 
-_ffn = _layer("masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward, gates=2)
+def _plain_ffn(x, w1, w2, w3):
+    return linear(silu(linear(x, w1)) * linear(x, w3), w2)
+
+
+_ffn = Layer(
+    "masked_ffn", WEIGHTS["masked_ffn"], [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward,
+    _plain_ffn, gates=2,
+)  # fmt: skip
 
 
 def masked_ffn(

@@ -1,24 +1,40 @@
-"""Linear maps for autograd, torch.compile, torch.export, torch.func and forward-mode AD.
+"""Operators: what autograd, torch.compile, torch.func and counters of FLOPs see of a call.
 
 While torch traces a call, there are no addresses to launch with (`launch.py`). An operator is
-traced whole. Where the kernel is Triton's own, AOTAutograd takes the launch out of it again, so
+traced whole. Where rope's kernel is Triton's own, AOTAutograd takes the launch out of it again, so
 that compiled code launches the kernel itself and pays for no dispatcher.
 """
 
 import functools
 import itertools
+import warnings
 
 import torch
+import triton
 from torch._C import _are_functorch_transforms_active as transforms_are_active
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils.flop_counter import _FlopCounterMode, register_flop_formula
 from triton.runtime.jit import JITFunction
+
+
+def transformed():
+    """Return whether the call is one of torch.func's, or of forward-mode AD."""
+    return transforms_are_active() or forward_ad._current_level >= 0
 
 
 def traced():
     """Return whether the call is one of those that need the operator."""
-    return is_compiling() or transforms_are_active() or forward_ad._current_level >= 0
+    if is_compiling() or transforms_are_active() or forward_ad._current_level >= 0:
+        return True
+    if not torch._C._len_torch_dispatch_stack():
+        return False
+    seeing = FakeTensorMode, _FlopCounterMode  # other modes see the call's allocations
+    return any(isinstance(mode, seeing) for mode in _get_current_dispatch_mode_stack())
 
 
 def version(tensors):
@@ -86,7 +102,9 @@ def linear(map, fixed, operator=None, turn_gradients=None):
 
     def turn(how, *tensors):
         if traced():
-            return (operator if is_compiling() else by_functorch)(how, *tensors)
+            transformed = transforms_are_active() or forward_ad._current_level >= 0
+            by_operator = is_compiling() or not transformed
+            return (operator if by_operator else by_functorch)(how, *tensors)
         if torch.is_grad_enabled():
             for each in tensors[:-fixed]:
                 if each.requires_grad:
@@ -139,18 +157,98 @@ def traceable(name, schema, map, check, kernel):
     return lambda how, *tensors: tuple(operator([*tensors[:-fixed]], *tensors[-fixed:], *how))
 
 
-def refuse_second_derivative(name):
-    """Raise an error in a backward under `create_graph=True`, which enables gradients there.
+def applied(function):
+    """Return the `apply` of an autograd Function for an operator, which torch.func calls."""
+    apply = super(torch.autograd.Function, function).apply
 
-    The gradients depend on what forward saved, and autograd sees only launches. The error node of
-    torch's `once_differentiable` is silent where the upstream gradient is constant, as a sum's is,
-    and where it lies on no path to the inputs that `torch.autograd.grad` is given.
+    def call(*arguments):
+        with enable_single_level_autograd_function():
+            return apply(*arguments)
+
+    return call
+
+
+def lowered(operator, launched, arguments):
+    """Return what the operator gives on the next level of torch.func, or, on the last, a launch."""
+    if not transforms_are_active():
+        return launched(*arguments)
+    # a Function's forward is without gradients, which the next level may want
+    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+        return operator(*arguments)
+
+
+_LIBRARY = torch.library.Library("house", "FRAGMENT")
+
+
+def define(name, schema, run, fake=None, flops=None):
+    """Return a new operator, of a name that no other copy of this file has in this process.
+
+    A call takes half the host time of one by `torch.library.custom_op`.
+
+    Args:
+        name: Its name, unless that is taken.
+        schema: `(Tensor x, bool keep) -> Tensor`, for example.
+        run: The function; without `fake`, torch traces what it calls.
+        fake: The same for tensors without memory.
+        flops: The FLOPs of a call, a function of the shapes in the place of tensors.
     """
-    if torch.is_grad_enabled():
-        raise NotImplementedError(f"{name} has no second derivative: leave out create_graph")
+    name = unused(name).partition("::")[2]
+    _LIBRARY.define(name + schema)
+    kind = "Explicit" if fake else "Implicit"
+    _LIBRARY.impl(name, run, f"Composite{kind}Autograd")
+    operator = getattr(torch.ops.house, name)
+    if fake:
+        torch.library.register_fake(f"house::{name}", fake, lib=_LIBRARY)
+    if flops:
+        register_flop_formula(operator)(flops)
+    return operator.default
 
 
 def unused(name):
     """Return the operator's full name, which no other copy of its file has in this process."""
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
     return "house::" + next(each for each in names if not hasattr(torch.ops.house, each))
+
+
+class Reverse(torch.autograd.Function):
+    """A function of `(op, ...)` for reverse mode alone; torch.func.vmap calls it in a loop."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        """Refuse forward-mode AD."""
+        raise NotImplementedError(f"{ctx.op} has no forward-mode derivative (torch.func.jvp)")
+
+
+@functools.cache
+def missing(dtype):
+    """Return why kernels cannot compute with a CPU's tensors of a dtype, or None if they can."""
+    if triton.knobs.runtime.interpret:
+        wrong = dtype == torch.bfloat16 and not _adds_bfloat16()
+        return "Triton's interpreter takes the bits of bfloat16 for integers" if wrong else None
+    try:
+        triton.runtime.driver.active.get_current_target()
+    except RuntimeError:
+        return "Triton has no driver for this machine"
+
+
+def require_kernels(tensor):
+    """Raise NotImplementedError if kernels cannot compute with a tensor."""
+    if tensor.device.type == "cpu" and (why := missing(tensor.dtype)):
+        raise NotImplementedError(why)
+
+
+@functools.cache
+def warn_once(warning):
+    """Warn, whatever Python's filter of warnings has seen."""
+    warnings.warn(warning, stacklevel=2)
+
+
+def _adds_bfloat16():
+    """Return whether somebody has mended the interpreter, as the house's harness does."""
+    from triton.runtime import interpreter
+
+    bits = interpreter.np.array([0x3F80], interpreter.np.uint16)
+    one = interpreter.TensorHandle(bits, triton.language.bfloat16)
+    return interpreter.interpreter_builder.create_fadd(one, one).data[0] == 0x4000

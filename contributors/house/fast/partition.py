@@ -118,7 +118,7 @@ def _sort_kernel(
         tl.store(order + last + gap, -1, last + gap < rows)
         ends = order + rows
         tl.store(ends, end)
-        tl.store(ends + 1, tl.cdiv(last, TILE) * TILE)
+        tl.store(ends + 1, rows)
         tl.store(ends + 2, whole * TILE)
         tl.store(ends + 3, end + other * TILE)
 

@@ -15,7 +15,7 @@ import torch
 
 from .forms import gpu
 from .launch import Recorded, ceil_div, power_of_2
-from .operators import linear, traceable, traced
+from .operators import linear, require_kernels, traceable, traced
 from .rope_kernel import LOOK, rope_kernel
 
 GRID = 65535
@@ -99,6 +99,7 @@ def _table(t, tensor_format):
 def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     """Launch the kernel for one or two pairs of a table and its result."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    require_kernels(pairs[0][0])
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
     positions, batch, heads, width = t.shape
     (of_batch, of_head), batch_first = t.stride()[1:3], tensor_format == "bshd"

@@ -125,7 +125,7 @@ def test_a_masked_layer_refuses_what_does_not_fit(op, name):
     change(tensors)
     refused(words, op, *tensors)
     refused(words, op, *(each.detach().requires_grad_() for each in tensors[:-1]), tensors[-1])
-    refused(words, traced, getattr(torch.ops.house, op.__name__), *tensors)
+    refused(words, traced, getattr(torch.ops.house, op.__name__), *tensors, False)
 
 
 @pytest.mark.parametrize("op", LAYERS)

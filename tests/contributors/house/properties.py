@@ -1,0 +1,357 @@
+"""What torch's tools may do with the exported functions: the table of docs/models.md."""
+
+from __future__ import annotations
+
+import functools
+import json
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import fast
+import pytest
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+from common.ops import masked_ffn, masked_linear, rope, rotate_half
+from tests.support import interpreting
+from tests.support.corpora import ROOT, in_the_docs
+
+RIGHT, REFUSED = "right", "an error"
+DICE = torch.Generator().manual_seed(0)
+TOKENS, WIDTH, INNER = 40, 16, 24
+
+
+def drawn(*shape):
+    return torch.randn(shape, generator=DICE)
+
+
+MASK = torch.rand(TOKENS, generator=DICE) < 0.4
+FREQS, T = drawn(9, 1, 1, 8), drawn(6, 2, 3, 16)
+UP, DOWN = (INNER, WIDTH), (WIDTH, INNER)
+
+
+ROPE = ("rope",)
+
+
+class Call(NamedTuple):
+    """A function of leaves, the same in plain torch, and the names of its operators."""
+
+    ours: Callable[..., Any]
+    plain: Callable[..., Any]
+    leaves: list[torch.Tensor]
+    operators: tuple[str, ...]
+
+    def graded(self, function):
+        """Return a function of the leaves: the gradients of the sum of the outputs' squares."""
+        return torch.func.grad(lambda *leaves: loss(function(*leaves)), (*range(len(self.leaves)),))
+
+
+def loss(outputs):
+    return sum(each.float().square().sum() for each in as_tuple(outputs))
+
+
+def as_tuple(outputs):
+    return outputs if isinstance(outputs, tuple) else (outputs,)
+
+
+def layer(ours, op, leaves):
+    names = tuple(f"{op.OP.name}{each}" for each in ("", "_launch", "_backward"))
+    functions = (functools.partial(lambda f, *x: f(*x, MASK), f) for f in (ours, op.reference))
+    return Call(*functions, leaves, names)
+
+
+CALLS = {
+    "rope": Call(lambda t: fast.rope(t, FREQS), lambda t: rope.reference(t, FREQS), [T], ROPE),
+    "rope_": Call(
+        lambda t: fast.rope_(t * 1, FREQS), lambda t: rope.reference(t, FREQS), [T], ROPE
+    ),
+    "rope_qk": Call(
+        lambda q, k: fast.rope_qk(q, k, FREQS),
+        lambda q, k: (rope.reference(q, FREQS), rope.reference(k, FREQS)),
+        [T, T[:, :, :1]],
+        ROPE,
+    ),
+    "rotate_half": Call(fast.rotate_half, rotate_half.reference, [T], ROPE),
+    "masked_linear": layer(
+        fast.masked_linear, masked_linear, [drawn(TOKENS, WIDTH), drawn(*UP), drawn(*UP)]
+    ),
+    "masked_ffn": layer(
+        fast.masked_ffn,
+        masked_ffn,
+        [drawn(TOKENS, WIDTH), *(drawn(*shape) for shape in (UP, DOWN, UP) * 2)],
+    ),
+}
+
+
+def close(got, wanted):
+    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
+    return RIGHT
+
+
+def right_or_refused(got: Callable[[], Any], wanted: Callable[[], Any]) -> str:
+    try:
+        return close(got(), wanted())
+    except NotImplementedError as error:
+        return REFUSED if len(str(error)) < 200 else f"wrong: {error}"
+
+
+def trained(function, leaves):
+    leaves = [each.detach().requires_grad_() for each in leaves]
+    return torch.autograd.grad(loss(function(*leaves)), leaves)
+
+
+def opcheck(call):
+    """Each operator with its own arguments, those of a call's."""
+    calls = []
+
+    class Note(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, arguments=(), options=None):
+            if function.namespace == "house":
+                copies = tree_map_only(torch.Tensor, lambda each: each.detach().clone(), arguments)
+                calls.append((function, copies))
+            return function(*arguments, **(options or {}))
+
+    leaves = [each.detach().requires_grad_() for each in call.leaves]
+    with FlopCounterMode(display=False), Note():
+        torch.autograd.grad(loss(call.ours(*leaves)), leaves)
+    if len(leaves) > 2:  # the one that autograd differentiates, made of the others
+        calls.append((getattr(torch.ops.house, call.operators[0]).default, [*leaves, MASK, False]))
+    assert {function._opname for function, _ in calls} == set(call.operators)
+    for function, arguments in calls:
+        torch.library.opcheck(function, tuple(arguments))
+    return RIGHT
+
+
+def compiled(call):
+    torch._dynamo.reset()
+    run = torch.compile(call.ours, backend="aot_eager", fullgraph=True)
+    return close(trained(run, call.leaves), trained(call.plain, call.leaves))
+
+
+def frozen(call):
+    """The numbers that a compiled call makes: no gradient of weights, no gates without training."""
+    if len(call.leaves) < 3:
+        return "–"
+    torch._dynamo.reset()
+    sizes = []
+
+    def note(graph, _):
+        nodes = [node for node in graph.graph.nodes if "house" in str(node.target)]
+        sizes.append({tuple(value.shape) for node in nodes for value in node.meta["val"]})
+        return graph
+
+    backend = aot_autograd(fw_compiler=note, bw_compiler=note)
+    run = torch.compile(call.ours, backend=backend, fullgraph=True)
+    x, *weights = call.leaves
+    close(trained(lambda x: run(x, *weights), [x]), trained(lambda x: call.plain(x, *weights), [x]))
+    with torch.no_grad():
+        close(run(x, *weights), call.plain(x, *weights))
+    _, backward, inference = sizes
+    assert backward == {(TOKENS, WIDTH), (0,)}
+    assert all(len(shape) < 3 for shape in inference)
+    return RIGHT
+
+
+def exported(call):
+    class Model(torch.nn.Module):
+        def forward(self, *leaves):
+            return call.ours(*leaves)
+
+    program = torch.export.export(Model(), tuple(call.leaves)).module()
+    return close(program(*call.leaves), call.plain(*call.leaves))
+
+
+def func_grad(call):
+    return close(call.graded(call.ours)(*call.leaves), call.graded(call.plain)(*call.leaves))
+
+
+def func_grad_compiled(call):
+    torch._dynamo.reset()
+    graded = torch.compile(call.graded(call.ours), backend="aot_eager", fullgraph=True)
+    try:
+        return close(graded(*call.leaves), call.graded(call.plain)(*call.leaves))
+    except torch._dynamo.exc.TorchRuntimeError:
+        return REFUSED
+
+
+def vmapped(call):
+    """Over batches of each leaf, and the gradients of each sample."""
+    batches = [torch.stack((each, -each)) for each in call.leaves]
+    pairs = [*zip(*batches, strict=True)]
+
+    def each(function):
+        return tuple(
+            torch.stack(parts) for parts in zip(*(function(*pair) for pair in pairs), strict=True)
+        )
+
+    graded = call.graded(call.ours), call.graded(call.plain)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop")
+        forward = right_or_refused(
+            lambda: as_tuple(torch.vmap(call.ours)(*batches)),
+            lambda: each(lambda *leaves: as_tuple(call.plain(*leaves))),
+        )
+        assert forward == right_or_refused(
+            lambda: torch.vmap(graded[0])(*batches), lambda: each(graded[1])
+        )
+    return forward
+
+
+def jvp(call):
+    tangents = tuple(drawn(*each.shape) for each in call.leaves)
+
+    def dual(function):
+        with torch.autograd.forward_ad.dual_level():
+            leaves = map(torch.autograd.forward_ad.make_dual, call.leaves, tangents)
+            return [
+                torch.autograd.forward_ad.unpack_dual(each) for each in as_tuple(function(*leaves))
+            ]
+
+    functions = call.ours, call.plain
+    found = right_or_refused(
+        *(lambda f=f: torch.func.jvp(f, (*call.leaves,), tangents) for f in functions)
+    )
+    assert found == right_or_refused(*(lambda f=f: dual(f) for f in functions))
+    return found
+
+
+def second_derivative(call):
+    """Of the gradient of a loss, of a sum, and by torch.func."""
+
+    def twice(function, reduce):
+        leaves = [each.detach().requires_grad_() for each in call.leaves]
+        first = torch.autograd.grad(reduce(function(*leaves)), leaves, create_graph=True)
+        return torch.autograd.grad(loss(first), leaves, allow_unused=True)
+
+    def of_sum(outputs):
+        return sum(each.sum() for each in as_tuple(outputs))
+
+    def by_func(function):
+        graded = call.graded(function)
+        return torch.func.grad(lambda x: loss(graded(x, *call.leaves[1:])))(call.leaves[0])
+
+    functions = call.ours, call.plain
+    found = {
+        right_or_refused(*(lambda f=f: twice(f, loss) for f in functions)),
+        right_or_refused(*(lambda f=f: by_func(f) for f in functions)),
+    }
+    if REFUSED in found:  # a linear function's sum has no second derivative to compare
+        found.add(right_or_refused(*(lambda f=f: twice(f, of_sum) for f in functions)))
+    (only,) = found
+    return only
+
+
+def autocast(call):
+    """In bfloat16, as eager's products, or in the leaves' dtype."""
+    torch._dynamo.reset()
+    got, wanted, compiled = [], [], []
+    run = torch.compile(call.ours, backend="aot_eager", fullgraph=True)
+    for function, into in ((call.ours, got), (call.plain, wanted), (run, compiled)):
+        leaves = [each.detach().requires_grad_() for each in call.leaves]
+        with torch.autocast("cpu", torch.bfloat16):
+            outputs = as_tuple(function(*leaves))
+        into += [*outputs, *torch.autograd.grad(loss(outputs), leaves)]
+    assert [each.dtype for each in got] == [each.dtype for each in wanted]
+    for one, other in zip(got + compiled, wanted + wanted, strict=True):
+        assert (one - other).norm() <= 2e-2 * other.norm()
+    half = got[0].dtype == torch.bfloat16
+    return f"{RIGHT}, in bfloat16" if half else f"{RIGHT}, in t's dtype"
+
+
+def flops(call):
+    """Those of one kind's products, forward and in backward; plain torch has both kinds'."""
+    counts = []
+    for function in (call.ours, call.plain):
+        with FlopCounterMode(display=False) as counter:
+            trained(function, call.leaves)
+        counts.append(counter.get_total_flops())
+    assert counts[0] * 2 == counts[1]
+    return f"{RIGHT}" if counts[0] else "no products"
+
+
+def misfits(call):
+    bad = (
+        [call.leaves[0][:, :5], *call.leaves[1:]]
+        if len(call.leaves) > 2
+        else [call.leaves[0].int()]
+    )
+    bad += call.leaves[len(bad) :]
+    if call.ours is fast.rotate_half:
+        bad = [T[..., :5]]
+    for way in (call.ours, torch.compile(call.ours, backend="aot_eager")):
+        with pytest.raises(Exception, match=r"rope: |rotate_half: |masked_\w+: ") as raised:
+            way(*bad)
+        assert way is not call.ours or raised.type is ValueError
+    return "ValueError"
+
+
+def elsewhere(name, interpret, dtype):
+    """Return what a new process finds without the harness's patches, and without a GPU."""
+    code = "\n".join([
+        "import os, sys",
+        f"os.environ.update(TRITON_INTERPRET='{interpret}', CUDA_VISIBLE_DEVICES='')",
+        f"sys.path.insert(0, '{ROOT}/contributors/house')",
+        "from tests.contributors.house import properties",
+        f"properties.main('{name}', '{dtype}')",
+    ])  # fmt: skip
+    return interpreting.printed("-c", code)
+
+
+def main(name, dtype):
+    call = CALLS[name]
+    leaves = [each.to(getattr(torch, dtype)) for each in call.leaves]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            got = [trained(call.ours, leaves) for _ in range(2)][1]
+            errors = [(one - other).norm() / other.norm() for one, other in
+                      zip(got, trained(call.plain, leaves), strict=True)]  # fmt: skip
+            found = RIGHT if max(errors) < 1e-2 else "wrong"
+        except (RuntimeError, NotImplementedError) as error:
+            found = REFUSED if len(str(error)) < 200 else "wrong"
+    told = [each for each in told if "plain torch" in str(each.message)]
+    print(json.dumps(found + ", in plain torch, one warning" * (len(told) == 1)))
+
+
+PROPERTIES = {
+    "`torch.library.opcheck`, each operator": opcheck,
+    "`torch.compile(fullgraph=True)`, with gradients": compiled,
+    "compiled: no gradients of frozen weights, no gates kept in inference": frozen,
+    "`torch.export`": exported,
+    "`torch.func.grad`": func_grad,
+    "the same, compiled": func_grad_compiled,
+    "`torch.func.vmap`, of the function and of its gradient": vmapped,
+    "`torch.func.jvp`, `forward_ad`": jvp,
+    "a second derivative, of any loss": second_derivative,
+    "`torch.autocast`, with float32 inputs": autocast,
+    "`FlopCounterMode`": flops,
+    "shapes or dtypes that do not fit": misfits,
+    "a CPU, without the interpreter": lambda call: elsewhere(name_of(call), 0, "float32"),
+    "`TRITON_INTERPRET=1`, bfloat16": lambda call: elsewhere(name_of(call), 1, "bfloat16"),
+}
+
+
+def name_of(call):
+    return next(name for name, each in CALLS.items() if each is call)
+
+
+@functools.cache
+def cell(name, function):
+    return PROPERTIES[name](CALLS[function])
+
+
+@pytest.mark.parametrize("function", CALLS)
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_a_property_holds(name, function):
+    assert "wrong" not in cell(name, function)
+
+
+def test_the_table_of_the_docs_is_of_these_checks(pytestconfig):
+    """`nox -s harness -- tests/contributors/test_house.py --write-docs` writes it."""
+    rows = [["", *(f"`{function}`" for function in CALLS)], ["---"] * (1 + len(CALLS))]
+    rows += [[name, *(cell(name, function) for function in CALLS)] for name in PROPERTIES]
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    assert in_the_docs("properties", table, pytestconfig.getoption("write_docs"), "models")
