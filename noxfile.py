@@ -8,6 +8,8 @@ session stays empty.
 
 import functools
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -28,22 +30,60 @@ HARNESS = (
 """The paths whose style `lint` checks; contributors choose their own style."""
 WORKFLOWS = sorted(Path(".github", "workflows").glob("*.yml"))
 GROUPS = nox.project.load_toml("pyproject.toml")
+CPU_INDEX = "https://download.pytorch.org/whl/cpu"
+"""PyTorch's index of builds without CUDA."""
+GPU = ("/dev/nvidia*", "/dev/dxg")
+"""The devices of a GPU, the second in WSL2."""
+SIZES = {True: "torch without CUDA: 0.4 GB to download, 2 GB on the disk",
+         False: "torch with CUDA: several GB"}  # fmt: skip
 
 
 def install(session: nox.Session, *groups: str) -> str:
     """Install dependency groups into the shared environment and return the path of its Python.
 
-    With `nox --no-venv`, install nothing and return the Python on PATH. The session's processes
-    always use UTF-8 and write compiled modules, since a session starts many processes.
+    Nothing is installed again as long as neither the groups nor the installed packages change. With
+    `nox --no-venv`, install nothing and return the Python on PATH. The session's processes always
+    use UTF-8 and write compiled modules, since a session starts many processes.
     """
     session.env.update(PYTHONUTF8="1", PYTHONDONTWRITEBYTECODE="")
     if session.venv_backend == "none":
         return "python"
     python = str((STUDY / "bin" / "python").absolute())
     packages = [name for group in groups for name in nox.project.dependency_groups(GROUPS, group)]
+    stamp = STUDY / f"installed-{'-'.join(groups)}"
+    if stamp.exists() and stamp.read_text() == installed(packages):
+        return python
     session.run_install(sys.executable, "-m", "virtualenv", "--quiet", STUDY, external=True)
-    session.run_install(python, "-m", "pip", "install", "--quiet", *packages, external=True)
+    command = [python, "-m", "pip", "install"]
+    has_torch = any(STUDY.glob("lib/python*/site-packages/torch-*"))
+    if not has_torch and any(name.startswith("torch=") for name in packages):
+        without = not has_gpu() and not is_configured(python)
+        command += ["--extra-index-url", CPU_INDEX] * without
+        session.log(f"installing {SIZES[without or not has_gpu()]}, into {STUDY}")
+    else:
+        command.append("--quiet")
+    session.run_install(*command, *packages, external=True)
+    stamp.write_text(installed(packages))
     return python
+
+
+def installed(packages: list[str]) -> str:
+    """Return the packages, and when the environment's packages last changed."""
+    folders = sorted(STUDY.glob("lib/python*/site-packages"))
+    return f"{packages} {[folder.stat().st_mtime_ns for folder in folders]}"
+
+
+def has_gpu() -> bool:
+    """Return whether there may be a GPU of NVIDIA."""
+    devices = (path for pattern in GPU for path in Path("/").glob(pattern[1:]))
+    return bool(shutil.which("nvidia-smi")) or any(devices)
+
+
+def is_configured(python: str) -> bool:
+    """Return whether the user has told pip where it finds packages."""
+    command = (python, "-m", "pip", "config", "list")
+    listed = subprocess.run(command, capture_output=True, text=True).stdout
+    return any(word in listed for word in ("index", "find-links", "proxy"))
 
 
 def study(session: nox.Session, group: str = "run") -> None:
@@ -102,10 +142,16 @@ def export(session: nox.Session) -> None:
     study(session, "board")
 
 
-@nox_session
+@nox.session(venv_backend="none")
 def new(session: nox.Session) -> None:
     """Write a contributor's first file of an op: nox -s new -- HANDLE OP."""
-    study(session, "board")
+    session.run(sys.executable, "-m", "common", "new", *session.posargs, external=True)
+
+
+@nox.session(name="list", venv_backend="none")
+def list_(session: nox.Session) -> None:
+    """List every solution with its note."""
+    session.run(sys.executable, "-m", "common", "list", *session.posargs, external=True)
 
 
 @nox_session

@@ -218,6 +218,7 @@ def _unknown(only: str, solutions: Iterable[Solution]) -> str:
         fault = f"has no solution, only {files}" if files else "has no solution"
         advice = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(interfaces.names())}"
         return f"contributors/{folder.name} {fault}: {advice}"
-    names = sorted({s.name if "/" in only else s.handle for s in solutions})
+    own = [s for s in solutions if "/" in only and s.handle == folder.name] or solutions
+    names = sorted({s.name if "/" in only else s.handle for s in own})
     close = did_you_mean(only, names)
     return f"unknown solution {only!r}: there are {', '.join(names)}{close}"

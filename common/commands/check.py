@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.add(parser, *shared.RUNNING, "--json", "handle")
+    shared.add(parser, *shared.RUNNING, "--json", "handle", "of")
     parser.add_argument("--picture", action="store_true", help="draw the wrong elements")
     parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     named = "only this case, of any sizes and options that a name says, with every kind of call"
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder; print its failures, or its places on the board."""
-    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    shared.folder_of(options)
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
     if options.hint and options.case:
         raise UserError("--hint takes the cases of the exercise: leave --case out")

@@ -35,13 +35,21 @@ def gibibytes(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
 
 
+def typed(text: str) -> str:
+    """Return the handle, or the handle and file, of a name or of a path in this repository."""
+    parts = (part.strip().removeprefix("./") for part in text.split(","))
+    return ",".join(part.removeprefix("contributors/").rstrip("/") for part in parts)
+
+
 OPTIONS: dict[str, dict[str, Any]] = {
     "--op": {"help": "only this op"},
     "--only": {
+        "type": typed,
         "metavar": "HANDLE[/FILE]",
         "help": "only this contributor or file; several with commas: house,eager/rope",
     },
-    "handle": {"nargs": "?", "metavar": "HANDLE[/FILE]"},
+    "handle": {"nargs": "?", "type": typed, "metavar": "HANDLE[/FILE]"},
+    "of": {"nargs": "?", "metavar": "OP", "help": "the same as --op, or a file of the folder"},
     "--device": {
         "choices": ("cpu", "cuda"),
         "help": "default: a GPU if there is one, the first of CUDA_VISIBLE_DEVICES",
@@ -101,6 +109,19 @@ def chosen(
 def contributors(options: argparse.Namespace) -> list[Solution]:
     """Return the contributors' solutions that the options select, without peers; see `chosen`."""
     return chosen(options, solutions.discover)
+
+
+def folder_of(options: argparse.Namespace) -> None:
+    """Set `only` and `op` from what stands by position, HANDLE[/FILE] and OP.
+
+    Raises:
+        UserError: See `one_of`.
+    """
+    options.only = one_of(options.handle, options.only, "HANDLE")
+    if options.of and options.of not in interfaces.names() and "/" not in options.only:
+        options.only = f"{options.only}/{options.of}"
+    elif options.of:
+        options.op = one_of(options.of, options.op, "OP")
 
 
 def one_of(positional: str | None, option: str | None, name: str) -> str:

@@ -27,12 +27,12 @@ BINDS = {"copy": "memory", "dense": "arithmetic"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.add(parser, *shared.RUNNING, "--json", "handle")
+    shared.add(parser, *shared.RUNNING, "--json", "handle", "of")
 
 
 def run(options: argparse.Namespace) -> int:
     """Report the bottleneck of each board case of a folder."""
-    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    shared.folder_of(options)
     chosen = shared.chosen(options)
     device = shared.device(options)
     with output(options.json) as written:

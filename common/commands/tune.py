@@ -11,12 +11,12 @@ from common.errors import UserError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
-    shared.add(parser, *shared.RUNNING, "handle")
+    shared.add(parser, *shared.RUNNING, "handle", "of")
 
 
 def run(options: argparse.Namespace) -> int:
     """Search a folder's declared configurations, and write the best to the folder's configs."""
-    options.only = shared.one_of(options.handle, options.only, "HANDLE")
+    shared.folder_of(options)
     chosen, device = shared.contributors(options), shared.device(options)
     if device == "cpu":
         raise UserError("tune needs a GPU: without one nothing is timed")

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.autograd.function import _SingleLevelFunction
 
+from common.errors import did_you_mean
 from common.paths import PEERS
 from common.sandbox.failures import describe
 from common.solutions import source_of
@@ -79,7 +80,10 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
     function = _of_prepared(prepare) if prepare else getattr(module, op.name, None)
     if not callable(function):
-        raise Failure("COMPILE_ERROR", f"lacks a function named {op.name}")
+        raise Failure(
+            "COMPILE_ERROR",
+            f"lacks a function named {op.name}{did_you_mean(op.name, vars(module))}",
+        )
     taken = signature(function)
     _check_signature(taken, getattr(function, "keywords", {}), op)
     if _autograd_function(function):
