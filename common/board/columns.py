@@ -88,7 +88,7 @@ def _ranks_by(quantity: Quantity, spare: int) -> Column:
         score = entry.scores.get(quantity)
         if not score:
             return UNRANKED
-        eager = f", {score.eager.value:.2f}×" if score.share else ""
+        eager = f", {score.eager:.2f}×" if score.of_limit else ""
         runs = f" ({score.runs} runs)" if score.runs > 1 else ""
         return f"{place(track, entry, quantity)}. {figure(score)}{runs}{eager}"
 
@@ -110,8 +110,8 @@ def _scores(track: Track, entry: Entry) -> dict[str, dict[str, Any]]:
     return {
         quantity.name: {
             "place": score.rank,
-            "share": score.share and score.share.value,
-            "times_eager": score.eager.value,
+            "share": score.main.value if score.of_limit else None,
+            "times_eager": score.eager,
             "low": score.main.low,
             "high": score.main.high,
             "runs": score.runs,

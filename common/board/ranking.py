@@ -80,7 +80,7 @@ class Quantity:
 
     @property
     def name(self) -> str:
-        """Return the heading, such as `GPU with backward` or `host forward`."""
+        """Return the heading, such as `GPU, with backward`."""
         clock = {"gpu": "GPU", "host": "host", "loop": "in a loop"}[self.clock]
         return f"{clock}, {DIRECTION[self.direction]}"
 
@@ -108,18 +108,20 @@ MAIN = (QUANTITIES[1], QUANTITIES[0], QUANTITIES[3], *QUANTITIES)
 class Score:
     """The speed of an entry by a quantity: geometric means over the quantity's cells."""
 
-    eager: Estimate
+    main: Estimate
+    """The limit's time over the solution's, or eager's where no limit is measured."""
+    of_limit: bool
+    eager: float
     """Eager's time over the solution's."""
-    share: Estimate | None
-    """The limit's time over the solution's; None where no limit is measured."""
     runs: int = 1
-    """The runs that the intervals span; of a single run, they are within that run."""
+    """The runs that the interval spans; of a single run, it is within that run."""
     rank: int | None = None
 
-    @property
-    def main(self) -> Estimate:
-        """Return the figure that ranks: the share of the limit if it is known."""
-        return self.share or self.eager
+    def spanning(self, others: Sequence[Score]) -> Score:
+        """Return the score with its interval widened to the scores of other runs."""
+        values = [self.main.low, self.main.high, *(each.main.value for each in others)]
+        main = Estimate(self.main.value, min(values), max(values))
+        return replace(self, main=main, runs=1 + len(others))
 
 
 @dataclass(frozen=True)
@@ -229,11 +231,6 @@ class Track:
         """Return the op and the name: `rope: core`."""
         return f"{self.op}: {self.name}"
 
-    @property
-    def directions(self) -> list[str]:
-        """The directions that the track ranks."""
-        return list(dict.fromkeys(direction for _, direction in self.cells))
-
     def placed(self, quantity: Quantity) -> list[Entry]:
         """Return the entries with a place by a quantity, the fastest first."""
         found = (entry for entry in self.entries if quantity in entry.scores)
@@ -331,7 +328,7 @@ def _entry(
     for quantity, own in columns.items():
         if score := _score(quantity, own, passed):
             others = [_score(quantity, own, of_run) for of_run in earlier.values()]
-            scores[quantity] = _over_runs(score, [each for each in others if each])
+            scores[quantity] = score.spanning([each for each in others if each])
     first = next(iter(rows.values()))
     missing = tuple(cell for cell in cells if cell not in passed)
     disturbed = frozenset(cell for cell, row in rows.items() if row.key in apart)
@@ -343,26 +340,12 @@ def _score(quantity: Quantity, cells: Sequence[Cell], rows: Mapping[Cell, Record
     times = [quantity.times(rows[cell]) for cell in cells if cell in rows]
     if not times or len(times) < len(cells) or not all(times):
         return None
-    limits = [slower_limit(each) for each in times]
+    names = [slower_limit(each) for each in times]
     eager = combined([(each["eager"], each["solution"]) for each in times])
-    if not all(limits):
-        return Score(eager, None)
-    pairs = zip(times, limits, strict=True)
-    return Score(eager, combined([(each[name], each["solution"]) for each, name in pairs]))
-
-
-def _over_runs(score: Score, others: Sequence[Score]) -> Score:
-    """Return the score with the intervals widened to the scores of other runs."""
-
-    def widened(own: Estimate, of_runs: Sequence[float]) -> Estimate:
-        return Estimate(own.value, min(own.low, *of_runs), max(own.high, *of_runs))
-
-    if not others:
-        return score
-    eager = widened(score.eager, [each.eager.value for each in others])
-    shares = [each.share.value for each in others if each.share]
-    share = widened(score.share, shares) if score.share and shares else score.share
-    return Score(eager, share, 1 + len(others))
+    if not all(names):
+        return Score(eager, False, eager.value)
+    pairs = [(each[name], each["solution"]) for each, name in zip(times, names, strict=True)]
+    return Score(combined(pairs), True, eager.value)
 
 
 def _ordered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -382,8 +365,8 @@ def _ordered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
         speeds = [-own[each].main.value if each in own else 0.0 for each in order]
         return *speeds, -entry.covered, entry.peer, entry.solution
 
-    placed = (replace(entry, scores=scores[entry.solution]) for entry in sorted(entries, key=place))
-    return tuple(placed)
+    ordered = sorted(entries, key=place)
+    return tuple(replace(entry, scores=scores[entry.solution]) for entry in ordered)
 
 
 def _eager_apart(rows: Iterable[Record]) -> set[Key]:

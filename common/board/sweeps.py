@@ -8,12 +8,13 @@ of several runs can stand beside each other, whose limits differ.
 The same records give the same bytes. A file contains the fingerprint of its data and code, and is
 drawn again only when the fingerprint changes: drawing a figure takes most of a second.
 
-A contributor has the same colour on every plot; a contributor's further files have other markers.
-Peers are dashed. The background is white, so that the plots are legible on a dark page.
+A folder has the same colour on every plot, and no two share one; its further files have other
+markers. Peers are dashed. The background is white, so that the plots are legible on a dark page.
 """
 
 from __future__ import annotations
 
+import colorsys
 import hashlib
 import math
 import textwrap
@@ -129,14 +130,6 @@ def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
 
 # --- the look -------------------------------------------------------------------------------------
 
-COLOURS = (
-    "#0072b2", "#d55e00", "#009e73", "#cc4f9c", "#e0a100", "#5b3fa0", "#00a6c4", "#a02c2c",
-    "#6b8e23", "#3f4f8f",
-)  # fmt: skip
-PEER_COLOURS = (
-    "#4d4d4d", "#8c564b", "#7f8c3a", "#3a7f8c", "#9a6fb0", "#b0706f", "#5f7fb8", "#a08a4a",
-    "#4f8f6f", "#8a8a8a",
-)  # fmt: skip
 MARKERS = "osD^vPX*"
 INK, FAINT, GRID = "#222222", "#6a6a6a", "#e3e3e3"
 STYLE: Any = {
@@ -151,30 +144,27 @@ Look = dict[str, Any]
 
 
 def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
-    """Return the look of each solution on the plots; a peer's markers are hollow.
+    """Return the look of each solution on the plots; a peer's lines are dashed, its markers hollow.
 
     Folders get a colour and a marker in alphabetical order. Further files of an op in the same
     folder get the next marker.
     """
     ops = {name: plot.sweep.op for plot in drawn for of in plot.panels.values() for name in of}
     peers = {name for plot in drawn for name in plot.peers}
+    folders = list(dict.fromkeys(name.partition("/")[0] for name in sorted(ops)))
     looks: dict[str, Look] = {}
-    for are_peers, colours in ((False, COLOURS), (True, PEER_COLOURS)):
-        names = sorted(name for name in ops if (name in peers) is are_peers)
-        folders = list(dict.fromkeys(name.partition("/")[0] for name in names))
-        for name in names:
-            place = folders.index(name.partition("/")[0])
-            siblings = [
-                o for o in names if ops[o] == ops[name] and o.startswith(folders[place] + "/")
-            ]
-            colour = colours[place % len(colours)]
-            looks[name] = {
-                "color": colour, "linestyle": (0, (4, 1.6)) if are_peers else "solid",
-                "linewidth": 1.3 if are_peers else 1.7, "markersize": 5, "markeredgewidth": 1.2,
-                "marker": MARKERS[(place + siblings.index(name)) % len(MARKERS)],
-                "markerfacecolor": "white" if are_peers else colour,
-                "label": f"({name})" if are_peers else name,
-            }  # fmt: skip
+    for name in sorted(ops):
+        place = folders.index(name.partition("/")[0])
+        siblings = [o for o in looks if ops[o] == ops[name] and o.startswith(folders[place] + "/")]
+        # steps of the golden ratio never meet
+        colour = colorsys.hls_to_rgb(place * 0.618 % 1, (0.35, 0.45, 0.28)[place % 3], 0.7)
+        looks[name] = {
+            "color": colour, "linewidth": 1.7, "markersize": 5, "markeredgewidth": 1.2,
+            "marker": MARKERS[(place + len(siblings)) % len(MARKERS)], "label": name,
+        }  # fmt: skip
+        if name in peers:
+            looks[name] |= {"linestyle": (0, (4, 1.6)), "linewidth": 1.3, "label": f"({name})"}
+            looks[name] |= {"markerfacecolor": "white"}
     return looks
 
 

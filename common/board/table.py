@@ -63,7 +63,7 @@ def figure(score: Score | None, interval: bool = True) -> str:
     """Return the figure that ranks, with its interval: `97.2% ± 0.3`, or a multiple."""
     if not score:
         return UNRANKED
-    main, share = score.main, score.share is not None
+    main, share = score.main, score.of_limit
     value = percentage(main.value) if share else f"{main.value:.2f}×"
     # a modelled score has no interval
     if not interval or main.high <= main.low:

@@ -22,6 +22,7 @@ from common.spec import TIMED
 
 if TYPE_CHECKING:
     from common.engines.engine import Engine
+    from common.records.lines import Record
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,8 +90,10 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
 
 def measure_named(
     options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str]
-) -> None:
-    """Measure cases of any sizes, and print a table of each; without a GPU, of modelled times.
+) -> Sequence[Record]:
+    """Measure cases of any sizes, print a table of each, and return the rows.
+
+    Without a GPU the times are modelled.
 
     Raises:
         UserError: A name says no case of the solutions' ops.
@@ -104,6 +107,7 @@ def measure_named(
         results = runs.read(_measure(engine, options, Path(folder)).parent)
     device = ranked(results, about_solutions({solution.name for solution in chosen}))
     terminal.show_cases(device, terminal.console())
+    return device.rows
 
 
 def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Solution]:

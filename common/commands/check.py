@@ -61,29 +61,30 @@ def run(options: argparse.Namespace) -> int:
         require(["watchfiles"])
     from common.commands.result import output
 
-    with output(options.json) as written, started(options) as grader:
-        if options.hint:
-            from common.commands import hint
+    with output(options.json) as written:
+        with started(options) as grader:
+            if options.hint:
+                from common.commands import hint
 
-            return hint.run(grader, options)
-        if options.watch:
-            from common.commands import watch
+                return hint.run(grader, options)
+            if options.watch:
+                from common.commands import watch
 
-            return watch.run(grader, options)
-        from common.commands.report import show
+                return watch.run(grader, options)
+            from common.commands.report import show
 
-        result = checked(solutions, grader, options)
-        written.add(*result.objects())
-        if options.script:
-            _write_script(shared.writable(options.script), solutions, result)
-        show(result)
-    if result.named_ops and not result.failed:
-        from common.commands.bench import measure_named
+            result = checked(solutions, grader, options)
+            written.add(*result.objects())
+            if options.script:
+                _write_script(shared.writable(options.script), solutions, result)
+            show(result)
+        if result.named_ops and not result.failed:
+            from common.commands.bench import measure_named
 
-        beside = [*solutions, *peers()[0]]
-        chosen = [solution for solution in beside if solution.op in result.named_ops]
-        given = argparse.Namespace(**vars(options), tier="board", address=None)
-        measure_named(given, chosen, [options.case])
+            beside = [*solutions, *peers()[0]]
+            chosen = [solution for solution in beside if solution.op in result.named_ops]
+            given = argparse.Namespace(**vars(options), tier="board", address=None)
+            written.add(*measure_named(given, chosen, [options.case]))
     return int(result.failed)
 
 

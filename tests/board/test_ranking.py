@@ -62,8 +62,8 @@ def test_no_column_mixes_clocks_or_directions():
         "GPU, forward": 0.8, "GPU, with backward": 0.5, "host, forward": 3.0,
         "in a loop, forward": 2.0, "in a loop, with backward": 0.75,
     })  # fmt: skip
-    assert [score.share is None for score in entry.scores.values()] == [False, False, True, True,
-                                                                        False]  # fmt: skip
+    of_limit = [score.of_limit for score in entry.scores.values()]
+    assert of_limit == [True, True, False, False, True]
 
 
 def test_an_interval_spans_the_runs_of_the_same_source():
@@ -72,8 +72,8 @@ def test_an_interval_spans_the_runs_of_the_same_source():
     (track,) = rank(rows, repeated=[*again, row("bob/rope", case="other", run="r0")])
     scores = {entry.solution: entry.scores[FORWARD] for entry in track.entries}
     alice, bob = scores["alice/rope"], scores["bob/rope"]
-    assert (alice.share.low, alice.share.high) == pytest.approx((0.8, 0.9)) and alice.runs == 2
-    assert bob.runs == 1 and bob.share.low == bob.share.high
+    assert (alice.main.low, alice.main.high) == pytest.approx((0.8, 0.9)) and alice.runs == 2
+    assert bob.runs == 1 and bob.main.low == bob.main.high
     assert alice.rank == bob.rank == 1, "the runs overlap, within one they would not"
 
 

@@ -104,7 +104,7 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
     board = study("leaderboard", "--op", name)
     assert board.code == 0, board.err
     assert all(f"{each}/{name}" in board.out for each in ("alice", "(eager", "(torch_compile"))
-    assert f"{name}: training, modelled for" in board.out
+    assert f"{name}: standard, modelled for" in board.out
     assert not board.err
 
 
