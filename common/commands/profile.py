@@ -46,8 +46,9 @@ def run(options: argparse.Namespace) -> int:
 
 def _least(chosen: Iterable[Solution]) -> Iterator[LeastWork]:
     """Yield the least work of each solution's cases."""
-    for solution in chosen:
-        op = ops.load(solution.op)
+    valid = {op.name: op for op in ops.valid(solution.op for solution in chosen)}
+    for solution in (each for each in chosen if each.op in valid):
+        op = valid[solution.op]
         for case, direction in itertools.product(op.cases("board"), DIRECTIONS):
             work, name = op.timed_work(case, direction), solution.name
             yield LeastWork(solution=name, op=op.name, case=case.name, direction=direction,
