@@ -222,8 +222,6 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     kernel: str
     grid: tuple[int, int, int]
     """Programs along each axis."""
-    sampled: int
-    """The number of programs in the sample."""
     fetched: int
     """Bytes of the sectors of 32 bytes that programs read, counted once per program."""
     read: int

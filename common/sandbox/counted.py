@@ -199,7 +199,6 @@ class Sample:
         nbytes, uncertain = np.tensordot(self.counts, self.nbytes, 1), self.uncertain()
         read, written = np.minimum(nbytes, self._sizes).sum(0).tolist()
         return {
-            "sampled": len(self.counts),
             "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
             "fetched": round(nbytes.sum(0).tolist()[0]),
             "read": round(read),

@@ -141,7 +141,7 @@ KERNELS = {
 def test_the_bytes_and_waits_of_a_kernel_are_exact(counted, body, programs, amounts):
     found = launch_of(counted(copying(body, programs)))
     assert {name: found[name] for name in amounts} == amounts
-    assert found["sampled"] <= 56 and found["uncertain"] <= 0.02
+    assert found["uncertain"] <= 0.02
 
 
 @pytest.mark.parametrize(
