@@ -177,11 +177,9 @@ class Executor:
             names = solution.name, op.name, case.name
             verdicts = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
             return CaseResult.of(verdicts)
-        record = functools.partial(record_of, tier=self._job.tier, digests=self._digests[solution])
-        rows = [
-            record(op, case, each, solution, verdict="CRASHED", reason=reason)
-            for each in DIRECTIONS
-        ]
+        tier, digests = self._job.tier, self._digests[solution]
+        crash = {"verdict": "CRASHED", "reason": reason}
+        rows = [record_of(op, case, each, solution, tier, digests, **crash) for each in DIRECTIONS]
         return CaseResult.of(rows)
 
     def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution], Skips]:

@@ -51,13 +51,7 @@ def prepare(
 
     def call() -> torch.Tensor:
         turned: torch.Tensor = apply_rotary_emb(
-            x,
-            cos,
-            sin,
-            interleaved,
-            seqlen_offsets=offsets,
-            cu_seqlens=ends,
-            max_seqlen=longest,
+            x, cos, sin, interleaved, seqlen_offsets=offsets, cu_seqlens=ends, max_seqlen=longest
         )
         return turned.transpose(0, 1) if tensor_format == "sbhd" else turned
 

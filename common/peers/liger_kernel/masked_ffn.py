@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 
 # Liger's search compiles a hundred kernels for each new width, longer than an answer may take. Set
 # before the import, this keeps it to one configuration; set it to 1 outside to let Liger search.
@@ -15,15 +16,8 @@ from liger_kernel.ops.fused_moe import LigerFusedMoEFunction
 
 
 def prepare(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> Callable[[], torch.Tensor]:
+    x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
+) -> Callable[[], Tensor]:
     """Do the untimed part: stack the weights, and turn the mask into a router's output.
 
     Liger's users hold the weights stacked, and a router gives them each token's expert with its

@@ -6,20 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from common.peers.quack.routing import Routing, gemm, gemm_dgated, gemm_gated, readable
 
 
 def prepare(
-    x: torch.Tensor,
-    w1: torch.Tensor,
-    w2: torch.Tensor,
-    w3: torch.Tensor,
-    u1: torch.Tensor,
-    u2: torch.Tensor,
-    u3: torch.Tensor,
-    mask: torch.Tensor,
-) -> Callable[[], torch.Tensor]:
+    x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
+) -> Callable[[], Tensor]:
     """Do the untimed part: stack the weights, and copy an x that quack cannot read.
 
     quack's users hold the weights stacked, with the rows of gate and up in turn.
@@ -34,9 +28,7 @@ class _Gated(torch.autograd.Function):
     """The layer with its gradient, made of grouped products too, since quack has none."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, up: torch.Tensor, down: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, up: Tensor, down: Tensor, mask: Tensor) -> Tensor:
         routing = Routing.of(mask)
         before, inner = gemm_gated(x, up.mT, cu_seqlens_m=routing.starts, A_idx=routing.index)
         ctx.save_for_backward(x, up, down, before)
@@ -44,7 +36,7 @@ class _Gated(torch.autograd.Function):
         return routing.scattered(gemm(inner, down.mT, cu_seqlens_m=routing.starts))
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (x, up, down, before), routing = ctx.saved_tensors, ctx.routing
         gradient = gradient.contiguous()
         gathered = {"cu_seqlens_m": routing.starts, "A_idx": routing.index}

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from common.peers.quack.routing import Routing, gemm, readable
 
 
-def prepare(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> Callable[[], torch.Tensor]:
+def prepare(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Callable[[], Tensor]:
     """Do the untimed part: stack the weights, as users hold them, and copy an unreadable x."""
     rows, weights = readable(x, torch.stack((w_v, w_t)))
     return lambda: _Grouped.apply(rows, weights, mask)  # type: ignore[no-untyped-call]
@@ -22,9 +21,7 @@ class _Grouped(torch.autograd.Function):
     """The product with its gradient, made of grouped products too, since quack has none."""
 
     @staticmethod
-    def forward(
-        ctx: Any, x: torch.Tensor, weights: torch.Tensor, mask: torch.Tensor
-    ) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
         routing = Routing.of(mask)
         ctx.save_for_backward(x, weights)
         ctx.routing = routing
@@ -32,7 +29,7 @@ class _Grouped(torch.autograd.Function):
         return routing.scattered(rows)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (x, weights), routing = ctx.saved_tensors, ctx.routing
         rows = gradient.index_select(0, routing.order)
         dx = routing.scattered(gemm(rows, weights, cu_seqlens_m=routing.starts))

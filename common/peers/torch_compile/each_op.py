@@ -43,7 +43,8 @@ def fresh(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
         is_new = kind != _kind(inputs, options)
         if is_new:
             kind = None
-            _check_device(inputs)
+            if not any(each.is_cuda for each in inputs if isinstance(each, torch.Tensor)):
+                raise NotImplementedError("needs a GPU")
             torch.compiler.reset()
             counters.clear()
             compiled = torch.compile(function, fullgraph=True, dynamic=False)
@@ -68,8 +69,3 @@ def _kind(inputs: Iterable[Any], options: Mapping[str, Any]) -> tuple[Any, ...]:
         else value
         for value in (*inputs, *options, *options.values())
     )
-
-
-def _check_device(inputs: Iterable[Any]) -> None:
-    if not any(value.is_cuda for value in inputs if isinstance(value, torch.Tensor)):
-        raise NotImplementedError("needs a GPU")
