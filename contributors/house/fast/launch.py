@@ -49,7 +49,7 @@ class Recorded:
 
     def __init__(self, function):
         """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some."""
-        self._function = function
+        self.function = function
         self._recording = functools.lru_cache(maxsize=1024)(
             lambda _device, how, layouts: Recording(function, how, layouts)
         )
@@ -74,19 +74,11 @@ class Recorded:
                 return recording(device, tensors, addresses)
         if tensors[0].is_cuda:
             make_context_current()
-        return self.at_once(how, tensors)
+        return tuple(self.function(_launch_ordinarily, *how, *tensors))
 
-    def at_once(self, how, tensors, captured=None):
-        """Return the results of ordinary launches, or of what `captured` makes of each kernel."""
 
-        def launch(kernel, grid, *arguments, **options):
-            if captured:
-                kernel = captured(kernel)
-                if options.pop("launch_pdl", False):  # torch.compile knows no such launch
-                    options["PDL"] = False
-            kernel[grid](*arguments, **options)
-
-        return tuple(self._function(launch, *how, *tensors))
+def _launch_ordinarily(kernel, grid, *arguments, **options):
+    kernel[grid](*arguments, **options)
 
 
 class Recording:

@@ -122,7 +122,7 @@ def traceable(name, schema, map, check, kernel):
     """
     fixed = schema.count("Tensor?")
 
-    def run(inputs, *arguments, map=map):
+    def run(inputs, *arguments):
         return [*map(arguments[fixed:], *inputs, *arguments[:fixed])]
 
     def keep(ctx, inputs, output):
@@ -148,11 +148,13 @@ def traceable(name, schema, map, check, kernel):
 
         @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
         def decompose(mode, operator, types, arguments, options):
+            inputs, *rest = arguments
             with mode:
-                return run(*arguments, map=captured)
+                return [*map.function(launch, *rest[fixed:], *inputs, *rest[:fixed])]
 
-        def captured(how, *tensors):
-            return map.at_once(how, tensors, torch.library.wrap_triton)
+        def launch(kernel, grid, *arguments, launch_pdl=False, PDL=False, **options):
+            # torch.compile knows no launch that begins before another one's end
+            torch.library.wrap_triton(kernel)[grid](*arguments, PDL=False, **options)
 
     return lambda how, *tensors: tuple(operator([*tensors[:-fixed]], *tensors[-fixed:], *how))
 

@@ -54,13 +54,6 @@ def test_a_model_compiles_whole(name):
         close(compiled(x), 2 * out)
 
 
-class Grids(list):
-    """The grids with which a kernel was launched, in its place."""
-
-    def __getitem__(self, grid):
-        return lambda *arguments, **options: self.append(grid)
-
-
 @pytest.mark.parametrize("name", [*CALLS, "rotate_half"])
 def test_a_launch_of_unknown_sizes_is_traced(name):
     """Inductor traces the launch: a size is then no number, and may not be hashed."""
@@ -69,10 +62,10 @@ def test_a_launch_of_unknown_sizes_is_traced(name):
     starts, ends = options.get("start_positions"), options.get("cu_seqlens")
     how = options["tensor_format"], options["interleaved"], 1, 0, False
     freqs = None if name == "rotate_half" else FREQS
-    grids = Grids()
+    grids = []
 
-    def launch(t, freqs, starts, ends):
-        return module._map.at_once(how, (t, freqs, starts, ends), lambda _: grids)
+    def launch(*tensors):
+        return module._map.function(lambda _, grid, *a, **o: grids.append(grid), *how, *tensors)
 
     tensors = t, freqs, starts, ends
     (out,) = make_fx(launch, tracing_mode="symbolic")(*tensors)(*tensors)
