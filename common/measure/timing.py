@@ -298,14 +298,10 @@ def sample_in_rounds(
         now, done = time.monotonic(), min(map(len, samples.values()))
         if done >= FEWEST and (now - start > LONGEST or done >= SAMPLES.stop - 1):
             return samples
-        known = (_is_known(each, precision) for each in samples.values())
+        medians = ((interval(each), median(each)) for each in samples.values())
+        known = (high - low <= precision * middle for (low, high), middle in medians)
         if done >= SAMPLES.start and (now - start > seconds or all(known)):
             return samples
         if now - round_start < QUICK_ROUND:
             count = min(2 * count, ROUND.stop - 1)
         count = min(count, SAMPLES.stop - 1 - done)
-
-
-def _is_known(microseconds: Sequence[float], precision: float) -> bool:
-    low, high = interval(microseconds)
-    return high - low <= precision * median(microseconds)
