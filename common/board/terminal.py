@@ -159,7 +159,7 @@ def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> No
         console.print(drawing)
         left_out = [name for name in complete.header if name not in shown.header]
         if left_out:
-            console.print(Text(f"too narrow for: {', '.join(left_out)}", style="dim"))
+            console.print(Text(f"too narrow for: {'; '.join(left_out)}", style="dim"))
 
 
 # --- a table's drawing ----------------------------------------------------------------------------

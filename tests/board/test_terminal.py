@@ -24,9 +24,9 @@ def shown(width, note="One program a token.", rows=ROWS):
 @pytest.mark.parametrize(
     ("width", "left_out"),
     [
-        (50, "peak memory, covers, error / eager's, note"),
-        (65, "peak memory, error / eager's, note"),
-        (77, "peak memory, error / eager's"),
+        (50, "peak memory; covers; error / eager's; note"),
+        (65, "peak memory; error / eager's; note"),
+        (77, "peak memory; error / eager's"),
         (86, "peak memory"),
         (160, ""),
     ],
