@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ import fast
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
+from torch.autograd import forward_ad
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -31,8 +31,6 @@ def drawn(*shape):
 MASK = torch.rand(TOKENS, generator=DICE) < 0.4
 FREQS, T = drawn(9, 1, 1, 8), drawn(6, 2, 3, 16)
 UP, DOWN = (INNER, WIDTH), (WIDTH, INNER)
-
-
 ROPE = ("rope",)
 
 
@@ -91,9 +89,10 @@ def close(got, wanted):
     return RIGHT
 
 
-def right_or_refused(got: Callable[[], Any], wanted: Callable[[], Any]) -> str:
+def both(call: Call, way: Callable[[Callable[..., Any]], Any]) -> str:
+    """Return whether a way to use a function gives plain torch's results, or one short error."""
     try:
-        return close(got(), wanted())
+        return close(way(call.ours), way(call.plain))
     except NotImplementedError as error:
         return REFUSED if len(str(error)) < 200 else f"wrong: {error}"
 
@@ -165,7 +164,7 @@ def exported(call):
 
 
 def func_grad(call):
-    return close(call.graded(call.ours)(*call.leaves), call.graded(call.plain)(*call.leaves))
+    return both(call, lambda function: call.graded(function)(*call.leaves))
 
 
 def func_grad_compiled(call):
@@ -180,24 +179,18 @@ def func_grad_compiled(call):
 def vmapped(call):
     """Over batches of each leaf, and the gradients of each sample."""
     batches = [torch.stack((each, -each)) for each in call.leaves]
-    pairs = [*zip(*batches, strict=True)]
 
     def each(function):
-        return tuple(
-            torch.stack(parts) for parts in zip(*(function(*pair) for pair in pairs), strict=True)
-        )
+        return lambda *batches: tuple(map(torch.stack, zip(*map(function, *batches), strict=True)))
 
-    graded = call.graded(call.ours), call.graded(call.plain)
+    def mapped(function):
+        run = torch.vmap if function is call.ours else each
+        outputs, gradients = run(lambda *x: as_tuple(function(*x))), run(call.graded(function))
+        return outputs(*batches), gradients(*batches)
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "There is a performance drop")
-        forward = right_or_refused(
-            lambda: as_tuple(torch.vmap(call.ours)(*batches)),
-            lambda: each(lambda *leaves: as_tuple(call.plain(*leaves))),
-        )
-        assert forward == right_or_refused(
-            lambda: torch.vmap(graded[0])(*batches), lambda: each(graded[1])
-        )
-    return forward
+        return both(call, mapped)
 
 
 def jvp(call):
@@ -205,16 +198,14 @@ def jvp(call):
 
     def dual(function):
         with torch.autograd.forward_ad.dual_level():
-            leaves = map(torch.autograd.forward_ad.make_dual, call.leaves, tangents)
-            return [
-                torch.autograd.forward_ad.unpack_dual(each) for each in as_tuple(function(*leaves))
-            ]
+            leaves = map(forward_ad.make_dual, call.leaves, tangents)
+            return [forward_ad.unpack_dual(each) for each in as_tuple(function(*leaves))]
 
-    functions = call.ours, call.plain
-    found = right_or_refused(
-        *(lambda f=f: torch.func.jvp(f, (*call.leaves,), tangents) for f in functions)
-    )
-    assert found == right_or_refused(*(lambda f=f: dual(f) for f in functions))
+    def by_func(function):
+        return torch.func.jvp(function, (*call.leaves,), tangents)
+
+    found = both(call, by_func)
+    assert found == both(call, dual)
     return found
 
 
@@ -233,13 +224,9 @@ def second_derivative(call):
         graded = call.graded(function)
         return torch.func.grad(lambda x: loss(graded(x, *call.leaves[1:])))(call.leaves[0])
 
-    functions = call.ours, call.plain
-    found = {
-        right_or_refused(*(lambda f=f: twice(f, loss) for f in functions)),
-        right_or_refused(*(lambda f=f: by_func(f) for f in functions)),
-    }
+    found = {both(call, lambda f: twice(f, loss)), both(call, by_func)}
     if REFUSED in found:  # a linear function's sum has no second derivative to compare
-        found.add(right_or_refused(*(lambda f=f: twice(f, of_sum) for f in functions)))
+        found.add(both(call, lambda f: twice(f, of_sum)))
     (only,) = found
     return only
 
@@ -273,47 +260,43 @@ def flops(call):
 
 
 def misfits(call):
-    bad = (
-        [call.leaves[0][:, :5], *call.leaves[1:]]
-        if len(call.leaves) > 2
-        else [call.leaves[0].int()]
-    )
-    bad += call.leaves[len(bad) :]
-    if call.ours is fast.rotate_half:
-        bad = [T[..., :5]]
+    first, *others = call.leaves
     for way in (call.ours, torch.compile(call.ours, backend="aot_eager")):
         with pytest.raises(Exception, match=r"rope: |rotate_half: |masked_\w+: ") as raised:
-            way(*bad)
+            way(first[..., :5], *others)
         assert way is not call.ours or raised.type is ValueError
     return "ValueError"
 
 
-def elsewhere(name, interpret, dtype):
+@functools.cache
+def elsewhere(interpret, dtype):
     """Return what a new process finds without the harness's patches, and without a GPU."""
     code = "\n".join([
         "import os, sys",
         f"os.environ.update(TRITON_INTERPRET='{interpret}', CUDA_VISIBLE_DEVICES='')",
         f"sys.path.insert(0, '{ROOT}/contributors/house')",
-        "from tests.contributors.house import properties",
-        f"properties.main('{name}', '{dtype}')",
+        "import json; from tests.contributors.house import properties",
+        f"print(json.dumps(properties.without_patches('{dtype}')))",
     ])  # fmt: skip
     return interpreting.printed("-c", code)
 
 
-def main(name, dtype):
-    call = CALLS[name]
-    leaves = [each.to(getattr(torch, dtype)) for each in call.leaves]
+def without_patches(dtype):
+    return {name: without_a_patch(call, getattr(torch, dtype)) for name, call in CALLS.items()}
+
+
+def without_a_patch(call, dtype):
+    leaves = [each.to(dtype) for each in call.leaves]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            got = [trained(call.ours, leaves) for _ in range(2)][1]
-            errors = [(one - other).norm() / other.norm() for one, other in
-                      zip(got, trained(call.plain, leaves), strict=True)]  # fmt: skip
-            found = RIGHT if max(errors) < 1e-2 else "wrong"
-        except (RuntimeError, NotImplementedError) as error:
-            found = REFUSED if len(str(error)) < 200 else "wrong"
+            results = [trained(function, leaves) for function in (call.plain, call.ours, call.ours)]
+        except NotImplementedError as error:
+            return REFUSED if len(str(error)) < 200 else "wrong"
+    errors = [(one - other).norm() / one.norm() for one, _, other in zip(*results, strict=True)]
+    found = RIGHT if max(errors) < 1e-2 else "wrong"
     told = [each for each in told if "plain torch" in str(each.message)]
-    print(json.dumps(found + ", in plain torch, one warning" * (len(told) == 1)))
+    return found + ", in plain torch, one warning" * (len(told) == 1)
 
 
 PROPERTIES = {
@@ -329,8 +312,8 @@ PROPERTIES = {
     "`torch.autocast`, with float32 inputs": autocast,
     "`FlopCounterMode`": flops,
     "shapes or dtypes that do not fit": misfits,
-    "a CPU, without the interpreter": lambda call: elsewhere(name_of(call), 0, "float32"),
-    "`TRITON_INTERPRET=1`, bfloat16": lambda call: elsewhere(name_of(call), 1, "bfloat16"),
+    "a CPU, without the interpreter": lambda call: elsewhere(0, "float32")[name_of(call)],
+    "`TRITON_INTERPRET=1`, bfloat16": lambda call: elsewhere(1, "bfloat16")[name_of(call)],
 }
 
 
