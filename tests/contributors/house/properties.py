@@ -164,7 +164,15 @@ def exported(call):
 
 
 def func_grad(call):
-    return both(call, lambda function: call.graded(function)(*call.leaves))
+    """Also of a value that another gradient is taken of."""
+
+    def ways(function):
+        def value(*leaves):
+            return torch.func.grad_and_value(lambda *inner: loss(function(*inner)))(*leaves)[1]
+
+        return call.graded(function)(*call.leaves), torch.func.grad(value)(*call.leaves)
+
+    return both(call, ways)
 
 
 def func_grad_compiled(call):
