@@ -94,6 +94,14 @@ def described(
     return field(default=usual, metadata=metadata)
 
 
+def words_of(field: dataclasses.Field[Any]) -> str | Mapping[Any, str]:
+    """Return what names say of a field: a word for each value, or a text to format with a case."""
+    word, name, usual = field.metadata["word"], field.name, field.default
+    if isinstance(usual, bool) and not isinstance(word, Mapping):
+        return {not usual: word or (f"{name}=False" if usual else name)}
+    return f"{name.removesuffix('_layout')}={{0.{name}}}" if word is None else word
+
+
 @dataclass(frozen=True, kw_only=True)
 class Case:
     """The description of one call; an op adds fields: the sizes, without a default, and others."""
@@ -194,16 +202,12 @@ class Case:
 
     def _word(self, field: dataclasses.Field[Any]) -> str:
         """Return what the name says of a field, "" if the field has its usual value."""
-        value, word = getattr(self, field.name), field.metadata["word"]
+        value, words = getattr(self, field.name), words_of(field)
         if value == field.default:
             return ""
-        if isinstance(word, str):
-            return word.format(self)
-        if word is not None:
-            return str(word.get(value, ""))
         if isinstance(value, tuple):  # the first two letters of each layout: others=co+tr
-            value = "+".join(layout[:2] for layout in value)
-        return field.name if value is True else f"{field.name.removesuffix('_layout')}={value}"
+            return f"{field.name}={'+'.join(layout[:2] for layout in value)}"
+        return words.format(self) if isinstance(words, str) else words.get(value, "")
 
     def facts(self, role: Role) -> dict[str, Fact]:
         """Return the values of the fields of a role, by their names in messages."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.errors import UserError, did_you_mean
 from common.ops._draw import draw
-from common.spec import C, Case, Op, Tier
+from common.spec import C, Case, Op, Tier, words_of
 
 TIERS: tuple[Tier, ...] = ("board", "plot", "smoke")
 """The tiers whose cases have precedence over a reading of their names."""
@@ -129,17 +129,9 @@ def of_head_and_options(kind: type[C], words: list[str]) -> C:
     return case
 
 
-def _template(field: dataclasses.Field[Any]) -> str | Mapping[Any, str]:
-    """Return the words of a field by their values, or the pattern of its one word."""
-    word, name = field.metadata["word"], field.name
-    if isinstance(field.default, bool):
-        return word if isinstance(word, Mapping) else {not field.default: word or name}
-    return f"{name.removesuffix('_layout')}={{0.{name}}}" if word is None else word
-
-
 def _texts(field: dataclasses.Field[Any], hints: Mapping[str, Any]) -> list[str]:
     """Return the words of a field that can be listed."""
-    template, hint = _template(field), hints[field.name]
+    template, hint = words_of(field), hints[field.name]
     if isinstance(template, Mapping):
         return [*template.values()]
     values = typing.get_args(hint) if typing.get_origin(hint) is typing.Literal else ()
@@ -151,7 +143,7 @@ def _stated(field: dataclasses.Field[Any], word: str, hints: Mapping[str, Any]) 
 
     `cp=1of2` of the pattern `cp={0.cp_rank}of{0.cp_size}` gives `{"cp_rank": 1, "cp_size": 2}`.
     """
-    template = _template(field)
+    template = words_of(field)
     if isinstance(template, Mapping):
         found = [value for value, text in template.items() if text == word]
         return {field.name: found[0]} if found else {}

@@ -8,7 +8,7 @@ import torch
 from common.ops import _whole
 from common.ops._shaped import BOARD, shaped
 from common.spec import TIERS
-from tests.ops import test_ops, test_pairs, test_smoke
+from tests.ops import test_names, test_ops, test_pairs, test_smoke
 
 
 def with_options(x, *, scale=2.0, flip=False):
@@ -25,6 +25,10 @@ FORMS = {
     "one argument, linear": {**ONE, "linear": True, "plotted": ()},
     "one with a vector": {**VECTOR, "vectors": ("weight",)},
     "one with options": {**OPTIONS, "options": {"scale": (2.0, 3.0), "flip": (False, True)}},
+    "one with an option that is on": {
+        "reference": lambda x, *, flip=True: x.flip(-1) if flip else x,
+        "options": {"flip": (True, False)},
+    },
     "one with an option of one value": {**OPTIONS, "options": {"scale": (2.0,), "flip": (False,)}},
 }
 
@@ -41,6 +45,7 @@ def test_an_op_of_any_arguments_keeps_every_promise(form):
     test_ops.test_the_parameters_say_all_that_a_case_is_drawn_from(op)
     test_pairs.test_each_possible_pair_has_a_row_in_each_subset(op)
     test_smoke.test_smoke_has_every_dtype_layout_and_special_value(op)
+    test_names.test_every_name_of_a_tier_is_read_without_the_tier(op)
 
 
 def test_each_pair_of_options_of_one_argument_has_a_case():
