@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
             written.add(*result.objects())
             if options.script:
                 _write_script(shared.writable(options.script), solutions, result)
-            show(result)
+            show(result, solutions)
         if result.named_ops and not result.failed:
             from common.commands.bench import measure_named
 

@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from common import paths, source
-from common.board import terminal
+from common.board import model, modelled, terminal
 from common.board.devices import about_solutions
-from common.board.ranking import rank
+from common.board.ranking import QUANTITIES, rank
 from common.commands.answers import Answer, Answers, Names, counted
+from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
+from common.disk_cache import DiskCache
+from common.engines.counting import counts
 from common.grading.mismatch import drawn
 from common.measure import machine
 from common.printable import columns, printable, say, wrapped
 from common.records import runs
-from common.records.lines import Record
+from common.records.lines import Counted, Record
+from common.solutions import Solution
 from common.source import Place
 from common.spec import Case, Op
 from common.verdicts import Verdict
 
+MEASURED = "nvidia-h200"
+"""The folder of results in which the model's places are."""
 MARGIN, INDENT = 4 * " ", 2 * " "
 ROOM = 10
 """The most lines of the end of a check."""
@@ -267,7 +274,7 @@ class Result:
         return not self.rows or self.board.failed
 
 
-def show(result: Result) -> None:
+def show(result: Result, solutions: Iterable[Solution]) -> None:
     """Print the folder's places on the device's board, the outcomes, and the next step."""
     further: list[str] = []
     if result.answers and not result.cases:
@@ -275,6 +282,8 @@ def show(result: Result) -> None:
             further = ["No case of the board fits this device: nothing was measured."]
         elif not result.board.failed:
             further = list(conclusion(result.rows))
+            if result.device == "cpu":
+                further = [*modelled_places(result.handle, solutions), *further]
         if result.device == "cuda":
             _show_places(result)
     end(result.summaries, further)
@@ -291,6 +300,58 @@ def _show_places(result: Result) -> None:
     for track in rank(latest.values(), about):
         if (track.op, track.name) in tracks:
             terminal.show_track(track, terminal.console(), result.handle)
+
+
+def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]:
+    """Yield what a model gives for each solution's counted work, beside the last other result."""
+    cache = DiskCache("checked", handle, str)
+    with Progress("counting the work at full shapes", transient=True):
+        for solution in solutions:
+            work = list(counts([solution], "", {solution: ("", "")}))
+            if words := _modelled(solution, work):
+                latest, before = cache.found.get(solution.name, ("", ""))
+                if latest != words:
+                    latest, before = words, latest
+                    cache.found[solution.name] = latest, before
+                told = f"{solution.name} forward, modelled on an H200: {words}"
+                yield told + f"; before: {before}" * bool(before)
+    cache.save()
+
+
+def _modelled(solution: Solution, work: Sequence[Counted]) -> str:
+    """Return the share of the limit, the place in the op's main track, and what is counted.
+
+    It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
+    """
+    gpu, quantity = model.GPUS[model.DEFAULT], QUANTITIES[0]
+    folder = paths.RESULTS / MEASURED
+    tracks = rank(runs.read(folder).of_op(solution.op).latest()) if folder.is_dir() else []
+    if not tracks:
+        return ""
+    entries = [each for each in tracks[0].placed(quantity) if each.solution != solution.name]
+    rows = (row for each in entries for row in each.cells.values())
+    cases = {row.case for row in rows if quantity.has(row)}
+    own = [each for each in work if each.case in cases and each.direction == quantity.direction]
+    if not own or len(own) < len(cases):
+        return ""
+    shares = [
+        max(
+            model.copy_time(each.bytes, gpu),
+            model.dense_time(each.flops, str(each.params["dtype"]), gpu),
+        )
+        / model.gpu_time(each.steps, gpu)
+        for each in own
+    ]
+    share = geometric_mean(min(each, 1.0) for each in shares)
+    better = sum(each.scores[quantity].main.value > share for each in entries)
+    launches = max(len(modelled.launches(each)) for each in own)
+    operators = max(len(each.steps) - len(modelled.launches(each)) for each in own)
+    fetched = geometric_mean(max(modelled.read_again(each), 1.0) for each in own)
+    return (
+        f"{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
+        f" {tracks[0].name}; fetches {fetched:.2f} times what it reads; {launches} launched,"
+        f" {operators} operators"
+    )
 
 
 def conclusion(rows: Sequence[Record]) -> Iterator[str]:

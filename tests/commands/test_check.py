@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from common import ops
 from common.commands import grader, report
 from common.grading.compiling import Compiler
+from common.records.lines import Launch
 from common.solutions import Solution
 from tests.support.records import row
 from tests.support.study import RIGHT
@@ -58,6 +60,37 @@ def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
     gap, last = report.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
     assert gap == "alice/rope has no place in partial (lacks 1 of 2 rows)"
     assert last == "Next: nox -s bench leaderboard -- --only alice"
+
+
+def test_an_improvement_is_told_beside_what_was_before(tmp_path, monkeypatch):
+    """The work of a right call takes a copy's time on every case of the main track."""
+    monkeypatch.setattr("common.disk_cache.CACHE", tmp_path)
+    solution, op = Solution(tmp_path / "alice" / "rope.py", "rope"), ops.load("rope")
+
+    def work(times, cases):
+        for case in cases:
+            step = Launch(
+                kernel="k", grid=(132, 1, 1), fetched=3 * case.shape[0], written=0,
+                read=times * op.work(case, "forward").bytes, flops={}, rounds=1.0,
+            )  # fmt: skip
+            least = op.work(case, "forward")
+            yield SimpleNamespace(
+                case=case.name, direction="forward", bytes=least.bytes, flops=least.flops,
+                params={"dtype": "float32"}, steps=[step],
+            )  # fmt: skip
+
+    def told(times, cases=None):
+        cases = cases or list(op.cases("board"))
+        monkeypatch.setattr(report, "counts", lambda *_: work(times, cases))
+        return list(report.modelled_places("alice", [solution]))
+
+    (first,) = told(4)
+    assert re.search(r"on an H200: 0\.2\d of the limit, place \d+ of \d+ in standard; ", first)
+    for _ in range(2):  # what was before stays until the work changes again
+        (now,) = told(1)
+        assert "1.00 of the limit, place 1 of" in now
+        assert now.endswith(f"; before: {first.partition('H200: ')[2]}")
+    assert told(1, [next(op.cases("board"))]) == [], "it does not cover the track"
 
 
 class Graded(NamedTuple):
