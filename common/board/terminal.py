@@ -104,16 +104,15 @@ def show_cases(device: Device, console: Console) -> None:
 
 
 def _fastest(track: Track, cell: Cell) -> str:
-    """Return the fastest entry of a cell and its lead over the best peer, or over the second."""
+    """Return the fastest solution of a cell, and its lead over the best peer or contributor."""
     rows = [row for entry in track.entries if (row := track.row(entry, cell)) and row.gpu]
     if not rows:
         return "nothing was timed or modelled"
     first, *others = sorted(rows, key=median)
     line = f"{named(first)} is fastest, {median(first):.1f} µs, {of_limit(first)}"
-    if peer := next((row for row in others if row.peer), None):
-        best = "next" if first.peer else "best"
-        times = median(peer) / median(first)
-        line += f"; the {best} peer, {named(peer)}, takes {times:.2f} times as long"
+    if second := next((row for row in others if row.peer != first.peer), None):
+        best, times = "peer" if second.peer else "contributor", median(second) / median(first)
+        line += f"; the best {best}, {named(second)}, takes {times:.2f} times as long"
     return line
 
 

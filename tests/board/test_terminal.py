@@ -1,7 +1,10 @@
 """Tables in a terminal: as many columns as it is wide, and no number or name cut."""
 
+import io
+
 import pytest
 from msgspec.structs import replace
+from rich.console import Console
 
 from common.board import terminal
 from common.board.ranking import About, rank
@@ -53,3 +56,17 @@ def test_without_a_gpu_the_board_says_that_nothing_was_timed():
     results = Results(None, [replace(RUN, device="cpu")], [failed("alice/rope", reason="[red]")])
     text = printed(160, terminal.show, *devices(results))
     assert "[red]" in text and "Nothing was timed" in text
+
+
+def test_a_case_of_ones_own_names_the_fastest_and_who_else_is_near():
+    rows = [row("alice/rope"), row("alice/rope", us=30.0, direction="backward")]
+    rows += [replace(row("eager/rope", us=25.0, peer=True), direction=each.direction)
+             for each in rows]  # fmt: skip
+    (device,) = devices(Results(None, [RUN], rows))
+    output = io.StringIO()
+    terminal.show_cases(device, Console(file=output, width=160))
+    *table, forward, both = output.getvalue().splitlines()
+    assert "rope: c1" in "".join(table)
+    assert forward.startswith("rope c1 forward: alice/rope is fastest, 10.0 µs, 50.0% of copy; ")
+    assert forward.endswith("the best peer, (eager/rope), takes 2.50 times as long")
+    assert both.endswith("; the best contributor, alice/rope, takes 1.20 times as long")
