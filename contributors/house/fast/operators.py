@@ -22,19 +22,13 @@ from torch.utils.flop_counter import _FlopCounterMode, register_flop_formula
 from triton.runtime.jit import JITFunction
 
 
-def transformed():
-    """Return whether the call is one of torch.func's, or of forward-mode AD."""
-    return transforms_are_active() or forward_ad._current_level >= 0
-
-
 def traced():
     """Return whether the call is one of those that need the operator."""
     if is_compiling() or transforms_are_active() or forward_ad._current_level >= 0:
         return True
-    if not torch._C._len_torch_dispatch_stack():
-        return False
+    modes = torch._C._len_torch_dispatch_stack() and _get_current_dispatch_mode_stack()
     seeing = FakeTensorMode, _FlopCounterMode  # other modes see the call's allocations
-    return any(isinstance(mode, seeing) for mode in _get_current_dispatch_mode_stack())
+    return bool(modes) and any(isinstance(mode, seeing) for mode in modes)
 
 
 def version(tensors):
@@ -194,7 +188,7 @@ def define(name, schema, run, fake=None, flops=None):
         fake: The same for tensors without memory.
         flops: The FLOPs of a call, a function of the shapes in the place of tensors.
     """
-    name = unused(name).partition("::")[2]
+    _, name = unused(name).split("::")
     _LIBRARY.define(name + schema)
     kind = "Explicit" if fake else "Implicit"
     _LIBRARY.impl(name, run, f"Composite{kind}Autograd")
