@@ -1,14 +1,15 @@
 """The partition of a mask, made on the device: the tokens of either kind together, in whole tiles.
 
     mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
-    order  4 5 6 7 | 0 2 3 10 | 1 8 9 11      where each row of the sorted tokens comes from
-    ends   8, 12                              the rows of the first kind, and all rows
+    order  4 5 6 7 | 0 2 3 10 | 1 8 9 11 | -1 -1 -1 -1
+    ends   8, 16                              the rows of the first kind, and all rows
            4, 8                               their rows that are whole tiles of the mask
 
-Each kind begins a tile of its own, so that a tile has one kind of token and takes one weight; -1
-fills the last one. Of a kind, the mask's tiles that have no other come first: their tokens lie
-together, so that one copy fetches them. The host does not know how many tiles either kind has, but
-a bound of their sum: one more than the tokens fill. So nothing waits for the device.
+`order` says where each row of the sorted tokens comes from. Each kind begins a tile of its own, so
+that a tile has one kind of token and takes one weight; -1 fills the last ones. Of a kind, the
+mask's tiles that have no other come first: their tokens lie together, so that one copy fetches
+them. The host does not know how many tiles either kind has, but their sum: one more than the tokens
+fill, of which -1 may fill one. So nothing waits for the device.
 """
 
 import weakref
@@ -37,7 +38,7 @@ class Partition(NamedTuple):
 
     @property
     def rows(self):
-        """The most rows that a mask of this length may take: a kind may fill part of a tile."""
+        """The rows of all masks of this length: each kind may fill part of a tile."""
         return (ceil_div(self.tokens, self.tile) + 1) * self.tile
 
 
