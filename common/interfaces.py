@@ -13,9 +13,6 @@ from common.errors import UserError
 from common.paths import OPS, ROOT
 from common.printable import complain_once
 
-LAST = 1000
-"""The order of an op whose file states none."""
-
 
 @dataclass(frozen=True)
 class Interface:
@@ -26,7 +23,7 @@ class Interface:
     """For example `rotate_half(x, *, interleaved=False)`."""
     contract: str
     """What it says of the arguments and the result."""
-    order: int = LAST
+    order: int = 1000
     tracks: Mapping[str, str] = field(default_factory=dict)
     """The tracks with what their cases are, if the file has them as a literal."""
 

@@ -96,8 +96,6 @@ class RopeCase(Case):
             raise ValueError(f"d2={self.d2} is no even part of d={self.d}")
         if not 0 <= self.cp_rank < self.cp_size:
             raise ValueError(f"{self.cp_size} ranks have no rank {self.cp_rank}")
-        if self.cp_size > 1 and self.starts:
-            raise ValueError("start_positions and context parallelism exclude each other")
         if self.cp_size > 1 and self.s % 2:
             raise ValueError(f"a rank holds two chunks of one length, so that s={self.s} is even")
         count, total = len(self.lengths), sum(self.lengths)
