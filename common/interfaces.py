@@ -45,19 +45,21 @@ def read(op: str) -> Interface:
             match node:
                 case ast.Assign([ast.Name("OP")], value) | ast.AnnAssign(ast.Name("OP"), _, value):
                     found["op"] = value
-                case ast.FunctionDef("reference"):
-                    found["reference"] = node
+                case ast.ClassDef(bases=[ast.Name("Protocol") | ast.Attribute(attr="Protocol")]):
+                    functions = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+                    found |= {each.name: each for each in functions}
     except SyntaxError as error:
         raise UserError(f"{shown(path)}, line {error.lineno}: {error.msg}") from None
     except (ValueError, OSError, RecursionError) as error:
         raise UserError(f"{shown(path)}: {error}") from None
     if "op" not in found:
         raise UserError(f"{shown(path)} defines no OP: see rotate_half.py")
-    if "reference" not in found:
-        lacks = "no function `reference` states the signature of solutions"
+    if "__call__" not in found:
+        lacks = "no typing.Protocol with a `__call__` states the signature of solutions"
         raise UserError(f"{shown(path)}: {lacks}")
-    arguments, constants = found["reference"].args, dict[str, Any]()
-    contract = ast.get_docstring(found["reference"]) or ""
+    arguments, constants = found["__call__"].args, dict[str, Any]()
+    contract = ast.get_docstring(found["__call__"]) or ""
+    del (arguments.posonlyargs or arguments.args)[0]  # self
     for argument in ast.walk(arguments):
         if isinstance(argument, ast.arg):
             argument.annotation = None

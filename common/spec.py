@@ -284,9 +284,10 @@ class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 
     name: str
+    interface: type
+    """A `typing.Protocol`; the signature of its `__call__` is the contract of every solution."""
     reference: Reference
-    """Plain torch: the oracle in float64, the eager baseline in the case's dtype. Its signature is
-    the contract of every solution."""
+    """Plain torch: the oracle in float64, the eager baseline in the case's dtype."""
     differentiable: tuple[str, ...]
     """The arguments that take a gradient."""
     cases: Callable[[Tier], Iterator[C]]

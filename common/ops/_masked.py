@@ -126,7 +126,7 @@ def masked(
         activations: The elements for each token that eager allocates, by the widths.
         values: The special values of x for which the op's products stay in the dtype's range.
         large: The second width of the case whose tokens have more than 2^31 features.
-        fields: The op's name, order and reference; see `Op`.
+        fields: The op's name, order, interface and reference; see `Op`.
     """
     one_set = [*weights.values()][: len(weights) // 2]
 

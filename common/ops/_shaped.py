@@ -113,7 +113,8 @@ def shaped(
         board: The fields of the board's cases.
         plotted: The plotted numbers of rows; each row has 4096 elements.
         values: The first argument's special values for which results stay in the dtype's range.
-        fields: The op's name and reference, and fields in place of those that follow from it.
+        fields: The op's interface, a `typing.Protocol`, its name and reference, and fields in place
+            of those that follow from it.
     """
     arguments, options = (*rows, *vectors), options or {}
     make = dataclasses.make_dataclass(

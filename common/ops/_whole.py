@@ -42,7 +42,9 @@ def check(name: str, op: Any) -> None:
     """
     _require(isinstance(op, Op), f"OP is a {type(op).__name__}, not a common.spec.Op")
     _require(op.name == name, f"OP.name is {op.name!r}, not the file's name")
-    known = [*inspect.signature(op.reference).parameters]
+    known = [*inspect.signature(op.interface.__call__).parameters][1:]
+    parameters = [*inspect.signature(op.reference).parameters]
+    _require(parameters == known, f"OP.reference takes {parameters}, the interface {known}")
     unknown = sorted({*op.differentiable}.difference(known))
     _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
     board = _distinct(op.cases("board"), "board")

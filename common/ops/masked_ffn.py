@@ -11,6 +11,8 @@ https://arxiv.org/abs/2002.05202.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear, silu
@@ -18,25 +20,34 @@ from torch.nn.functional import linear, silu
 from common.ops._masked import masked
 
 
+class MaskedFFN(Protocol):
+    """The signature of every solution."""
+
+    def __call__(
+        self, x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor,
+        u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """Apply to each token the set of weights that the mask selects for the token.
+
+        Args:
+            x: `[tokens, width]`; bfloat16, float16 or float32, the weights' dtype.
+            w1: The visual tokens' gate, `[intermediate, width]` as in `torch.nn.functional.linear`.
+            w2: The visual tokens' down projection, `[width, intermediate]`.
+            w3: The visual tokens' up projection, `[intermediate, width]`.
+            u1: The textual tokens' gate, of w1's shape.
+            u2: The textual tokens' down projection, of w2's shape.
+            u3: The textual tokens' up projection, of w3's shape.
+            mask: bool `[tokens]`, true for the visual tokens.
+
+        Returns:
+            `[tokens, width]` in x's dtype.
+        """
+
+
 def reference(
     x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor, u1: Tensor, u2: Tensor, u3: Tensor, mask: Tensor
 ) -> Tensor:
-    """Apply to each token the set of weights that the mask selects for the token.
-
-    Args:
-        x: `[tokens, width]`; bfloat16, float16 or float32, the weights' dtype.
-        w1: The visual tokens' gate, `[intermediate, width]` as in `torch.nn.functional.linear`.
-        w2: The visual tokens' down projection, `[width, intermediate]`.
-        w3: The visual tokens' up projection, `[intermediate, width]`.
-        u1: The textual tokens' gate, of w1's shape.
-        u2: The textual tokens' down projection, of w2's shape.
-        u3: The textual tokens' up projection, of w3's shape.
-        mask: bool `[tokens]`, true for the visual tokens.
-
-    Returns:
-        `[tokens, width]` in x's dtype.
-    """
-    # both layers are applied to all tokens
+    """Apply both layers to all tokens, then select."""
     visual = linear(silu(linear(x, w1)) * linear(x, w3), w2)
     textual = linear(silu(linear(x, u1)) * linear(x, u3), u2)
     return torch.where(mask[:, None], visual, textual)
@@ -48,6 +59,7 @@ WEIGHTS = ("w1", "w2", "w3", "u1", "u2", "u3")
 OP = masked(
     name="masked_ffn",
     order=4,
+    interface=MaskedFFN,
     reference=reference,
     widths={"width": "feature", "intermediate": "intermediate feature"},
     weights=dict(zip(WEIGHTS, (UP, DOWN, UP) * 2, strict=True)),

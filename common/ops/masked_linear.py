@@ -10,6 +10,8 @@ Source: `MaskedLinear` of https://github.com/wenhaoli-xmu/ffn_kernel.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
@@ -17,20 +19,26 @@ from torch.nn.functional import linear
 from common.ops._masked import masked
 
 
+class MaskedLinear(Protocol):
+    """The signature of every solution."""
+
+    def __call__(self, x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
+        """Multiply each token by the weight that the mask selects for the token.
+
+        Args:
+            x: `[tokens, in_features]`; bfloat16, float16 or float32, the weights' dtype.
+            w_v: The visual tokens' weight, `[out_features, in_features]` as in
+                `torch.nn.functional.linear`.
+            w_t: The textual tokens' weight, of the same shape.
+            mask: bool `[tokens]`, true for the visual tokens.
+
+        Returns:
+            `[tokens, out_features]` in x's dtype.
+        """
+
+
 def reference(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Tensor:
-    """Multiply each token by the weight that the mask selects for the token.
-
-    Args:
-        x: `[tokens, in_features]`; bfloat16, float16 or float32, the weights' dtype.
-        w_v: The visual tokens' weight, `[out_features, in_features]` as in
-            `torch.nn.functional.linear`.
-        w_t: The textual tokens' weight, of the same shape.
-        mask: bool `[tokens]`, true for the visual tokens.
-
-    Returns:
-        `[tokens, out_features]` in x's dtype.
-    """
-    # all tokens are multiplied by both weights
+    """Multiply all tokens by both weights, then select."""
     return torch.where(mask[:, None], linear(x, w_v), linear(x, w_t))
 
 
@@ -39,6 +47,7 @@ WEIGHTS = ("w_v", "w_t")
 OP = masked(
     name="masked_linear",
     order=3,
+    interface=MaskedLinear,
     reference=reference,
     widths={"in": "input feature", "out": "output feature"},
     weights=dict.fromkeys(WEIGHTS, ("out", "in")),

@@ -14,7 +14,7 @@ TransformerEngine 2.14, without its `fused` switch; RoFormer, https://arxiv.org/
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,6 +23,42 @@ from common.ops import rotate_half
 from common.ops._draw import place, randn
 from common.ops._rope_cases import LARGE, TABLE, RopeCase, axes, cases, track_of, twin
 from common.spec import ITEMSIZE, Direction, Op, Work
+
+
+class Rope(Protocol):
+    """The signature of every solution."""
+
+    def __call__(
+        self,
+        t: Tensor,
+        freqs: Tensor,
+        *,
+        tensor_format: str = "sbhd",
+        interleaved: bool = False,
+        start_positions: Tensor | None = None,
+        cu_seqlens: Tensor | None = None,
+        cp_size: int = 1,
+        cp_rank: int = 0,
+    ) -> Tensor:
+        """Rotate the first d2 features of every head by the angles of its token's position.
+
+        Args:
+            t: `[s, b, h, d]` (sbhd), `[b, s, h, d]` (bshd) or `[tokens, h, d]` (thd); bfloat16,
+                float16 or float32.
+            freqs: float32 `[s2, 1, 1, d2]`, radians; d2 is even and at most d, s2 is larger than
+                every used position; requires no gradient.
+            tensor_format: `sbhd`, `bshd` or `thd`.
+            interleaved: Pair adjacent features instead of the two halves.
+            start_positions: int32 `[b]`, the position of each sequence's first token.
+            cu_seqlens: int32 `[b + 1]`, the cumulative lengths of a thd tensor's sequences over all
+                ranks, such as `[0, 4, 10]` for lengths of 4 and 6.
+            cp_size: The number of ranks in context parallelism; not with `start_positions`.
+            cp_rank: This rank. `t` holds only this rank's tokens: of the `2 * cp_size` chunks of
+                each sequence, the chunks `cp_rank` and `2 * cp_size - 1 - cp_rank`.
+
+        Returns:
+            A tensor of t's shape and dtype.
+        """
 
 
 def reference(
@@ -36,27 +72,7 @@ def reference(
     cp_size: int = 1,
     cp_rank: int = 0,
 ) -> Tensor:
-    """Rotate the first d2 features of every head by the angles of its token's position.
-
-    The roundings are those of TransformerEngine's unfused code.
-
-    Args:
-        t: `[s, b, h, d]` (sbhd), `[b, s, h, d]` (bshd) or `[tokens, h, d]` (thd); bfloat16,
-            float16 or float32.
-        freqs: float32 `[s2, 1, 1, d2]`, radians; d2 is even and at most d, s2 is larger than
-            every used position; requires no gradient.
-        tensor_format: `sbhd`, `bshd` or `thd`.
-        interleaved: Pair adjacent features instead of the two halves.
-        start_positions: int32 `[b]`, the position of each sequence's first token.
-        cu_seqlens: int32 `[b + 1]`, the cumulative lengths of a thd tensor's sequences over all
-            ranks, such as `[0, 4, 10]` for lengths of 4 and 6.
-        cp_size: The number of ranks in context parallelism; not with `start_positions`.
-        cp_rank: This rank. `t` holds only this rank's tokens: of the `2 * cp_size` chunks of
-            each sequence, the chunks `cp_rank` and `2 * cp_size - 1 - cp_rank`.
-
-    Returns:
-        A tensor of t's shape and dtype.
-    """
+    """Rotate in plain torch, with the roundings of TransformerEngine's unfused code."""
     angles = angles_of(t, freqs, tensor_format, start_positions, cu_seqlens, cp_size, cp_rank)
     return rotate(t, angles, interleaved)
 
@@ -178,6 +194,7 @@ def work(case: RopeCase, direction: Direction) -> Work:
 OP = Op(
     name="rope",
     order=1,
+    interface=Rope,
     reference=reference,
     differentiable=("t",),
     tracks={

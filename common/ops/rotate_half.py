@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,16 +18,23 @@ from common.ops._shaped import dimensions, shaped
 from common.spec import ITEMSIZE, Axes, Axis
 
 
+class RotateHalf(Protocol):
+    """The signature of every solution."""
+
+    def __call__(self, x: Tensor, *, interleaved: bool = False) -> Tensor:
+        """Swap the two features of each pair and negate the new first feature.
+
+        Args:
+            x: `[..., d]`, d even; bfloat16, float16 or float32.
+            interleaved: Pair adjacent features instead of the two halves.
+
+        Returns:
+            A tensor of x's shape and dtype.
+        """
+
+
 def reference(x: Tensor, *, interleaved: bool = False) -> Tensor:
-    """Swap the two features of each pair and negate the new first feature.
-
-    Args:
-        x: `[..., d]`, d even; bfloat16, float16 or float32.
-        interleaved: Pair adjacent features instead of the two halves.
-
-    Returns:
-        A tensor of x's shape and dtype.
-    """
+    """Swap and negate in plain torch, as TransformerEngine's unfused code does."""
     if interleaved:
         return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
     x1, x2 = x.chunk(2, dim=-1)
@@ -53,6 +60,7 @@ TIMED = {"shape": (8192, 2, 32, 128), "dtype": "bfloat16"}
 OP = shaped(
     name="rotate_half",
     order=2,  # display order
+    interface=RotateHalf,
     reference=reference,
     rows=("x",),
     options={"interleaved": (False, True)},

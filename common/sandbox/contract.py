@@ -106,7 +106,8 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
 
     The options `bound` are those of a functools.partial, such as a block size.
     """
-    name, contract = op.name, inspect.signature(op.reference).parameters.values()
+    name, interface = op.name, inspect.signature(op.interface.__call__)
+    contract = list(interface.parameters.values())[1:]
     inputs = [p.name for p in contract if p.kind is p.POSITIONAL_OR_KEYWORD]
     options = {p.name: p.default for p in contract if p.kind is p.KEYWORD_ONLY}
     parameters = list(taken.parameters.values())
@@ -123,6 +124,19 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
             reason = f"{name} has no option {option!r}"
         if reason:
             raise Failure("COMPILE_ERROR", f"has another signature: {reason}")
+
+
+def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Return the inputs of a call in order, and the options whose value is not the default."""
+    known = inspect.signature(op.interface.__call__).parameters
+    inputs, options = [], {}
+    for name, value in arguments.items():
+        default = known[name].default
+        if default is Parameter.empty:
+            inputs.append(value)
+        elif isinstance(value, torch.Tensor) or value != default:
+            options[name] = value
+    return inputs, options
 
 
 # --- signatures -----------------------------------------------------------------------------------

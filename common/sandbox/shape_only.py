@@ -17,7 +17,8 @@ from torch.utils.flop_counter import flop_registry
 from triton import knobs
 
 from common import wire
-from common.ops._draw import draw, given
+from common.ops._draw import draw
+from common.sandbox import contract
 from common.sandbox.failures import judge
 from common.sandbox.launches import LOG, UncompiledMode
 from common.sandbox.session import Session
@@ -188,8 +189,7 @@ def directions(
     with ShapeOnlyMode(small):
         arguments, grad_output = draw(op, case, seed, "cpu")
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
-    inputs, options = given(op, arguments)
-    call = session.solution.call(inputs.values(), options)
+    call = session.solution.call(*contract.given(op, arguments))
     with ShapeOnlyMode(small, ran):
         yield "forward"
         output = call()

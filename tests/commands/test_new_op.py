@@ -123,12 +123,12 @@ def test_a_reference_that_calls_other_ops_is_no_solution():
 
 # --- a file that is not whole ---------------------------------------------------------------------
 
-LINE = "study: common/ops/glu.py: OP.differentiable names ['gate']; the arguments are ['x', 'y']"
+LINE = "study: common/ops/glu.py: OP.reference takes ['x', 'y'], the interface ['x', 'gate']"
 WRONG = FILES["glu"].replace(
     "def reference(x: torch.Tensor, gate", "def reference(x: torch.Tensor, y"
 )
 UNREAD = FILES["glu"].replace("OP = shaped(", "OP = shaped((")
-NO_PARSE = "study: common/ops/glu.py, line 28: '(' was never closed"
+NO_PARSE = "study: common/ops/glu.py, line 37: '(' was never closed"
 
 
 def check_line(ran, line):

@@ -4,6 +4,7 @@ Else a right solution fails, and the author of the op is the last one to find ou
 """
 
 import traceback
+from typing import Protocol
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -102,6 +103,10 @@ def test_the_reference_in_float64_rounds_to_no_lower_precision(op):
 # --- references that break a promise --------------------------------------------------------------
 
 
+class RmsNorm(Protocol):
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+
+
 def rms_norm(eps=1e-6, dtype=lambda dtype: dtype):
     """Return an op that divides by the root of a mean, computed in a dtype."""
 
@@ -110,7 +115,8 @@ def rms_norm(eps=1e-6, dtype=lambda dtype: dtype):
         return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
     return shaped(
-        name="rms_norm", reference=reference, rows=("x",), vectors=("weight",), flops=(5, 12),
+        name="rms_norm", interface=RmsNorm, reference=reference, rows=("x",), vectors=("weight",),
+        flops=(5, 12),
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import pytest
 import torch
 
@@ -11,13 +13,27 @@ from common.spec import TIERS
 from tests.ops import test_names, test_ops, test_pairs, test_smoke
 
 
+class One(Protocol):
+    def __call__(self, x: torch.Tensor) -> torch.Tensor: ...
+
+
+class WithVector(Protocol):
+    def __call__(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor: ...
+
+
+class WithOptions(Protocol):
+    def __call__(
+        self, x: torch.Tensor, *, scale: float = 2.0, flip: bool = False
+    ) -> torch.Tensor: ...
+
+
 def with_options(x, *, scale=2.0, flip=False):
     return (x.flip(-1) if flip else x) * scale
 
 
-ONE = {"reference": lambda x: torch.softmax(x, dim=-1)}
-VECTOR = {"reference": lambda x, weight: x * weight}
-OPTIONS = {"reference": with_options}
+ONE = {"interface": One, "reference": lambda x: torch.softmax(x, dim=-1)}
+VECTOR = {"interface": WithVector, "reference": lambda x, weight: x * weight}
+OPTIONS = {"interface": WithOptions, "reference": with_options}
 FORMS = {
     "one argument": ONE,
     "one argument, few values": {**ONE, "values": ("zeros",)},

@@ -40,7 +40,7 @@ def two(tier):
         ({"name": "another"}, ": OP.name is 'another', not the file's name"),
         ({"draw": None}, ": TypeError: 'NoneType' object"),
         ({"reference": None}, ": TypeError: None is not a callable object"),
-        ({"reference": lambda x: x}, ": OP.differentiable names ['y']; the arguments are ['x']"),
+        ({"reference": lambda x: x}, ": OP.reference takes ['x'], the interface ['x', 'y']"),
         ({"differentiable": ()}, ": "),
         ({"differentiable": "gate"},
          ": OP.differentiable names ['a', 'e', 'g', 't']; the arguments are ['x', 'y']"),
@@ -76,8 +76,9 @@ def test_each_fault_is_a_line_with_the_file_and_the_field(fields, said):
         ("gate", "OP.differentiable names ['a', 'e', 'g', 't']; the arguments are ['x', 'y']"),
     ],
 )
-def test_the_names_of_shaped_arguments_are_those_of_the_reference(rows, said):
-    op = shaped(name="skeleton", reference=reference, flops=(5, 11), rows=rows)
+def test_the_names_of_shaped_arguments_are_those_of_the_interface(rows, said):
+    op = shaped(name="skeleton", interface=SKELETON.interface, reference=reference,
+                flops=(5, 11), rows=rows)  # fmt: skip
     assert fault(**vars(op)) == f"{FILE}: {said}"
 
 
@@ -97,10 +98,10 @@ SOURCE = (paths.OPS / "_skeleton.py").read_text()
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("OP = shaped(", "OP = shaped((", ", line 29: '(' was never closed"),
+        ("OP = shaped(", "OP = shaped((", ", line 38: '(' was never closed"),
         ("OP = ", "OPERATION = ", " defines no OP: see rotate_half.py"),
-        ("def reference", "def compute",
-         ": no function `reference` states the signature of solutions"),
+        ("(Protocol)", "",
+         ": no typing.Protocol with a `__call__` states the signature of solutions"),
     ],
 )  # fmt: skip
 def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
