@@ -27,6 +27,10 @@ class WithOptions(Protocol):
     ) -> torch.Tensor: ...
 
 
+class WithFlip(Protocol):
+    def __call__(self, x: torch.Tensor, *, flip: bool = True) -> torch.Tensor: ...
+
+
 def with_options(x, *, scale=2.0, flip=False):
     return (x.flip(-1) if flip else x) * scale
 
@@ -42,6 +46,7 @@ FORMS = {
     "one with a vector": {**VECTOR, "vectors": ("weight",)},
     "one with options": {**OPTIONS, "options": {"scale": (2.0, 3.0), "flip": (False, True)}},
     "one with an option that is on": {
+        "interface": WithFlip,
         "reference": lambda x, *, flip=True: x.flip(-1) if flip else x,
         "options": {"flip": (True, False)},
     },
