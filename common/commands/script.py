@@ -9,7 +9,6 @@ import ast
 import base64
 import copy
 import zlib
-from inspect import Parameter, signature
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -18,7 +17,7 @@ import torch
 
 from common import paths
 from common.commands.answers import Answer
-from common.ops._draw import draw
+from common.ops._draw import draw, given
 from common.solutions import Solution
 
 TEMPLATE = Path(__file__).parent / "templates" / "script.txt"
@@ -31,10 +30,7 @@ def written(answer: Answer, solution: Solution) -> str:
     """Return the script of a graded case."""
     op, case = answer.op, answer.case
     arguments, grad_output = draw(op, case, SEED, "cpu")
-    known = signature(op.interface.__call__).parameters
-    required = [name for name in arguments if known[name].default is Parameter.empty]
-    options = [name for name, value in arguments.items() if name not in required
-               if isinstance(value, torch.Tensor) or value != known[name].default]  # fmt: skip
+    inputs, options = given(op, arguments)
     code = dict[str, str]()
     _Needs(paths.OPS / f"{op.name}.py", code).add("reference")
     differentiable = list(op.differentiable) if "backward" in case.directions else []
@@ -53,8 +49,8 @@ def written(answer: Answer, solution: Solution) -> str:
         path=solution.path.relative_to(paths.ROOT),
         slack=op.slack[case.dtype],
         reference="\n\n".join(code.values()),
-        inputs=entries(required),
-        options=entries(options),
+        inputs=entries([*inputs]),
+        options=entries([*options]),
         upstream=_literal(grad_output, False),
         differentiable=differentiable,
     )

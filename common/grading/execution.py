@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, res
 from common.grading.problem import OUTPUT, Problem
 from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
+from common.ops._draw import given
 from common.source import Reason
 from common.spec import Direction, Op
 from common.verdicts import VERDICTS, Autotuned, Failure, merged
@@ -245,8 +245,8 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
         arguments: The arguments of the call.
         slots: The slot of each input and of the upstream gradient.
     """
-    contract = inspect.signature(op.interface.__call__).parameters
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+    _, options = given(op, arguments)
     changing = dict.fromkeys((*op.differentiable, "upstream"), 1)
     for name in op.permutable:  # whole slices along the first dimension change places
         slot = slots[name]
@@ -255,12 +255,8 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
             changing[name] = block
     return wire.Arguments(
         tensors={name: slots[name] for name in tensors},
-        optional=[name for name in tensors if contract[name].default is not inspect._empty],
-        options={
-            name: value
-            for name, value in arguments.items()
-            if name not in tensors and value != contract[name].default
-        },
+        optional=[name for name in options if name in tensors],
+        options={name: value for name, value in options.items() if name not in tensors},
         differentiable=list(op.differentiable),
         changing=changing,
         grad_output=slots["upstream"],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -114,6 +115,18 @@ def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], Te
     values = case.upstream_values
     shape = op.output(case)
     return arguments, randn(shape, case.dtype, case.upstream, generator, values=values)
+
+
+def given(op: Op[C], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the inputs of a call in order, and the options whose value is not the default."""
+    known, inputs, options = inspect.signature(op.interface.__call__).parameters, {}, {}
+    for name, value in arguments.items():
+        default = known[name].default
+        if default is inspect.Parameter.empty:
+            inputs[name] = value
+        elif isinstance(value, Tensor) or value != default:
+            options[name] = value
+    return inputs, options
 
 
 def facts_of(op: Op[C], case: C) -> dict[str, Fact]:

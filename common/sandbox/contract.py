@@ -126,19 +126,6 @@ def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> Non
             raise Failure("COMPILE_ERROR", f"has another signature: {reason}")
 
 
-def given(op: Op[Any], arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the inputs of a call in order, and the options whose value is not the default."""
-    known = inspect.signature(op.interface.__call__).parameters
-    inputs, options = [], {}
-    for name, value in arguments.items():
-        default = known[name].default
-        if default is Parameter.empty:
-            inputs.append(value)
-        elif isinstance(value, torch.Tensor) or value != default:
-            options[name] = value
-    return inputs, options
-
-
 # --- signatures -----------------------------------------------------------------------------------
 
 # A module's signature is its forward's. The signature of `Function.apply` is that of `forward`

@@ -17,8 +17,7 @@ from torch.utils.flop_counter import flop_registry
 from triton import knobs
 
 from common import wire
-from common.ops._draw import draw
-from common.sandbox import contract
+from common.ops._draw import draw, given
 from common.sandbox.failures import judge
 from common.sandbox.launches import LOG, UncompiledMode
 from common.sandbox.session import Session
@@ -189,7 +188,8 @@ def directions(
     with ShapeOnlyMode(small):
         arguments, grad_output = draw(op, case, seed, "cpu")
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
-    call = session.solution.call(*contract.given(op, arguments))
+    inputs, options = given(op, arguments)
+    call = session.solution.call(inputs.values(), options)
     with ShapeOnlyMode(small, ran):
         yield "forward"
         output = call()

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from common import ops
-from common.ops._draw import draw
+from common.ops._draw import draw, given
 from common.sandbox import backend, failures
-from common.sandbox.contract import given, load
+from common.sandbox.contract import load
 from common.spec import Case, Op
 
 
@@ -24,7 +24,8 @@ def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
     """Call a solution, and differentiate its output if it can be."""
     arguments, grad_output = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
-    output = load(path, op).call(*given(op, arguments))()
+    inputs, options = given(op, arguments)
+    output = load(path, op).call(inputs.values(), options)()
     if output.requires_grad:
         torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
 
