@@ -5,6 +5,8 @@ import os
 import re
 import shutil
 import sys
+import tomllib
+from pathlib import Path
 from unicodedata import east_asian_width
 
 
@@ -42,6 +44,22 @@ def styled(text: str, **styles: str) -> str:
             words = r"\s+".join(map(re.escape, part.split()))  # wrapping may have broken the part
             text = re.sub(f"({words})", f"\x1b[{STYLES[style]}m\\1\x1b[0m", text, count=1)
     return text
+
+
+def told(words: str, *values: object) -> str:
+    """Return a text with its values, in Korean if the terminal's language is and the text is known.
+
+    `common/korean.toml` has the Korean texts.
+    """
+    return _texts().get(words, words).format(*values)
+
+
+@functools.cache
+def _texts() -> dict[str, str]:
+    """Return the texts by the English ones; none unless LANG, or LC_ALL, is Korean."""
+    if not (os.environ.get("LC_ALL") or os.environ.get("LANG", "")).startswith("ko"):
+        return {}
+    return tomllib.loads(Path(__file__).with_name("korean.toml").read_text("utf-8"))
 
 
 def complain(line: str) -> None:

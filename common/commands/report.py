@@ -20,7 +20,7 @@ from common.disk_cache import DiskCache
 from common.engines.counting import counts
 from common.grading.mismatch import drawn
 from common.measure import machine
-from common.printable import columns, printable, say, wrapped
+from common.printable import columns, printable, say, told, wrapped
 from common.records import runs
 from common.records.lines import Counted, Record
 from common.solutions import Solution
@@ -167,22 +167,22 @@ def _failures(summary: Summary) -> Iterator[Line]:
     """Yield how many cases fail, where, why, and how to repeat one."""
     solution, (first, *_) = summary.solution, summary.failures
     share = _share(summary.failed, summary.passed + summary.failed, summary)
-    words = f"{solution}: FAILED in {share}{_others(summary)}"
+    words = told("{}: FAILED in {}{}", solution, share, _others(summary))
     yield Line(0, words, styles={"red": "FAILED"})
-    told = set[str]()
+    known = set[str]()
     for number, group in enumerate(summary.failures):
         place = f"{group.place.file}:{group.place.line}" if group.place else ""
-        if place == "" or f"{group.verdict} {place}" not in told:
+        if place == "" or f"{group.verdict} {place}" not in known:
             text = f"{group.verdict} {' and '.join(group.directions)}, {counted(group.failed)}"
             parts = f"{text}, {place}" if place else text, _why(group)
             styles = {"red": group.verdict, "bold": place}
             yield Line(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
-        if group.cause and group.cause not in told:
-            cause = f"likely cause: {group.cause}"
+        if group.cause and group.cause not in known:
+            cause = told("likely cause: {}", group.cause)
             yield Line(1, cause, INDENT, {"bold": cause})
-        told |= {f"{group.verdict} {place}", group.cause}
+        known |= {f"{group.verdict} {place}", group.cause}
     option = "--last-failed" if first.earlier else f"--case {first.case}"
-    yield Line(0, f"Repeat: nox -s check -- {solution} {option}", None)
+    yield Line(0, told("Repeat: {}", f"nox -s check -- {solution} {option}"), None)
 
 
 def _cut(text: str) -> str:
@@ -203,9 +203,10 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
     """Yield how many cases pass, and what is not supported or to be noted."""
     solution, smoke = tiers[0].solution, tiers[0]
     if any(summary.passed for summary in tiers):
-        shares = " and ".join(_share(each.passed, each.cases, each) for each in tiers)
-        alone = f", {smoke.forward_alone} of them forward alone" * bool(smoke.forward_alone)
-        words = f"{solution}: PASSED in {shares}{alone}{_others(smoke)}"
+        shares = told(" and ").join(_share(each.passed, each.cases, each) for each in tiers)
+        forward = smoke.forward_alone
+        alone = told(", {} of them forward alone", forward) if forward else ""
+        words = told("{}: PASSED in {}{}{}", solution, shares, alone, _others(smoke))
         yield Line(0, words, styles={"green": "PASSED"})
     if smoke.remark:
         yield Line(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
@@ -215,20 +216,21 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         notes.update(summary.notes)
     if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
         more = ["..."] * (len(reasons) > REASONS)
-        yield Line(3, f"not supported: {', '.join(shown + more)}", INDENT)
+        yield Line(3, told("not supported: {}", ", ".join(shown + more)), INDENT)
     for note, count in notes.most_common():
-        yield Line(2, f"note: {note} ({counted(count)})", INDENT)
+        yield Line(2, told("note: {} ({})", note, counted(count)), INDENT)
 
 
 def _share(count: int, every: int, summary: Summary) -> str:
     """Return, for example, `3 of 67 cases`, or `3 of 23 board cases`."""
-    return f"{count} of {counted(every, 'board ' * (summary.tier == 'board'))}"
+    return told("{} of {}", count, counted(every, "board " * (summary.tier == "board")))
 
 
 def _others(summary: Summary) -> str:
     """Return how many cases are not among those that fail or pass."""
-    words = f"; {summary.unsupported} not supported" * bool(summary.unsupported)
-    return words + f"; {counted(summary.left_out)} not run" * bool(summary.left_out)
+    lacks, rest = summary.unsupported, summary.left_out
+    words = told("; {} not supported", lacks) if lacks else ""
+    return words + (told("; {} not run", counted(rest)) if rest else "")
 
 
 # --- a whole check --------------------------------------------------------------------------------
@@ -313,8 +315,8 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
                 if latest != words:
                     latest, before = words, latest
                     cache.found[solution.name] = latest, before
-                told = f"{solution.name} forward, modelled on an H200: {words}"
-                yield told + f"; before: {before}" * bool(before)
+                line = f"{solution.name} forward, modelled on an H200: {words}"
+                yield line + f"; before: {before}" * bool(before)
     cache.save()
 
 
@@ -368,9 +370,9 @@ def conclusion(rows: Sequence[Record]) -> Iterator[str]:
                 share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
                 lacking[entry.solution].append(f"{track.name} ({share})")
     for solution, names in lacking.items():
-        yield f"{solution} has no place in {', '.join(names)}"
+        yield told("{} has no place in {}", solution, ", ".join(names))
     handle = rows[0].solution.partition("/")[0]
     if ranked:
-        yield f"Next: nox -s bench leaderboard -- --only {handle}"
+        yield told("Next: {}", f"nox -s bench leaderboard -- --only {handle}")
     else:
         yield f"No track ranks {handle}, although all that is answered is right."

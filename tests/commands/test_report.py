@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from common import ops
+from common import ops, printable
 from common.commands.answers import coverage
 from common.commands.progress import Progress
 from common.commands.report import ROOM, TierReport, end
@@ -184,6 +184,24 @@ def test_a_narrow_terminal_has_a_picture_above_the_bar_and_breaks_no_word(monkey
     shown = lines(capsys)
     assert max(map(len, shown)) <= 80
     assert sum(line.startswith("    ") and name in line for line in shown) >= 3
+
+
+def test_the_end_is_korean_where_the_terminals_language_is(monkeypatch, capsys):
+    try:
+        monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
+        printable._texts.cache_clear()
+        texts = printable._texts()
+        report = answers(TierReport(verbose=False))
+        lines(capsys)
+        end(report.summaries("smoke", "cpu"))
+        n = sum(map(few_heads, CASES))
+        assert lines(capsys)[0].startswith(f"a/rope: 케이스 {len(CASES)}개 중 {n}개 FAILED; ")
+        for english, korean in texts.items():
+            assert english.count("{") == korean.count("{"), "a value is lost"
+    finally:
+        monkeypatch.delenv("LC_ALL")
+        monkeypatch.delenv("LANG", raising=False)
+        printable._texts.cache_clear()
 
 
 # --- coverage -------------------------------------------------------------------------------------
