@@ -145,7 +145,8 @@ def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
     for summary in summaries:
         tiers[summary.solution].append(summary)
     lines = [line for each in tiers.values() for line in _outcome(each)]
-    lines += [Line(0, text) for text in further]
+    beside = list(further)
+    lines += [Line(2, text) for text in beside[:-1]] + [Line(1, text) for text in beside[-1:]]
     room, shown = ROOM, set[int]()
     for number in sorted(range(len(lines)), key=lambda number: lines[number].importance):
         if lines[number].height <= room:
@@ -216,7 +217,7 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         notes.update(summary.notes)
     if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
         more = ["..."] * (len(reasons) > REASONS)
-        yield Line(3, told("not supported: {}", ", ".join(shown + more)), INDENT)
+        yield Line(1, told("not supported: {}", ", ".join(shown + more)), INDENT)
     for note, count in notes.most_common():
         yield Line(2, told("note: {} ({})", note, counted(count)), INDENT)
 
