@@ -4,11 +4,11 @@
     order  4 5 6 7 | 0 2 3 10 | 1 8 9 11 | -1 -1 -1 -1
     end    8
 
-`order` says where each row of the sorted tokens comes from, `end` where the visual ones end. Each kind begins a tile of its own, so
-that a tile has one kind of token and takes one weight; -1 fills the last ones. Of a kind, the
-mask's tiles that have no other come first: their tokens lie together, so that one copy fetches
-them. The host does not know how many tiles either kind has, but their sum: one more than the tokens
-fill, of which -1 may fill one. So nothing waits for the device.
+`order` says where each row of the sorted tokens comes from, `end` where the visual ones end. Each
+kind begins a tile of its own, so that a tile has one kind of token and takes one weight; -1 fills
+the last ones. Of a kind, the mask's tiles that have no other come first: their tokens lie together,
+so that one copy fetches them. The host does not know how many tiles either kind has, but their sum:
+one more than the tokens fill, of which -1 may fill one. So nothing waits for the device.
 """
 
 import weakref

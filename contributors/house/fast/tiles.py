@@ -19,9 +19,8 @@ PAYS = 8192
 class Rows(NamedTuple):
     """A factor of sorted tokens, [tokens, columns] or, sorted, [pairs * rows, columns].
 
-    Its rows are "gathered", each by itself; sorted ones are "rows" that follow one another. With
-    descriptors, sorted ones are "tiles", and whole tiles of others are loaded whole. In "pieces",
-    if there is a copy, the rest is loaded from it.
+    Its rows are "gathered", each by itself; sorted ones are "rows" that follow one another, with
+    descriptors "tiles". If there is a copy, "pieces" are whole tiles, and the rest of the copy.
     """
 
     matrix: torch.Tensor
