@@ -66,7 +66,7 @@ def _weight_kernel(
     M: tl.constexpr = FORM.M
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
-    visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
+    visual_steps, steps = tl.load(order + rows) // K, rows // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
     count = row_blocks * column_blocks * PAIRS
     of_g, of_x = (g, g_apart, g_row), (x, x_apart, x_row)
@@ -112,8 +112,7 @@ def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK
     slots [shares + 1, size], out [2, size]; sums are split only where size is small.
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
-    kind, ends = tl.program_id(1), order + rows
-    visual_steps, steps = tl.load(ends) // STEP, tl.load(ends + 1) // STEP
+    kind, visual_steps, steps = tl.program_id(1), tl.load(order + rows) // STEP, rows // STEP
     length = tl.cdiv(steps, shares)
     first, end = 0, tl.cdiv(visual_steps, length)
     if kind == 1:

@@ -144,7 +144,7 @@ class Layer:
         # a token's output has a number for each row of the last weights, w_t or u2
         out = x.new_empty(x.shape[0], weights[self.stacks[-1][-1] - 1].shape[0])
         gates = (self.gates, rows, weights[0].shape[0]) if self.gates and keep else (0,)
-        return out, x.new_empty(gates), x.new_empty(rows + 4, dtype=torch.int32)
+        return out, x.new_empty(gates), x.new_empty(rows + 1, dtype=torch.int32)
 
     def _forward_flops(self, x, *arguments, **_):
         *weights, _mask, _keep = arguments

@@ -2,14 +2,13 @@
 
     mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
     order  4 5 6 7 | 0 2 3 10 | 1 8 9 11 | -1 -1 -1 -1
-    ends   8, 16                              the rows of the first kind, and all rows
-           4, 8                               their rows that are whole tiles of the mask
+    end    8
 
-`order` says where each row of the sorted tokens comes from. Each kind begins a tile of its own, so
-that a tile has one kind of token and takes one weight; -1 fills the last ones. Of a kind, the
-mask's tiles that have no other come first: their tokens lie together, so that one copy fetches
-them. The host does not know how many tiles either kind has, but their sum: one more than the tokens
-fill, of which -1 may fill one. So nothing waits for the device.
+`order` says where each row of the sorted tokens comes from, `end` where the visual ones end. Each
+kind begins a tile of its own, so that a tile has one kind of token and takes one weight; -1 fills
+the last ones. Of a kind, the mask's tiles that have no other come first: their tokens lie together,
+so that one copy fetches them. The host does not know how many tiles either kind has, but their sum:
+one more than the tokens fill, of which -1 may fill one. So nothing waits for the device.
 """
 
 import weakref
@@ -29,7 +28,7 @@ LONGEST = 32768
 class Partition(NamedTuple):
     """The sorted tokens of one mask.
 
-    `sorted`, int32 `[rows + 4]`, has each row's token, or -1 for padding, then the four ends.
+    `sorted`, int32 `[rows + 1]`, has each row's token, -1 for padding, then the visual rows' end.
     """
 
     tokens: int
@@ -117,11 +116,7 @@ def _sort_kernel(
         gap = tl.arange(0, 2 * TILE)
         tl.store(order + visual + gap, -1, visual + gap < end)
         tl.store(order + last + gap, -1, last + gap < rows)
-        ends = order + rows
-        tl.store(ends, end)
-        tl.store(ends + 1, rows)
-        tl.store(ends + 2, whole * TILE)
-        tl.store(ends + 3, end + other * TILE)
+        tl.store(order + rows, end)
 
 
 def check_mask(mask):
@@ -138,7 +133,7 @@ def _sort(launch, tile, mask):
     few = tokens <= 4 * block and is_small(tile)
     at_once = block if few else min(max(power_of_2(tokens), block), LONGEST)
     rows = Partition(tokens, tile, None).rows
-    result = mask.new_empty(rows + 4, dtype=torch.int32)
+    result = mask.new_empty(rows + 1, dtype=torch.int32)
     launch(
         kernel_of(_sort_kernel, tile), (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,

@@ -12,7 +12,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from . import forms, tiles
 from .forms import form_of, is_transposed, tiles_of
 from .launch import ceil_div
-from .tiles import ALL, REST, WHOLE, choose, halves, load_rows, rows_of, store_rows
+from .tiles import choose, halves, load_rows, rows_of, store_rows
 
 
 @triton.jit
@@ -35,8 +35,6 @@ def _product_kernel(
     "gradients": d_gates [2, rows, columns] and, once more, out = silu(g) * u, given the gates and
         the gradient of out, a[token] @ (v or t).
 
-    With TMA, the tiles of tokens that follow one another come first; `apart` has the other tokens.
-
     Bytes: a, the weights, the order and the gates are read and the results written once, if L2
     keeps what several programs read. FLOPs: 2 * tokens * depths * columns, PAIRS or two times.
     """
@@ -50,75 +48,60 @@ def _product_kernel(
     TMA: tl.constexpr = FORM.TMA
     WIDTH: tl.constexpr = N // 2 if STORES == "gated" else N
     POINTERS: tl.constexpr = HOW == "gathered" or HOW == "rows"
-    FIRST: tl.constexpr = WHOLE if TMA and STORES != "gradients" else ALL
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
+    blocks, visuals = rows // M, tl.load(order + rows) // M
     of_w, w_strides = (depths, columns), (w_depth, w_column)
-    number, count = tl.program_id(0), tl.num_programs(0)
-    for part in tl.static_range(FIRST, ALL if FIRST == WHOLE else ALL + 1):
-        blocks, visuals, first_visual, first_textual = tiles.blocks_of(order + rows, M, part)
-        # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
-        all_tiles = blocks * column_blocks
-        for tile in tl.range(number, all_tiles, count, flatten=STORES != "gradients"):
-            block, column_block = tiles.tile_of(tile, blocks, column_blocks)
-            visual, column = block < visuals, column_block * WIDTH
-            row = tl.where(visual, first_visual + block, first_textual + block - visuals) * M
-            w = choose(visual, v, t)
-            if v2 is not None:
-                w2 = choose(visual, v2, t2)
-            if not TMA:
-                of_columns = tl.arange(0, N)
-                if STORES == "gated":
-                    w = tl.where(of_columns < WIDTH, w, w2)[None, :]
-                of_columns = column + of_columns % WIDTH
-            source, at = a, row  # the tile's rows lie in `source`, from `at` on
-            if part == WHOLE:
-                token = tl.load(order + row)
-                if HOW != "tiles":
-                    at = token
+    # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
+    first, count = tl.program_id(0), tl.num_programs(0)
+    for tile in tl.range(first, blocks * column_blocks, count, flatten=STORES != "gradients"):
+        block, column_block = tiles.tile_of(tile, blocks, column_blocks)
+        visual, row, column = block < visuals, block * M, column_block * WIDTH
+        w = choose(visual, v, t)
+        if v2 is not None:
+            w2 = choose(visual, v2, t2)
+        if not TMA:
+            of_columns = tl.arange(0, N)
+            if STORES == "gated":
+                w = tl.where(of_columns < WIDTH, w, w2)[None, :]
+            of_columns = column + of_columns % WIDTH
+        tokens = tl.load(order + row + tl.arange(0, M))
+        source, at = a, row  # the tile's rows lie in `source`, from `at` on
+        if POINTERS:  # or one by one
+            a_rows = tokens if HOW == "gathered" else row + tl.arange(0, M)
+            a_rows = rows_of(apart, a_rows, a_row)
+        elif HOW == "pieces":
+            start = tiles.start_of(order, row, M)
+            source = choose(start >= 0, a, apart)
+            at = tl.where(start >= 0, start, row)
+        acc = tl.zeros((M, N), tl.float32)
+        for step in range(0, PAIRS * steps):
+            second = step >= steps
+            depth = (step - second * steps) * K if PAIRS > 1 else step * K
+            if POINTERS:
+                of_a = a_rows
+                if PAIRS > 1:
+                    of_a += (second * rows).to(tl.int64) * a_row
+                a_tile = load_rows(of_a, tokens, depth, depths, K, FULL)
             else:
-                tokens = tl.load(order + row + tl.arange(0, M))
-                if POINTERS:  # or one by one
-                    a_rows = tokens if HOW == "gathered" else row + tl.arange(0, M)
-                    a_rows = rows_of(apart, a_rows, a_row)
-                elif part == REST:
-                    source = apart
-                elif HOW == "pieces":
-                    start = tiles.start_of(order, row, M)
-                    source = choose(start >= 0, a, apart)
-                    at = tl.where(start >= 0, start, row)
-            acc = tl.zeros((M, N), tl.float32)
-            for step in range(0, PAIRS * steps):
-                second = step >= steps
-                depth = (step - second * steps) * K if PAIRS > 1 else step * K
-                if POINTERS and part != WHOLE:
-                    of_a = a_rows
-                    if PAIRS > 1:
-                        of_a += (second * rows).to(tl.int64) * a_row
-                    a_tile = load_rows(of_a, tokens, depth, depths, K, FULL)
-                else:
-                    from_row = at + second * rows if PAIRS > 1 else at
-                    a_tile = source.load([from_row, depth])
-                one = choose(second, w2, w) if PAIRS > 1 else w
-                if TRANSPOSED:  # gated, both weights have one descriptor
-                    from_column = [0, column, depth] if STORES == "gated" else [column, depth]
-                    w_tile = tl.reshape(one.load(from_column), (N, K)).T
-                elif TMA:
-                    w_tile = one.load([depth, column])
-                else:
-                    of_depths = depth + tl.arange(0, K)
-                    w_tile = tiles.load_at(one, of_depths, of_columns, of_w, w_strides)
-                acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
-            if STORES == "tokens":
-                if part == WHOLE:
-                    tokens = token + tl.arange(0, M)
-                store_rows(out, tokens, column, columns, acc)
-            elif STORES == "gated":
-                swapped = tl.where(visual, v_swapped, t_swapped) != 0
-                _store_gated(out, gates, row, rows, column, columns, acc, swapped)
+                from_row = at + second * rows if PAIRS > 1 else at
+                a_tile = source.load([from_row, depth])
+            one = choose(second, w2, w) if PAIRS > 1 else w
+            if TRANSPOSED:  # gated, both weights have one descriptor
+                from_column = [0, column, depth] if STORES == "gated" else [column, depth]
+                w_tile = tl.reshape(one.load(from_column), (N, K)).T
+            elif TMA:
+                w_tile = one.load([depth, column])
             else:
-                _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA)
-        # further tiles begin where these end, as if they were numbered through
-        number = (number % count + count - all_tiles % count) % count
+                of_depths = depth + tl.arange(0, K)
+                w_tile = tiles.load_at(one, of_depths, of_columns, of_w, w_strides)
+            acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
+        if STORES == "tokens":
+            store_rows(out, tokens, column, columns, acc)
+        elif STORES == "gated":
+            swapped = tl.where(visual, v_swapped, t_swapped) != 0
+            _store_gated(out, gates, row, rows, column, columns, acc, swapped)
+        else:
+            _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA)
 
 
 @triton.jit

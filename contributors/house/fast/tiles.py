@@ -9,8 +9,6 @@ import triton.language as tl
 from .forms import HOPPER, form_of, overlapping, tiles_of
 from .launch import ceil_div
 
-WHOLE, REST, ALL = (tl.constexpr(part) for part in range(3))
-"""Parts of a partition's tiles: those whose tokens follow one another, the others, and both."""
 PACKED = 32, 256
 """The rows and columns that a program packs. Its 64 elements a thread take so few registers that
 two programs run besides one of a product in the form HOPPER."""
@@ -21,9 +19,8 @@ PAYS = 8192
 class Rows(NamedTuple):
     """A factor of sorted tokens, [tokens, columns] or, sorted, [pairs * rows, columns].
 
-    Its rows are "gathered", each by itself; sorted ones are "rows" that follow one another. With
-    descriptors, sorted ones are "tiles", and whole tiles of others are loaded whole. In "pieces",
-    if there is a copy, the rest is loaded from it.
+    Its rows are "gathered", each by itself; sorted ones are "rows" that follow one another, with
+    descriptors "tiles". If there is a copy, "pieces" are whole tiles, and the rest of the copy.
     """
 
     matrix: torch.Tensor
@@ -41,18 +38,6 @@ class Rows(NamedTuple):
 
 
 @triton.jit
-def blocks_of(ends, HEIGHT: tl.constexpr, PART: tl.constexpr):
-    """Return a part's blocks of HEIGHT rows, the visual ones of them, and either kind's first."""
-    visual_end, end = tl.load(ends) // HEIGHT, tl.load(ends + 1) // HEIGHT
-    whole_visual, whole_end = tl.load(ends + 2) // HEIGHT, tl.load(ends + 3) // HEIGHT
-    first_visual = whole_visual if PART == REST else 0
-    first_textual = whole_end if PART == REST else visual_end
-    visuals = (whole_visual if PART == WHOLE else visual_end) - first_visual
-    textuals = (whole_end if PART == WHOLE else end) - first_textual
-    return visuals + textuals, visuals, first_visual, first_textual
-
-
-@triton.jit
 def start_of(order, row, TILE: tl.constexpr):
     """Return the first token of a row's tile if all follow one another (they ascend), or -1."""
     first = tl.load(order + row)
@@ -61,8 +46,8 @@ def start_of(order, row, TILE: tl.constexpr):
 
 @triton.jit
 def _pack_kernel(
-    matrix, packed, order, all_rows, columns, row_stride,
-    HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr = False,
+    matrix, packed, order, columns, row_stride,
+    TILE: tl.constexpr, HEIGHT: tl.constexpr, COLUMNS: tl.constexpr, PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Copy the rows of the tiles that are not whole, and no other.
 
@@ -74,9 +59,7 @@ def _pack_kernel(
     if PDL:  # a second matrix is packed at the same time
         tl.extra.cuda.gdc_launch_dependents()
     row, column = tl.program_id(0) * HEIGHT, tl.program_id(1) * COLUMNS
-    ends = order + all_rows
-    whole = tl.load(ends + tl.where(row < tl.load(ends), 2, 3))  # the kind's whole tiles end here
-    if (row >= whole) & (row < tl.load(ends + 1)):
+    if start_of(order, row // TILE * TILE, TILE) < 0:
         tokens = tl.load(order + row + tl.arange(0, HEIGHT))
         source = rows_of(matrix, tokens, row_stride)
         tile = load_rows(source, tokens, column, columns, COLUMNS, False)
@@ -103,8 +86,9 @@ def pack(launch, order, rows, gain=PAYS, early=False):
     packed = matrix.new_empty(order.rows, columns)
     launch(
         _pack_kernel, (order.rows // height, ceil_div(columns, width)),
-        matrix, packed, order.sorted, order.rows, columns, matrix.stride()[0],
-        HEIGHT=height, COLUMNS=width, num_warps=4, **(overlapping(HOPPER) if early else {}),
+        matrix, packed, order.sorted, columns, matrix.stride()[0],
+        TILE=order.tile, HEIGHT=height, COLUMNS=width, num_warps=4,
+        **(overlapping(HOPPER) if early else {}),
     )  # fmt: skip
     return Rows(matrix, packed)
 
