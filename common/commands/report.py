@@ -286,7 +286,9 @@ def show(result: Result, solutions: Iterable[Solution]) -> None:
         elif not result.board.failed:
             further = list(conclusion(result.rows))
             if result.device == "cpu":
-                further = [*modelled_places(result.handle, solutions), *further]
+                graded = {row.solution for row in result.rows}
+                ours = [each for each in solutions if each.name in graded]
+                further = [*modelled_places(result.handle, ours), *further]
         if result.device == "cuda":
             _show_places(result)
     end(result.summaries, further)
