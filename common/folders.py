@@ -18,7 +18,7 @@ UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError, OSError)
 """The errors of reading or parsing a file; the grader reports that the file does not import."""
 OURS = {"common", "contributors", "tests"}
 """The packages of this repository, which no solution may import."""
-LOADERS = ("import_module", "__import__")
+IMPORTERS = ("import_module", "__import__")
 """The functions that import a module by its name."""
 
 
@@ -121,7 +121,7 @@ def imported(source: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             start = "." * node.level + f"{node.module}." * bool(node.module)
             names |= {start + alias.name for alias in node.names}
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(LOADERS):
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(IMPORTERS):
             names |= {str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)}
     return names
 

@@ -72,7 +72,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a column ranks by: one clock, in one direction."""
+    """One clock in one direction, by which a column ranks."""
 
     clock: str
     """`gpu`, `host`, or `loop`: calls one after the other for half a second."""
@@ -247,7 +247,7 @@ class Track:
 
     @property
     def words(self) -> str:
-        """What the cases of the track are."""
+        """Description of the track's cases; "" if the op gives none."""
         return TRACKS.get(self.op, {}).get(self.name, "")
 
     def row(self, entry: Entry, cell: Cell) -> Record | None:

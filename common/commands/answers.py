@@ -306,7 +306,7 @@ class Group:
 
     @property
     def everywhere(self) -> str:
-        """That all cases fail, or all with an element, in words; "" otherwise."""
+        """Words for failures in every case, or in every case with an element; "" otherwise."""
         if len(self.failing) == len(self.answered):
             return "fails in every case"
         elements = [answer for answer in self.answered if not answer.empty]

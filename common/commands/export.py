@@ -34,7 +34,7 @@ from common.board.table import footnotes
 from common.commands import options as shared
 from common.digest import digest
 from common.errors import UserError
-from common.folders import OURS, UNREADABLE, closure, executed
+from common.folders import IMPORTERS, OURS, UNREADABLE, closure, executed
 from common.printable import complain, printable
 from common.records import runs
 from common.solutions import Solution
@@ -44,7 +44,7 @@ NAME = re.compile(r"[a-z][-a-z0-9]*[a-z0-9]")
 """A name in Hugging Face's `kernels`; in the package's name, `-` becomes `_`."""
 OUTSIDE = {*sys.stdlib_module_names, "torch", "triton"}
 """The packages that an exported file may import; a folder's module of such a name is not found."""
-LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
+LOADERS = {*IMPORTERS, "spec_from_file_location", "run_path", "run_module"}
 """The functions that import a module whose name may be computed."""
 FROM = re.compile(r"from\b.*?\bimport\b", re.DOTALL)
 OPERATOR = r"""(?<!\w)["'](?=\w+::[\w.{}]*["'])|\bLibrary\(\s*["']"""

@@ -309,11 +309,11 @@ def _show_places(result: Result) -> None:
 
 def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]:
     """Yield what a model gives for each solution's counted work, beside the last other result."""
-    cache = DiskCache("checked", handle, str)
+    cache, measured = DiskCache("checked", handle, str), runs.read(paths.RESULTS / MEASURED)
     with Progress("counting the work at full shapes", transient=True):
         for solution in solutions:
             work = list(counts([solution], "", {solution: ("", "")}))
-            if words := _modelled(solution, work):
+            if words := _modelled(solution, work, measured.of_op(solution.op)):
                 latest, before = cache.found.get(solution.name, ("", ""))
                 if latest != words:
                     latest, before = words, latest
@@ -323,14 +323,13 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
     cache.save()
 
 
-def _modelled(solution: Solution, work: Sequence[Counted]) -> str:
+def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Results) -> str:
     """Return the share of the limit, the place in the op's main track, and what is counted.
 
     It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
     """
     gpu, quantity = model.GPUS[model.DEFAULT], QUANTITIES[0]
-    folder = paths.RESULTS / MEASURED
-    tracks = rank(runs.read(folder).of_op(solution.op).latest()) if folder.is_dir() else []
+    tracks = rank(measured.latest())
     if not tracks:
         return ""
     entries = [each for each in tracks[0].placed(quantity) if each.solution != solution.name]
