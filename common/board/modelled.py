@@ -85,11 +85,22 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
     times = {name: _interval(each, gpu) for name, each in both.items()}
     times["copy"] = _exact(model.copy_time(counted.bytes, gpu))
-    dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
+    dense = _dense(counted, gpu)
     if dense > times["copy"].median:
         times["dense"] = _exact(dense)
     host = {name: _exact(model.host_time(each.steps, backward)) for name, each in both.items()}
     return msgspec.structs.replace(row, gpu=times, host=host)
+
+
+def _dense(counted: Counted, gpu: Peak) -> float:
+    """Return the time of the dense products of a call's FLOPs."""
+    return model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
+
+
+def share(counted: Counted, gpu: Peak) -> float:
+    """Return the share of the limit that a call reaches, at most 1."""
+    limit = max(model.copy_time(counted.bytes, gpu), _dense(counted, gpu))
+    return min(limit / model.gpu_time(counted.steps, gpu), 1.0)
 
 
 def _interval(counted: Counted, gpu: Peak) -> Summary:

@@ -338,15 +338,7 @@ def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Result
     own = [each for each in work if each.case in cases and each.direction == quantity.direction]
     if not own or len(own) < len(cases):
         return ""
-    shares = [
-        max(
-            model.copy_time(each.bytes, gpu),
-            model.dense_time(each.flops, str(each.params["dtype"]), gpu),
-        )
-        / model.gpu_time(each.steps, gpu)
-        for each in own
-    ]
-    share = geometric_mean(min(each, 1.0) for each in shares)
+    share = geometric_mean(modelled.share(each, gpu) for each in own)
     better = sum(each.scores[quantity].main.value > share for each in entries)
     launches = max(len(modelled.launches(each)) for each in own)
     operators = max(len(each.steps) - len(modelled.launches(each)) for each in own)
