@@ -229,12 +229,6 @@ def missing(dtype):
         return "Triton has no driver for this machine"
 
 
-def require_kernels(tensor):
-    """Raise NotImplementedError if kernels cannot compute with a tensor."""
-    if tensor.device.type == "cpu" and (why := missing(tensor.dtype)):
-        raise NotImplementedError(why)
-
-
 @functools.cache
 def warn_once(warning):
     """Warn, whatever Python's filter of warnings has seen."""

@@ -15,7 +15,7 @@ import torch
 
 from .forms import gpu
 from .launch import Recorded, ceil_div, power_of_2
-from .operators import linear, require_kernels, traceable, traced
+from .operators import linear, missing, traceable, traced, warn_once
 from .rope_kernel import LOOK, rope_kernel
 
 GRID = 65535
@@ -99,7 +99,9 @@ def _table(t, tensor_format):
 def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     """Launch the kernel for one or two pairs of a table and its result."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
-    require_kernels(pairs[0][0])
+    if pairs[0][0].device.type == "cpu" and (why := missing(pairs[0][0].dtype)):
+        warn_once(f"{why}: plain torch computes {'rotate_half' if freqs is None else 'rope'}")
+        return _in_plain_torch(how, pairs, freqs, starts, ends)
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
     positions, batch, heads, width = t.shape
     (of_batch, of_head), batch_first = t.stride()[1:3], tensor_format == "bshd"
@@ -129,6 +131,43 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
         INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step,
         PDL=gpu().hopper, **sizes, **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
+
+
+def _in_plain_torch(how, pairs, freqs, starts, ends):
+    """Write what the kernel writes, for one or two pairs of a table and its result."""
+    tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    token, sequence = torch.arange(len(pairs[0][0]))[:, None], torch.arange(pairs[0][0].shape[1])
+    position, length = token, len(token)
+    if ends is not None:
+        ends = ends // cp_size
+        sequence = torch.searchsorted(ends, token.to(ends.dtype), right=True) - 1
+        position, length = token - ends[sequence], ends.diff()[sequence]
+    if cp_size > 1:  # a sequence's chunk cp_rank and its mirror from the end
+        chunk = length // 2
+        mirror = 2 * (cp_size - 1) - cp_rank
+        position = position + chunk * torch.where(position < chunk, cp_rank, mirror)
+    if starts is not None:
+        position = position + starts[sequence]
+
+    def halves(x):
+        return (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+
+    for t, out in pairs:
+        out, rotary = _table(out, tensor_format), t.shape[-1]
+        first, second = halves(t)
+        if freqs is None:
+            turned = (second, -first) if transposed else (-second, first)
+        else:
+            angles = freqs[position, 0].float()  # [positions, 1 or batch, 1, d2]
+            rotary = angles.shape[-1]
+            first, second = (each.float() for each in halves(t[..., :rotary]))
+            (cos1, cos2), (sin1, sin2) = halves(angles.cos()), halves(angles.sin())
+            if transposed:  # backward: the sine of the partner, with the other sign
+                sin1, sin2 = -sin2, -sin1
+            turned = first * cos1 - second * sin1, second * cos2 + first * sin2
+            out[..., rotary:] = t[..., rotary:]
+        for place, values in zip(halves(out[..., :rotary]), turned, strict=True):
+            place.copy_(values)
 
 
 def _sizes(batch, heads, width, rotary, itemsize, small):

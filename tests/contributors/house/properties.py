@@ -294,6 +294,7 @@ def without_patches(dtype):
 
 
 def without_a_patch(call, dtype):
+    fast.operators.warn_once.cache_clear()
     leaves = [each.to(dtype) for each in call.leaves]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -8,7 +8,7 @@ from fast import rope, rope_, rope_qk, rotate_half
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from common.ops import rotate_half as half
-from common.ops.rope import reference
+from common.ops.rope import OP, reference
 
 DICE = torch.Generator().manual_seed(0)
 T, FREQS = (torch.randn(shape, generator=DICE) for shape in ((6, 2, 3, 16), (9, 1, 1, 8)))
@@ -52,6 +52,21 @@ def test_a_model_compiles_whole(name):
     close(torch.autograd.grad(got, x, upstream)[0], grad)
     with torch.no_grad():
         close(compiled(x), 2 * out)
+
+
+def test_plain_torch_turns_as_kernels_do(monkeypatch):
+    """Every smoke case, as on a CPU without the interpreter."""
+    monkeypatch.setattr(importlib.import_module("fast.rope"), "missing", lambda _: "no kernels")
+    for case in OP.cases("smoke"):
+        arguments = OP.draw(case, DICE)
+        t = arguments.pop("t").requires_grad_()
+        out, upstream = rope(t, **arguments), torch.randn_like(t)
+        results = [out, *torch.autograd.grad(out, t, upstream)]
+        arguments["freqs"] = arguments["freqs"].double()
+        out = reference(t.double(), **arguments)
+        exact = [out, *torch.autograd.grad(out, t, upstream.double())]
+        for one, other in zip(results, exact, strict=True):
+            assert (one - other).norm() <= 4e-3 * other.norm(), case.name
 
 
 @pytest.mark.parametrize("name", [*CALLS, "rotate_half"])
