@@ -1,8 +1,8 @@
 """The property that separates failing cases from passing ones.
 
 For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
-simplest condition, on one property or on two, that holds for exactly the failing cases. If none
-exists, the result is one that holds for all failing cases and few passing ones.
+simplest condition on one property that holds for exactly the failing cases. If none exists, the
+result is one that holds for all failing cases and few passing ones.
 
 A condition that random labels could satisfy is not reported.
 """
@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
-from operator import and_, eq, or_
+from operator import eq
 from typing import Any
 
 from common.spec import Fact
@@ -21,10 +21,9 @@ from common.spec import Fact
 LEAST = 3
 """The fewest failing cases, and the fewest passing cases, for which a condition is reported."""
 CHANCE = 1e-3
-"""The largest chance of one condition."""
+"""The largest chance of a condition that separates exactly."""
 CHANCE_OF_LESS = 1e-4
-"""The same for pairs of conditions, since there are many, and for conditions that do not separate
-exactly."""
+"""The largest chance of a condition that holds for some passing cases too."""
 MOST_FURTHER = 2
 """The most further properties that are named if they separate the same cases."""
 VALUE, EXACT, KIND, EITHER = range(4)
@@ -37,19 +36,6 @@ KINDS: tuple[tuple[str, str, Callable[[Any], bool]], ...] = (
 )
 Facts = Sequence[Mapping[str, Fact]]
 """The properties of each case by name, the same names in all."""
-
-
-def failing_condition(failing: Facts, passing: Facts) -> str:
-    """Return the separating condition in words; "" if there is none.
-
-    Args:
-        failing: The properties of each failing case by name, the same names in all.
-        passing: The properties of each passing case, with the same names.
-    """
-    if min(len(failing), len(passing)) < LEAST:
-        return ""
-    search = _Search([*failing, *passing], len(failing))
-    return search.by_one() or search.by_two() or search.within()
 
 
 @dataclass(frozen=True)
@@ -68,117 +54,48 @@ class Condition:
     """Other properties on which a condition holds for the same cases."""
 
 
-Pair = tuple[int, Condition, Condition]
-"""Two conditions on different properties, after the cases for which they hold together, as bits."""
+def failing_condition(failing: Facts, passing: Facts) -> str:
+    """Return the separating condition in words; "" if there is none.
 
+    A condition that holds for passing cases too is of rank VALUE or KIND. It holds for at most as
+    many passing cases as failing ones; if not of rank VALUE, for clearly fewer than one of rank
+    VALUE.
 
-class _Search:
-    """The conditions on the cases of a run, of which the first have failed."""
-
-    def __init__(self, cases: Facts, fails: int) -> None:
-        """Find every condition on the cases, of which the first `fails` have failed."""
-        self._count, self._fails = len(cases), fails
-        self._failed = (1 << fails) - 1
-        """The failing cases, as bits."""
-        self._conditions = conditions(cases)
-
-    def by_one(self) -> str:
-        """Return, in words, one condition that holds for exactly the failing cases; or ""."""
-        found = next((each for each in self._conditions if each.cases == self._failed), None)
-        tried = (each.cases for each in self._conditions)
-        if not found or self._chance(tried, self._fails) > CHANCE:
-            return ""
-        also = " and ".join(found.also[:MOST_FURTHER])
-        further = f"; {also} tell{'s' * (len(found.also) == 1)} them apart too" if also else ""
-        return self._words(found.holds, f"where {found.lacks}") + further
-
-    def by_two(self) -> str:
-        """Return, in words, two conditions joined by "and" or "or" for exactly the failing cases.
-
-        Return "" if conditions on other properties separate the cases too, since the cases then do
-        not decide between them.
-        """
-        failed = self._failed
-        simple = [each for each in self._conditions if each.rank < EITHER]
-        narrower = [each for each in simple if each.cases | failed == failed]
-        both = [pair for pair in _pairs(self._wider(simple), and_) if pair[0] == failed]
-        either = [pair for pair in _pairs(narrower, or_) if pair[0] == failed]
-        if _differ(both + either) or any(each.also for _, *two in both + either for each in two):
-            return ""
-        tried = {cases for join in (and_, or_) for cases, *_ in _pairs(simple, join)}
-        if self._chance(tried, self._fails) > CHANCE_OF_LESS:
-            return ""
-        found = min(both + either, key=_rank)
-        _, one, other = found
-        if found in both:
-            return self._words(f"{one.holds} and {other.holds}", "elsewhere")
-        return self._words(f"{one.holds} or {other.holds}", f"where {one.lacks} and {other.lacks}")
-
-    def within(self) -> str:
-        """Return, in words, one condition, or two joined by "and", for all failing cases; or "".
-
-        One condition holds for at most as many passing cases; if not of rank VALUE, for clearly
-        fewer than one of rank VALUE. Two conditions hold for fewer than LEAST passing cases. Of
-        several pairs that hold for equally few, none is reported if they differ in their
-        properties.
-        """
-        simple = [each for each in self._conditions if each.rank in (VALUE, KIND)]
-        wider = [each for each in self._wider(simple) if not each.also]
-        if not wider:
-            return ""
-        one = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
-        held, pairs = one.cases.bit_count(), list(_pairs(wider, and_))
-        fewest = min((cases.bit_count() for cases, *_ in pairs), default=self._count)
-        pairs = [pair for pair in pairs if pair[0].bit_count() == fewest]
-        few = fewest < min(self._fails + LEAST, held) and not _differ(pairs)
-        if few and self._is_narrow(fewest, {cases for cases, *_ in _pairs(simple, and_)}):
-            _, first, second = min(pairs, key=_rank)
-            return self._words(f"{first.holds} and {second.holds}", "elsewhere", fewest)
-        if self._is_narrow(held, (each.cases for each in simple)):
-            return self._words(one.holds, f"where {one.lacks}", held)
+    Args:
+        failing: The properties of each failing case by name, the same names in all.
+        passing: The properties of each passing case, with the same names.
+    """
+    fails, count = len(failing), len(failing) + len(passing)
+    if min(fails, len(passing)) < LEAST:
         return ""
 
-    def _wider(self, found: Iterable[Condition]) -> list[Condition]:
-        """Return the conditions that hold for all failing cases."""
-        return [each for each in found if each.cases & self._failed == self._failed]
+    def chance(tried: Iterable[Condition], most: int) -> float:
+        """Return the probability that random labels fail only cases of one of these conditions.
 
-    def _chance(self, tried: Iterable[int], most: int) -> float:
-        """Return the probability that random labels fail only cases of one of the tried sets.
-
-        Args:
-            tried: The sets of cases for which a condition holds, as bits.
-            most: The most cases of a set that counts.
+        Conditions that hold for more than `most` cases do not count.
         """
-        sizes = (cases.bit_count() for cases in tried)
-        ways = sum(math.comb(size, self._fails) for size in sizes if size <= most)
-        return ways / math.comb(self._count, self._fails)
+        sizes = (each.cases.bit_count() for each in tried)
+        ways = sum(math.comb(size, fails) for size in sizes if size <= most)
+        return ways / math.comb(count, fails)
 
-    def _is_narrow(self, held: int, tried: Iterable[int]) -> bool:
-        """Return whether `held` cases are few, and the chance of a condition on as few is small."""
-        few = held <= min(2 * self._fails, self._count - LEAST)
-        return few and self._chance(tried, held) <= CHANCE_OF_LESS
+    def words(found: Condition, held: int) -> str:
+        where = f"fails{' only' * (held > fails)} where {found.holds} ({fails} of {held})"
+        return f"{where}, passes where {found.lacks} ({count - held} of {count - held})"
 
-    def _words(self, holds: str, lacks: str, held: int = 0) -> str:
-        """Return a condition in words; `held` is the number of cases if some of them pass."""
-        fails, rest = self._fails, self._count - (held or self._fails)
-        where = f"fails{' only' * bool(held)} where {holds} ({fails} of {held or fails})"
-        return f"{where}, passes {lacks} ({rest} of {rest})"
-
-
-def _pairs(candidates: Iterable[Condition], join: Callable[[int, int], int]) -> Iterator[Pair]:
-    """Yield each pair of conditions that share no property, joined by `and_` or `or_`."""
-    for one, other in combinations(candidates, 2):
-        if not set(one.fields) & set(other.fields):
-            yield join(one.cases, other.cases), one, other
-
-
-def _differ(pairs: Iterable[Pair]) -> bool:
-    """Return whether there is no pair, or the pairs differ in their properties."""
-    return len({frozenset((*one.fields, *other.fields)) for _, one, other in pairs}) != 1
-
-
-def _rank(pair: Pair) -> int:
-    return pair[1].rank + pair[2].rank
+    every, failed = conditions([*failing, *passing]), (1 << fails) - 1
+    exact = next((each for each in every if each.cases == failed), None)
+    if exact and chance(every, fails) <= CHANCE:
+        also = " and ".join(exact.also[:MOST_FURTHER])
+        further = f"; {also} tell{'s' * (len(exact.also) == 1)} them apart too" if also else ""
+        return words(exact, fails) + further
+    simple = [each for each in every if each.rank in (VALUE, KIND)]
+    wider = [each for each in simple if each.cases & failed == failed and not each.also]
+    if not wider:
+        return ""
+    found = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
+    held = found.cases.bit_count()
+    few = held <= min(2 * fails, count - LEAST) and chance(simple, held) <= CHANCE_OF_LESS
+    return words(found, held) if few else ""
 
 
 # --- conditions -----------------------------------------------------------------------------------
