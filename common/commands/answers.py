@@ -27,13 +27,9 @@ ORDER = [*VERDICTS]
 """The verdicts; what is to mend first comes first."""
 SHOWN = 2
 """The number of cases that stand for a group of failures, the smallest cases first."""
-AFTER_LAUNCHES = (
-    "wrong only after an autotuner has launched {} on the same arguments, as on a GPU: list what a "
-    "launch adds to in reset_to_zero, what it overwrites in restore_value"
-)
-"""The property of failures that a tuner's launches cause."""
-LAUNCHES, LAUNCHED = "an autotuned kernel", "tried before the call"
+LAUNCHES = "an autotuned kernel"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
+LAUNCHED = "tried before the call, as on a GPU (see reset_to_zero and restore_value)"
 Names = tuple[str, str]
 """The names of a solution and of a case."""
 Failures = dict[Names, tuple[str, ...] | None]
@@ -267,9 +263,7 @@ class Group:
                     mistakes += [each.mistake] * (self.verdict == "INCORRECT_NUMERICAL")
                 elif each.failing.case in cases:
                     contrasts.append(str(each))
-        after, everywhere = self.after_launches, self.everywhere
-        property = AFTER_LAUNCHES.format(after) if after else self.condition
-        first = self.smallest[0]
+        first, property = self.smallest[0], self.condition or self.everywhere
         return FailingCases(
             solution=self.solution,
             verdict=self.verdict,
@@ -278,7 +272,7 @@ class Group:
             case=first.case,
             reason=first.reason,
             place=first.places[0] if first.places else None,
-            property=property or everywhere or next(iter(contrasts), ""),
+            property=property or next(iter(contrasts), ""),
             cause="; ".join(mistakes),
             hint=hint_of(self.failing[0].op.name, {self.verdict, *mistakes}),
             earlier=first.after is not None,
@@ -316,17 +310,6 @@ class Group:
     def condition(self) -> str:
         """The property that separates the failures from the passes; "" without such a property."""
         return failing_condition(*self._facts)
-
-    @property
-    def after_launches(self) -> str:
-        """The kernels if failures come only after launches by an autotuner; "" otherwise."""
-        failing, passing = (
-            [{LAUNCHES: facts.get(LAUNCHES, "")} for facts in cases] for cases in self._facts
-        )
-        if not all(facts[LAUNCHES] == LAUNCHED for facts in failing):
-            return ""
-        kernels = (kernel for answer in self.failing for kernel in self._tuned(answer))
-        return " and ".join(dict.fromkeys(kernels)) if failing_condition(failing, passing) else ""
 
     @cached_property
     def _facts(self) -> tuple[Facts, Facts]:
