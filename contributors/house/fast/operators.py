@@ -119,20 +119,41 @@ def traceable(name, schema, map, check, kernel):
     def run(inputs, *arguments):
         return [*map(arguments[fixed:], *inputs, *arguments[:fixed])]
 
-    def keep(ctx, inputs, output):
-        _, *arguments = inputs
-        ctx.save_for_backward(*arguments[:fixed])
-        ctx.how = arguments[fixed:]
+    class Traced(torch.autograd.Function):
+        @staticmethod
+        def forward(how, *tensors):
+            return tuple(lowered(operator, launched, arguments_of(how, *tensors)))
 
-    def transpose(ctx, grads):
-        grads = operator(grads, *ctx.saved_tensors, *transposed(ctx.how))
-        return grads, *[None] * (fixed + len(ctx.how))
+        @staticmethod
+        def setup_context(ctx, inputs, outputs):
+            ctx.how, *tensors = inputs
+            ctx.save_for_backward(*tensors[-fixed:])
+
+        @staticmethod
+        def backward(ctx, *grads):
+            how = transposed(ctx.how)
+            return None, *turn(how, *grads, *ctx.saved_tensors), *[None] * fixed
+
+    apply = applied(Traced)
+
+    def arguments_of(how, *tensors):
+        return [*tensors[:-fixed]], *tensors[-fixed:], *how
+
+    def operate(inputs, *arguments):
+        if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
+            return [*apply(arguments[fixed:], *inputs, *arguments[:fixed])]
+        return launched(inputs, *arguments)
+
+    def turn(how, *tensors):
+        return tuple(operator(*arguments_of(how, *tensors)))
 
     schema = f"(Tensor[] inputs, {schema}) -> Tensor[]"
-    operator = torch.library.custom_op(unused(name), run, mutates_args=(), schema=schema)
-    operator.register_autograd(transpose, setup_context=keep)
+    operator = define(name, schema, operate)
+    launched = torch.library.custom_op(
+        unused(f"{name}_launch"), run, mutates_args=(), schema=schema
+    )
 
-    @operator.register_fake
+    @launched.register_fake
     def results(inputs, *arguments):
         for each in inputs:
             check(each, *arguments)
@@ -140,7 +161,7 @@ def traceable(name, schema, map, check, kernel):
 
     if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
 
-        @functools.partial(operator.register_torch_dispatch, FunctionalTensorMode)
+        @functools.partial(launched.register_torch_dispatch, FunctionalTensorMode)
         def decompose(mode, operator, types, arguments, options):
             inputs, *rest = arguments
             with mode:
@@ -150,7 +171,7 @@ def traceable(name, schema, map, check, kernel):
             # torch.compile knows no launch that begins before another one's end
             torch.library.wrap_triton(kernel)[grid](*arguments, PDL=False, **options)
 
-    return lambda how, *tensors: tuple(operator([*tensors[:-fixed]], *tensors[-fixed:], *how))
+    return turn
 
 
 def applied(function):
