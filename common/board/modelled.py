@@ -15,7 +15,6 @@ from common.board.table import Table, named
 from common.peaks import Peak
 from common.records.lines import Counted, Launch, Operator, Record, Summary
 from common.records.runs import Results
-from common.solutions import is_among
 
 
 def latest(results: Results) -> dict[Key, Counted]:
@@ -34,28 +33,6 @@ def with_modelled_times(results: Results) -> tuple[Results, str]:
     if results.timed or not results.counted:
         return results, ""
     return replace(results, rows=_rows(results, GPUS[DEFAULT])), DEFAULT
-
-
-def placed(results: Results, boards: Iterable[Results], only: str) -> Results:
-    """Return a GPU's results with modelled rows for the solutions that it has not measured.
-
-    Args:
-        results: The results of the GPU.
-        boards: The results of all devices, which have the counted work of runs without a GPU.
-        only: The handles or solutions to add, separated by commas.
-    """
-    gpu = GPUS.get(results.runs[-1].device_name) if results.timed else None
-    if not gpu:
-        return results
-    rows = results.latest()
-    timed = {(row.op, row.case, row.direction): row for row in rows if row.gpu}
-    solutions, added = {row.solution for row in rows}, []
-    for row in (row for board in boards if not board.timed for row in _rows(board, gpu)):
-        same = timed.get((row.op, row.case, row.direction))
-        if same and is_among(row.solution, only) and row.solution not in solutions:
-            fields = {"track": same.track, "clock": same.clock, "modelled": True}
-            added.append(msgspec.structs.replace(row, **fields))
-    return replace(results, rows=[*results.rows, *added])
 
 
 def _rows(results: Results, gpu: Peak) -> list[Record]:

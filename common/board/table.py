@@ -45,13 +45,8 @@ def size(amount: int | None) -> str:
 
 
 def named(of: Entry | Record | Counted) -> str:
-    """Return the solution's name, with parentheses around a peer's name.
-
-    The name of an entry with modelled times on a board with measured times says so.
-    """
-    modelled = isinstance(of, Entry) and any(row.modelled for row in of.cells.values())
-    name = of.solution + " modelled" * modelled
-    return f"({name})" if of.peer else name
+    """Return the solution's name, with parentheses around a peer's name."""
+    return f"({of.solution})" if of.peer else of.solution
 
 
 def marked(entry: Entry) -> str:

@@ -45,10 +45,6 @@ UNTIMED = (
     "Nothing was timed: there is no GPU. Each case ran as a small twin of itself in Triton's"
     " interpreter, which says which solutions are right and what they cover, not which are fast."
 )
-PLACED = (
-    "What is called modelled was not timed on that GPU: its place among measured ones is by the"
-    " time that a model gives from its counted work; docs/model.md says how far to trust it."
-)
 MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
     " at its true shape; docs/model.md says how far to trust it."
@@ -83,8 +79,6 @@ def show(device: Device, console: Console, only: str = "") -> None:
         every = modelled.latest(device.results).values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]
         show_tables(modelled.work_tables(counts, device.about), console, only)
-    if any(row.modelled for row in rows):
-        console.print(PLACED)
     if not only:
         for peer, reason in device.results.absent.items():
             console.print(Text(f"absent: {peer}, {reason}", style="dim"))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from common import paths, solutions
-from common.board import columns, modelled
+from common.board import columns
 from common.board.comparison import compare
 from common.board.devices import Device, about_solutions, ordered, ranked
 from common.commands import bench
@@ -50,8 +50,6 @@ def run(options: argparse.Namespace) -> int:
         if options.op and not any(results.rows for results in of_op):
             command = f"nox -s bench leaderboard -- --op {options.op}"
             complain(f"no result of {options.op} is recorded yet: {command}")
-        if only:
-            of_op = [modelled.placed(results, of_op, only) for results in of_op]
         devices, shown = ([ranked(each, about) for each in group] for group in (recorded, of_op))
         _draw(devices, shown, only)
     return 0

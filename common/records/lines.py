@@ -159,8 +159,6 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The host's name; empty in earlier records."""
     device: str = ""
     """The GPU's UUID; `cpu` without a GPU."""
-    modelled: bool = False
-    """Whether a model gives the times, on a board with measured times; no recorded row is."""
 
     def __post_init__(self) -> None:
         """Refuse a row that the board cannot show; written without a loop for a million rows.
