@@ -90,6 +90,8 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
         like: Any = written[0] if len(written) == 1 else tuple(written)
     elif torch.Tag.pointwise in func.tags:
         like = _pointwise_result(func, args, kwargs, inputs)
+    elif inputs and not is_product and not any(each.is_floating_point() for each in inputs):
+        like = None  # integers are computed
     else:
         like = _meta_result(func, args, kwargs)
         if like is None and is_product:
@@ -184,9 +186,7 @@ def directions(
         Failure: UNSUPPORTED, if the function does not take an option of the call.
     """
     op = session.solution.op
-    small = _small(op, case, seed)
-    with ShapeOnlyMode(small):
-        arguments, grad_output = draw(op, case, seed, "cpu")
+    arguments, grad_output, small = _drawn(op, case, seed)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
     call = session.solution.call(inputs.values(), options)
@@ -199,16 +199,19 @@ def directions(
             torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
 
 
-def _small(op: Op[Any], case: Case, seed: int) -> int:
-    """Return the elements of the largest argument without a gradient, but at least SMALL.
+def _drawn(
+    op: Op[Any], case: Case, seed: int, small: int = SMALL
+) -> tuple[dict[str, Any], torch.Tensor, int]:
+    """Return a case's arguments, its upstream gradient, and how large a computed tensor may be.
 
-    A solution may read the values of such an argument, for example angles, to decide whether it
-    supports the case.
+    An argument without a gradient always has its values. A solution may read them, for example
+    angles, to decide whether it supports the case.
     """
-    with ShapeOnlyMode():
-        arguments, _ = draw(op, case, seed, "cpu")
-    others = (value for name, value in arguments.items() if name not in op.differentiable)
-    return max([SMALL, *(other.numel() for other in others if isinstance(other, torch.Tensor))])
+    with ShapeOnlyMode(small):
+        arguments, grad_output = draw(op, case, seed, "cpu")
+    others = [value for name, value in arguments.items() if name not in op.differentiable]
+    largest = max((each.numel() for each in tensors_of(others)), default=0)
+    return (arguments, grad_output, small) if largest <= small else _drawn(op, case, seed, largest)
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
