@@ -13,9 +13,7 @@ import pytest
 from common.processes import NEEDED
 from common.spec import TIERS
 
-if missing := [
-    package for package in (*NEEDED, "rich", "matplotlib") if not importlib.util.find_spec(package)
-]:
+if missing := [package for package in (*NEEDED, "rich") if not importlib.util.find_spec(package)]:
     names = " ".join(missing)
     raise SystemExit(f"study: missing packages: {names}; python -m pip install {names}")
 

@@ -1,7 +1,7 @@
 """Draw the README's picture, of the best solutions of each op, and the heat map of each track.
 
-The SVGs are written without matplotlib, so that they have real text, a few kilobytes, and colours
-that follow the reader's light or dark mode.
+The SVGs are written as templates, so that they have real text, a few kilobytes, and colours that
+follow the reader's light or dark mode.
 """
 
 from __future__ import annotations

@@ -1,34 +1,28 @@
-"""The plots of sweeps: their data, and their drawing as SVG files with matplotlib.
+"""The plots of sweeps: their data, and their drawing as SVG files.
 
 The plots show the records of the tier `plot`. A sweep of `sweeps.toml` selects its cases by their
 parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and its x is s. A line is a
 solution's share of the limit that was timed beside it, with its 95 % interval at each x: so lines
 of several runs can stand beside each other, whose limits differ.
 
-The same records give the same bytes. A file contains the fingerprint of its data and code, and is
-drawn again only when the fingerprint changes: drawing a figure takes most of a second.
-
 A folder has the same colour on every plot, and no two share one; its further files have other
-markers. Peers are dashed. The background is white, so that the plots are legible on a dark page.
+markers. Peers are dashed, with hollow markers.
 """
 
 from __future__ import annotations
 
-import colorsys
-import hashlib
 import math
 import textwrap
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from common.board.devices import Device
+from common.board.page import rendering
 from common.board.ranking import DIRECTION, Estimate, combined, slower_limit
-from common.digest import digest
 from common.records.lines import Record
 
 
@@ -46,6 +40,10 @@ class SweepPlot:
     """Whether the x axis is logarithmic."""
     default: int = 1
     """The x of a case without this parameter."""
+
+    def place(self, x: int) -> float:
+        """Return where an x lies on the axis, in units of the axis."""
+        return math.log2(x) if self.log2 else x
 
     def has(self, row: Record) -> bool:
         """Return whether the row's case is on the sweep."""
@@ -67,6 +65,16 @@ class Plot:
     peers: tuple[str, ...]
     missing: Mapping[str, str]
     """The verdicts of the solutions without a line."""
+
+    @property
+    def names(self) -> list[str]:
+        """The solutions with a line, in the order of the lines' right ends, the fastest first."""
+        first = next(iter(self.panels.values()))
+
+        def last(name: str) -> tuple[float, str]:
+            return -first[name][max(first[name])].value if name in first else math.inf, name
+
+        return sorted({name for lines in self.panels.values() for name in lines}, key=last)
 
 
 def _params(row: Record) -> Mapping[str, Any]:
@@ -128,139 +136,56 @@ def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
     return {name: dict(sorted(line.items())) for name, line in found.items()}
 
 
-# --- the look -------------------------------------------------------------------------------------
+# --- the drawing ----------------------------------------------------------------------------------
 
-MARKERS = "osD^vPX*"
-INK, FAINT, GRID = "#222222", "#6a6a6a", "#e3e3e3"
-STYLE: Any = {
-    "axes.axisbelow": True, "axes.edgecolor": "#9a9a9a", "axes.labelcolor": INK,
-    "axes.spines.right": False, "axes.spines.top": False, "figure.dpi": 72,
-    "font.family": "DejaVu Sans", "font.size": 9.5, "svg.fonttype": "path",
-    "svg.hashsalt": "study", "text.color": INK, "xtick.color": FAINT, "xtick.labelsize": 8.5,
-    "ytick.color": FAINT, "ytick.labelsize": 8.5,
-}  # fmt: skip
-Look = dict[str, Any]
-"""Matplotlib's options for a line."""
+MARKERS = (
+    "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0z", "M-3.5-3.5h7v7h-7z", "M0-5l5 5-5 5-5-5z", "M0-5l5 9h-10z",
+    "M0 5l5-9h-10z", "M-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z", "M-5 0l9-5v10z", "M5 0l-9-5v10z",
+)  # fmt: skip
+"""The outlines of markers around the point 0, 0."""
+HUES = 0.618
+"""The part of the circle of colours between two folders: steps of the golden ratio never meet."""
+LIGHTNESS = (35, 45, 28)
+STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
+"""The steps between two lines of the grid."""
+Look = tuple[str, str]
+"""The colour and the marker of a solution."""
 
 
 def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
-    """Return the look of each solution on the plots; a peer's lines are dashed, its markers hollow.
+    """Return the look of each solution on the plots.
 
     Folders get a colour and a marker in alphabetical order. Further files of an op in the same
     folder get the next marker.
     """
-    ops = {name: plot.sweep.op for plot in drawn for of in plot.panels.values() for name in of}
-    peers = {name for plot in drawn for name in plot.peers}
+    ops = {name: plot.sweep.op for plot in drawn for name in plot.names}
     folders = list(dict.fromkeys(name.partition("/")[0] for name in sorted(ops)))
     looks: dict[str, Look] = {}
     for name in sorted(ops):
         place = folders.index(name.partition("/")[0])
         siblings = [o for o in looks if ops[o] == ops[name] and o.startswith(folders[place] + "/")]
-        # steps of the golden ratio never meet
-        colour = colorsys.hls_to_rgb(place * 0.618 % 1, (0.35, 0.45, 0.28)[place % 3], 0.7)
-        looks[name] = {
-            "color": colour, "linewidth": 1.7, "markersize": 5, "markeredgewidth": 1.2,
-            "marker": MARKERS[(place + len(siblings)) % len(MARKERS)], "label": name,
-        }  # fmt: skip
-        if name in peers:
-            looks[name] |= {"linestyle": (0, (4, 1.6)), "linewidth": 1.3, "label": f"({name})"}
-            looks[name] |= {"markerfacecolor": "white"}
+        colour = f"hsl({360 * (place * HUES % 1):.0f} 70% {LIGHTNESS[place % 3]}%)"
+        looks[name] = colour, MARKERS[(place + len(siblings)) % len(MARKERS)]
     return looks
 
 
-# --- the files ------------------------------------------------------------------------------------
-
-
-def draw_due(device: Device, folder: Path) -> Iterator[Path]:
-    """Draw each file, `folder/<name>.svg`, that is missing or out of date, and yield its path."""
+def files(device: Device) -> dict[str, str]:
+    """Return the device's plots as SVG, by the names of their files."""
     drawn = of_device(device)
     look = looks(drawn)
-    code = digest([Path(__file__)]), metadata.version("matplotlib")
-    for plot in drawn:
-        data = repr((plot, sorted(look.items()), device.name, code))
-        mark = hashlib.sha256(data.encode()).hexdigest()[:16]
-        path = folder / f"{plot.sweep.name}.svg"
-        if not (path.exists() and mark in path.read_text()):
-            draw(plot, look, device.name, path, mark)
-            yield path
+    return {f"{plot.sweep.name}.svg": _svg(plot, look, device.name) for plot in drawn}
 
 
-def draw(plot: Plot, look: Mapping[str, Look], device: str, path: Path, mark: str) -> None:
-    """Draw a file with a fingerprint in its metadata; create its folder if it is missing."""
-    import matplotlib
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    svg_metadata = {"Date": None, "Identifier": mark}
-    with matplotlib.rc_context(STYLE):
-        figure = _figure(plot, look, device)
-        # bbox_inches="tight" would draw the figure twice
-        bounds = figure.get_tightbbox().padded(0.1)
-        figure.savefig(path, format="svg", metadata=svg_metadata, bbox_inches=bounds)
-
-
-def _figure(plot: Plot, look: Mapping[str, Look], device: str) -> Any:
-    """Return a matplotlib figure with the plot's panels side by side, and the legend."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    count = len(plot.panels)
-    width, height = count * (6.6 if count == 1 else 4.7) + 1, 5.5
-    figure = Figure(figsize=(width, height), facecolor="white")
-    FigureCanvasSVG(figure)  # the canvas measures the figure's texts
-    row = figure.subplots(1, count, squeeze=False)[0]
-    figure.subplots_adjust(
-        left=0.7 / width, right=0.99, wspace=0.22, bottom=0.7 / height, top=1 - 0.9 / height
-    )
-    for axes, (title, lines) in zip(row, plot.panels.items(), strict=True):
-        _panel(axes, title, lines, plot, look)
-    _legend(row[-1], plot, look)
-
-    def text(inches: float, words: str, **options: Any) -> None:
-        figure.text(0.7 / width, inches / height, words, va="top", **options)
-
-    text(height - 0.12, plot.sweep.title, fontsize=13, fontweight="bold")
-    subtitle = f"{device} · by GPU time, of the limit timed in the same run: the dashed line"
-    text(height - 0.39, subtitle, fontsize=9, color=FAINT)
-    text(0.3, plot.sweep.x_label, fontsize=9.5)
-    if plot.missing:
-        verdicts = (f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
-        wrapped = textwrap.wrap(f"Not drawn: {', '.join(verdicts)}", width=int(14 * width))
-        text(0.05, "\n".join(wrapped), fontsize=8, color=FAINT)
-    return figure
-
-
-def _panel(axes: Any, title: str, lines: Lines, plot: Plot, look: Mapping[str, Look]) -> None:
-    from matplotlib.ticker import NullLocator
-
-    sweep = plot.sweep
-    for name, line in lines.items():
-        low, middle, high = zip(*((e.low, e.value, e.high) for e in line.values()), strict=True)
-        axes.fill_between([*line], low, high, color=look[name]["color"], alpha=0.22, linewidth=0)
-        axes.plot([*line], middle, **look[name], zorder=2.5 if name in plot.peers else 3)
-    axes.set_title(title, loc="left", fontsize=10, color=FAINT)
-    axes.axhline(1, color="#8f8f8f", linewidth=1.6, linestyle=(0, (6, 3)), zorder=1.5)
-    axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    if sweep.log2:
-        axes.set_xscale("log", base=2)
-    axes.xaxis.set_minor_locator(NullLocator())
-    ticks = sorted({x for line in lines.values() for x in line})
-    axes.set_xticks(ticks, [f"{x:,}" for x in ticks])
-    axes.grid(color=GRID, linewidth=0.8)
-
-
-def _legend(axes: Any, plot: Plot, look: Mapping[str, Look]) -> None:
-    """Draw a legend right of the axes, in the order of the lines' right ends, fastest first."""
-    from matplotlib.lines import Line2D
-
-    first = next(iter(plot.panels.values()))
-
-    def last(name: str) -> tuple[float, str]:
-        return -first[name][max(first[name])].value if name in first else math.inf, name
-
-    names = sorted({name for lines in plot.panels.values() for name in lines}, key=last)
-    axes.legend(
-        handles=[Line2D([], [], **look[name]) for name in names], loc="upper left",
-        bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=9, labelspacing=0.6,
-        handlelength=3.0, borderaxespad=0,
-    )  # fmt: skip
+def _svg(plot: Plot, look: Mapping[str, Look], device: str) -> str:
+    """Return the plot's panels side by side, and the legend."""
+    lines = [line for panel in plot.panels.values() for line in panel.values()]
+    xs = sorted({x for line in lines for x in line})
+    first, last = plot.sweep.place(xs[0]), plot.sweep.place(xs[-1])
+    places = {x: (plot.sweep.place(x) - first) / ((last - first) or 1.0) for x in xs}
+    top = max(1.0, *(each.high for line in lines for each in line.values()))
+    step = next(step for step in STEPS if 10 * step >= top)
+    verdicts = ", ".join(f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
+    missing = textwrap.wrap(f"Not drawn: {verdicts}", 130) if verdicts else []
+    context = {"device": device, "looks": look, "places": places, "missing": missing}
+    grid = [step * number for number in range(math.floor(top / step) + 1)]
+    return rendering.draw("sweep.svg", plot=plot, grid=grid, top=1.03 * top, **context) + "\n"

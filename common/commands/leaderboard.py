@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
     """Draw the boards and the page of all records, and print the boards to show."""
-    from common.board import sweeps, terminal
+    from common.board import terminal
     from common.board.page.site import Site
 
     # a record without times is not committed
@@ -67,8 +67,6 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
     console = terminal.console()
     for device in shown:
         terminal.show(device, console, only)
-    for device in timed:
-        list(sweeps.draw_due(device, paths.PLOTS / device.slug))
     if rewritten:
         console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
@@ -91,7 +89,7 @@ def _compare(devices: Sequence[Device], only: str) -> None:
 
 def _write(timed: Sequence[Device]) -> list[str]:
     """Write LEADERBOARD.md and the parts of the READMEs; return the changed READMEs."""
-    from common.board import markdown, overview
+    from common.board import markdown, overview, sweeps
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
     picture = markdown.picture(timed[0])
@@ -102,7 +100,7 @@ def _write(timed: Sequence[Device]) -> list[str]:
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for device in timed:
         folder = paths.PLOTS / device.slug
-        for name, drawn in overview.files(device).items():
+        for name, drawn in (overview.files(device) | sweeps.files(device)).items():
             if drawn:
                 folder.mkdir(parents=True, exist_ok=True)
                 paths.replace(folder / name, drawn.encode())

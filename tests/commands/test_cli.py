@@ -158,7 +158,7 @@ def test_an_error_that_no_command_can_mend_is_one_line_and_a_fault_is_raised(
 
 
 def test_help_lists_the_commands_and_needs_no_package(study):
-    ran = study("--help", hidden="torch triton numpy msgspec rich matplotlib watchfiles")
+    ran = study("--help", hidden="torch triton numpy msgspec rich watchfiles")
     assert ran.code == 0, ran.err
     listed = [line.split()[0] for line in ran.out.splitlines() if line.startswith("    ")]
     names = "list grade check bench leaderboard export compile sanitize tune profile new".split()

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.study import one_line
 
-HIDDEN = "torch triton matplotlib"
+HIDDEN = "torch triton"
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_one_run_of_one_device_is_told_what_is_missing(study, recorded):
 def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, repository, recorded):
     """Without a terminal nothing is coloured."""
     recorded.write_text(recorded.read_text() + '{"schema": 2, "ki')
-    ran = study("leaderboard", "--json", "--only", "house", hidden="torch triton matplotlib jinja2")
+    ran = study("leaderboard", "--json", "--only", "house", hidden="torch triton jinja2")
     assert ran.code == 0
     assert len(ran.err.splitlines()) == 1 and "\x1b" not in ran.out + ran.err
     (listed,) = json.loads(ran.out)
