@@ -1,6 +1,6 @@
 """Count the work of the board's cases at their true shapes, without a GPU.
 
-Each solution runs in a process of its own under Triton's interpreter, with a target's driver in
+Each solution runs in two processes of its own under Triton's interpreter, with a target's driver in
 place of a GPU's (`sandbox/counted.py`). The counts are cached between runs, keyed by the sources of
 the solution and of the harness.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -26,10 +26,9 @@ from common.records.lines import Counted, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.verdicts import ENDED
-from common.wire import Reply
 
 THREADS = 2
-"""The number of solutions that are counted concurrently."""
+"""The number of processes that count concurrently."""
 DEADLINE = 300.0
 """The seconds of work in which a process must count a case. It is far from what a case takes, since
 `counted.MOST_LANES` ends the count, and only a loop without an access reaches it."""
@@ -54,12 +53,15 @@ def counts(
     cases = {op: _cases(op, names) for op in {solution.op for solution in solutions}}
     server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
     try:
-        found = threads.map(lambda each: _replies(server, each, cases[each.op]), solutions)
-        for solution, replies in zip(solutions, found, strict=True):
+        due = [_counted(threads, server, each, cases[each.op]) for each in solutions]
+        for solution, (cache, halves) in zip(solutions, due, strict=True):
+            for half in halves:
+                half.result()
+            cache.save()
             op = ops.load(solution.op)
             for case, direction in itertools.product(cases[op.name], DIRECTIONS):
                 with contextlib.suppress(msgspec.ValidationError, KeyError):
-                    steps = msgspec.convert(replies[case.name][direction], Steps)
+                    steps = msgspec.convert(cache.found[case.name][direction], Steps)
                     yield _line(op, case, direction, solution, steps, run, digests[solution])
     finally:
         server.close()
@@ -93,15 +95,19 @@ def _line(
     return Counted(**{name: getattr(row, name) for name in shared}, **own)
 
 
-def _replies(server: ForkServer, solution: Solution, cases: Sequence[Case]) -> Mapping[str, Reply]:
-    """Return the counts of a solution by case; count those that no earlier run has saved."""
+def _counted(
+    threads: ThreadPoolExecutor, server: ForkServer, solution: Solution, cases: Sequence[Case]
+) -> tuple[DiskCache, list[Future[None]]]:
+    """Begin to count a solution's cases, each half in a process; return where they are kept."""
     cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
-    with contextlib.closing(Worker(server, solution, DEADLINE)) as worker:
-        for case in cases:
-            if case.name not in cache.found:
+    left = [case for case in cases if case.name not in cache.found]
+
+    def count(cases: Sequence[Case]) -> None:
+        with contextlib.closing(Worker(server, solution, DEADLINE)) as worker:
+            for case in cases:
                 with contextlib.suppress(ServerEnded):
                     reply = worker.ask(wire.AtFullShape(case=case.params))
                     if reply.get("verdict") not in ENDED:  # a crash may not be the case's fault
                         cache.found[case.name] = reply
-    cache.save()
-    return cache.found
+
+    return cache, [threads.submit(count, half) for half in (left[::2], left[1::2])]

@@ -22,6 +22,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +35,7 @@ from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import DriverConfig
 
+from common import paths
 from common.errors import Kind
 
 THREADS = 1024
@@ -273,8 +275,19 @@ def stop_at_llvm() -> None:
     Triton's libraries: each process would hash 460 MB in half a second.
     """
     cache.triton_key = lambda: f"triton {triton.__version__}"
+    knobs.cache.manager_class = Files
     knobs.runtime.add_stages_inspection_hook = _hook
     knobs.compilation.store_binary_only = True
+
+
+class Files(cache.FileCacheManager):  # type: ignore[misc]
+    """Triton's files of a kernel, written without a folder for each, which takes as long again."""
+
+    def put(self, data: Any, filename: str, binary: bool = True) -> str:
+        """Write a file; no reader sees a part of it."""
+        path: str = self._make_path(filename)
+        paths.replace(Path(path), data if isinstance(data, bytes) else str(data).encode())
+        return path
 
 
 HIGH = 1 << 46
