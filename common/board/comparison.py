@@ -1,31 +1,26 @@
-"""Compare the latest two runs of an op as ratios, to see whether its board repeats.
-
-The comparison uses only the cells that both runs measured, so that both scores are over the same
-cases.
-"""
+"""Compare the latest two runs of an op as ratios, to see whether its board repeats."""
 
 from __future__ import annotations
 
-import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
 
 from common.board.devices import Device
-from common.board.ranking import Track, median, op_order, rank
-from common.board.table import UNRANKED, Table, figure, named, where
+from common.board.ranking import QUANTITIES, Quantity, op_order
+from common.board.table import UNRANKED, Table, named, where
 from common.records.lines import Record, Run
 
 EDITED = "*"
-HEADER = ("solution", "earlier", "later", "ratio", "furthest ratio", "of its cases")
+Pair = tuple[Record, Record]
+"""The earlier and the later row of a cell that both runs measured."""
 
 
-Comparison = tuple[str, list[Table]]
-"""A line on two runs and what changed between them, and a table of ratios for each track."""
+def compare(device: Device) -> dict[str, tuple[str, Table]]:
+    """Return a line and a table of ratios for each op that two finished runs measured.
 
-
-def compare(device: Device) -> dict[str, Comparison]:
-    """Return a comparison of the known solutions for each op that two finished runs measured.
-
-    The runs are the latest run, and the last earlier run that shares a cell with the latest run.
+    The runs are the latest run, and the last earlier run that shares a cell of a known solution
+    with the latest run. The line names them and what changed between them.
     """
     results = device.results
     measured: dict[str, dict[str, dict[tuple[str, ...], Record]]] = {}
@@ -35,61 +30,57 @@ def compare(device: Device) -> dict[str, Comparison]:
             measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
     found = {}
     for op in sorted(measured, key=op_order):
-        by_run = measured[op]
-        later, *before = [run for run in results.runs if run.run in by_run][::-1]
-        new = by_run[later.run]
+        later, *before = [run for run in results.runs if run.run in measured[op]][::-1]
+        new = measured[op][later.run]
         for earlier in before:
-            old = by_run[earlier.run]
-            if shared := [(old[key], row) for key, row in new.items() if key in old]:
-                tracks = (rank(rows) for rows in zip(*shared, strict=True))
+            old = measured[op][earlier.run]
+            if pairs := [(old[key], row) for key, row in new.items() if key in old]:
                 words = f"{op}: run {earlier.run}, then {later.run}"
-                if changed := list(_changes(earlier, later, shared)):
+                if changed := list(_changes(earlier, later, pairs)):
                     words += f"; between them changed {', '.join(changed)}"
-                found[op] = words, list(map(_table, *tracks))
+                found[op] = words, _table(op, pairs)
                 break
     return found
 
 
-def _changes(earlier: Run, later: Run, rows: Sequence[tuple[Record, Record]]) -> Iterator[str]:
+def _changes(earlier: Run, later: Run, pairs: Sequence[Pair]) -> Iterator[str]:
     """Yield what changed between the runs other than solutions."""
     for field, words in (("harness", "the harness"), ("clock", "the version of the clock")):
-        if any(getattr(was, field) != getattr(row, field) for was, row in rows):
+        if any(getattr(was, field) != getattr(row, field) for was, row in pairs):
             yield words
     for name, was in earlier.versions.items():
         if (now := later.versions.get(name, was)) != was:
             yield f"{name} from {was} to {now}"
 
 
-def _table(before: Track, after: Track) -> Table:
-    """Return a row for each solution with a time: its scores, and its ratios of later to earlier.
+def _table(op: str, pairs: Sequence[Pair]) -> Table:
+    """Return a row for each solution with a time: its ratios of the later speed to the earlier.
 
-    The furthest ratio is that of the case whose speed changed the most.
+    A speed is eager's time over the solution's. A quantity's ratio is the geometric mean over its
+    cells; the furthest is that of the case whose speed changed the most.
     """
-    lines, owners, notes = [], [], []
-    for entry in after.entries:
-        old = before.entry(entry.solution)
-        assert old
-        pairs = [(old.cells[cell], row) for cell, row in entry.cells.items()]
-        notes += [f"{row.solution} {row.case} {row.direction}: {was.verdict}, then {row.verdict}"
-                  for was, row in pairs if was.verdict != row.verdict]  # fmt: skip
-        # of eager's time over the solution's, in the later run and in the earlier run
-        timed = [
-            (median(row, "eager") / median(row) / (median(was, "eager") / median(was)), row)
-            for was, row in pairs
-            if was.gpu and row.gpu
-        ]
-        if timed:
-            furthest, row = max(timed, key=lambda pair: max(pair[0], 1 / pair[0]))
-            main = after.main
-            scores = [each.scores.get(main) for each in (old, entry)]
-            earlier, later = (each.main.value if each else math.nan for each in scores)
-            edited = any(row.sources != was.sources for was, row in pairs)
-            lines.append((
-                named(entry) + EDITED * edited, *map(figure, scores),
-                f"{later / earlier:.3f}" if all(scores) else UNRANKED,
-                f"{furthest:.3f}", where(row),
-            ))  # fmt: skip
-            owners.append(entry)
-    if any(name.endswith(EDITED) for name, *_ in lines):
+    timed, notes = defaultdict[str, list[tuple[Quantity, float, Record]]](list), list[str]()
+    edited = {row.solution for was, row in pairs if was.sources != row.sources}
+    for was, row in sorted(pairs, key=lambda pair: (pair[1].peer, pair[1].solution)):
+        if was.verdict != row.verdict:
+            place = f"{row.solution} {row.case} {row.direction}"
+            notes.append(f"{place}: {was.verdict}, then {row.verdict}")
+        for quantity in QUANTITIES:
+            both = [quantity.times(each) for each in (was, row)]
+            if all(both):
+                before, now = (each["eager"].median / each["solution"].median for each in both)
+                timed[row.solution].append((quantity, now / before, row))
+    known = {quantity for own in timed.values() for quantity, *_ in own}
+    columns = [quantity for quantity in QUANTITIES if quantity in known]
+    lines, owners = [], []
+    for solution, own in timed.items():
+        of_column = ([ratio for of, ratio, _ in own if of == column] for column in columns)
+        means = (f"{geometric_mean(each):.3f}" if each else UNRANKED for each in of_column)
+        _, furthest, row = max(own, key=lambda each: max(each[1], 1 / each[1]))
+        name = named(row) + EDITED * (solution in edited)
+        lines.append((name, *means, f"{furthest:.3f}", where(row)))
+        owners.append(row)
+    if edited & timed.keys():
         notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
-    return Table(after.title, HEADER, tuple(lines), tuple(notes), tuple(owners))
+    header = ("solution", *(column.name for column in columns), "furthest", "of its cases")
+    return Table(op, header, tuple(lines), tuple(notes), tuple(owners))

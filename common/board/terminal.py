@@ -15,7 +15,6 @@ from rich.text import Text
 
 from common.board import modelled, table
 from common.board.columns import COLUMNS, of_limit, ranking
-from common.board.comparison import Comparison
 from common.board.devices import Device
 from common.board.ranking import DIRECTION, Cell, Track, median, op_order
 from common.board.table import Table, named
@@ -127,17 +126,14 @@ def show_track(track: Track, console: Console, only: str = "", label: str = "") 
 
 
 def show_comparisons(
-    device: Device, comparisons: Mapping[str, Comparison], console: Console, only: str = ""
+    device: Device, compared: Mapping[str, tuple[str, Table]], console: Console, only: str = ""
 ) -> None:
-    """Print the changes between the two runs of each op, then a table for each track.
-
-    The last line names the ops that only one finished run has measured.
-    """
+    """Print the two runs and the ratios of each op, and which ops one finished run measured."""
     console.print(Text(f"\n{device.name}", style="bold"))
-    for runs, tables in comparisons.values():
+    for runs, ratios in compared.values():
         console.print(Text(runs, style="dim"))
-        show_tables(tables, console, only)
-    if once := {row.op for row in device.results.latest()} - comparisons.keys():
+        show_tables([ratios], console, only)
+    if once := {row.op for row in device.results.latest()} - compared.keys():
         names = ", ".join(sorted(once, key=op_order))
         console.print(f"not in two finished runs: {names}", style="dim")
 
