@@ -164,8 +164,6 @@ class Verdict:
     after: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     """The cases that the process answered before, if the failure depends on earlier calls; empty if
     these calls are of the same case."""
-    group: str = field(default="", repr=False, compare=False)
-    """The reason without its number of elements, if it ends with one; equal groups are one."""
     picture: Picture | None = field(default=None, repr=False)
     """The wrong elements, if some but not all are wrong."""
     difference: Difference | None = field(default=None, repr=False, compare=False)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from common.commands.failing_condition import Facts, failing_condition
+from common.commands.failing_condition import failing_condition
 from common.commands.result import FailingCases, Summary
 from common.errors import Kind
 from common.grading.diagnosis import Contrast, Diagnosis, Failing
@@ -25,8 +25,6 @@ from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Ver
 
 ORDER = [*VERDICTS]
 """The verdicts; what is to mend first comes first."""
-SHOWN = 2
-"""The number of cases that stand for a group of failures, the smallest cases first."""
 LAUNCHES = "an autotuned kernel"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
 LAUNCHED = "tried before the call, as on a GPU (see reset_to_zero and restore_value)"
@@ -143,38 +141,29 @@ class Answers:
         remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
         for group in sorted(self.groups(), key=lambda group: ORDER.index(group.verdict)):
             failures[group.solution].append(group.data(causes))
-        return [
-            self._summary(name, tier, device, remarks.get(name, ""), tuple(failures[name]))
-            for name in dict.fromkeys(name for name, _ in self.by_name)
-        ]
-
-    def _summary(
-        self,
-        solution: str,
-        tier: Tier,
-        device: str,
-        remark: str,
-        failures: tuple[FailingCases, ...],
-    ) -> Summary:
-        answers = self.of(solution)
-        passing = [each for each in answers if each.passes]
-        every = sum(1 for _ in answers[0].op.tier(tier, device))
-        reasons = Counter(printable(why) for each in answers for why in each.unsupported)
-        notes = Counter(printable(note) for each in answers for note in each.notes)
-        return Summary(
-            solution=solution,
-            tier=tier,
-            passed=len(passing),
-            forward_alone=sum(bool(each.unsupported) for each in passing),
-            failed=sum(bool(each.failures) for each in answers),
-            unsupported=sum(not (each.passes or each.failures) for each in answers),
-            left_out=max(every - len(answers), 0),
-            reasons=dict(reasons.most_common()),
-            notes=dict(notes.most_common()),
-            configurations=_configurations(answers),
-            remark=remark,
-            failures=failures,
-        )
+        summaries = []
+        for name in dict.fromkeys(name for name, _ in self.by_name):
+            answers = self.of(name)
+            passing = [each for each in answers if each.passes]
+            every = sum(1 for _ in answers[0].op.tier(tier, device))
+            reasons = Counter(printable(why) for each in answers for why in each.unsupported)
+            notes = Counter(printable(note) for each in answers for note in each.notes)
+            summary = Summary(
+                solution=name,
+                tier=tier,
+                passed=len(passing),
+                forward_alone=sum(bool(each.unsupported) for each in passing),
+                failed=sum(bool(each.failures) for each in answers),
+                unsupported=sum(not (each.passes or each.failures) for each in answers),
+                left_out=max(every - len(answers), 0),
+                reasons=dict(reasons.most_common()),
+                notes=dict(notes.most_common()),
+                configurations=_configurations(answers),
+                remark=remarks.get(name, ""),
+                failures=tuple(failures[name]),
+            )
+            summaries.append(summary)
+        return summaries
 
     def unexplained(
         self, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
@@ -189,7 +178,7 @@ class Answers:
         found: dict[tuple[str, Case], Failing] = {}
         for group in self.groups():
             known = any((group.solution, direction) in explained for direction in group.directions)
-            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest[0].after is not None
+            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest.after is not None
             if not (known or alone or group.everywhere or group.condition):
                 answer = group.by_size[0]
                 key = group.solution, answer.case
@@ -263,7 +252,7 @@ class Group:
                     mistakes += [each.mistake] * (self.verdict == "INCORRECT_NUMERICAL")
                 elif each.failing.case in cases:
                     contrasts.append(str(each))
-        first, property = self.smallest[0], self.condition or self.everywhere
+        first, property = self.smallest, self.condition or self.everywhere
         return FailingCases(
             solution=self.solution,
             verdict=self.verdict,
@@ -288,15 +277,10 @@ class Group:
 
         return sorted(self.failing, key=size)
 
-    @cached_property
-    def smallest(self) -> list[Verdict]:
-        """The smallest cases' failures with distinct groups, or distinct lines of source."""
-        distinct: dict[object, Verdict] = {}
-        for answer in self.by_size:
-            verdict = answer.verdicts[self.directions[0]]
-            line = verdict.places and verdict.places[0][:2]
-            distinct.setdefault(line or verdict.group or verdict.reason, verdict)
-        return list(distinct.values())[:SHOWN]
+    @property
+    def smallest(self) -> Verdict:
+        """The smallest case's failure."""
+        return self.by_size[0].verdicts[self.directions[0]]
 
     @property
     def everywhere(self) -> str:
@@ -308,12 +292,7 @@ class Group:
 
     @cached_property
     def condition(self) -> str:
-        """The property that separates the failures from the passes; "" without such a property."""
-        return failing_condition(*self._facts)
-
-    @cached_property
-    def _facts(self) -> tuple[Facts, Facts]:
-        """The properties of the failing cases, and of those that pass in the first direction.
+        """The property that separates the failures from the passes in the first direction, or "".
 
         The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
         is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
@@ -340,7 +319,7 @@ class Group:
 
         failed, passed = ([facts(answer) for answer in answers if not answer.empty]
                           for answers in (self.failing, passing))  # fmt: skip
-        return failed, passed
+        return failing_condition(failed, passed)
 
     def _tuned(self, answer: Answer) -> Mapping[str, Autotuned]:
         return answer.verdicts[self.directions[0]].configurations

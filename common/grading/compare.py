@@ -36,8 +36,6 @@ class Finding(NamedTuple):
     kind: Kind = Kind.NONE
     attempt: Attempt | None = None
     """The call that fails, if one call fails by itself."""
-    group: str = ""
-    """The reason without its number of elements, if it ends with one."""
     places: tuple[Place, ...] = ()
     """The places that the reason names."""
     difference: Difference | None = None
@@ -181,7 +179,7 @@ def _from_poison(
         ("OUT_OF_BOUNDS", outside, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
-            group = f"{label(name)} {fault}: {describe(mask, axes)}"
-            reason = f"{group} ({int(mask.sum())} of {truth.numel()})"
-            findings.append(Finding(verdict, reason, picture(mask, axes), group=group))
+            count = f"({int(mask.sum())} of {truth.numel()})"
+            reason = f"{label(name)} {fault}: {describe(mask, axes)} {count}"
+            findings.append(Finding(verdict, reason, picture(mask, axes)))
     return findings

@@ -115,18 +115,6 @@ def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, m
     assert ("forward: COMPILE_ERROR" in out) == verbose, "the fault was told in the interpreter"
 
 
-def test_the_smallest_cases_differ_in_place_or_in_more_than_a_count():
-    report = TierReport(verbose=False)
-    for number, case in enumerate(CASES):
-        said = "in part" if number > 40 else "every element"
-        names = "a/rope", "rope", case.name, "forward", "UNWRITTEN_OUTPUT"
-        report.add(ROPE, case, [Verdict(*names, f"{said} ({number} of {number})", group=said)])
-    answers(report, places=(Place("rope.py", 8, "load(x)"),), name="b/rope")
-    counted, placed = report.groups()
-    assert {verdict.group for verdict in counted.smallest} == {"every element", "in part"}
-    assert len(placed.smallest) == 1
-
-
 def test_a_property_is_named_for_each_solution_and_direction(capsys):
     report = answers(TierReport(verbose=False))
     answers(report, lambda case: case.dtype == "bfloat16", name="b/rope")

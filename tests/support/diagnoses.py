@@ -77,7 +77,8 @@ def _line(
     """Return the first that there is: a cause, a field, what a reason names, every case."""
     groups = [group for group in report.groups() if group.solution == solution.name]
     whens = [words for group in groups if (words := group.condition)]
-    reasons = [verdict.reason for group in groups for verdict in group.smallest]
+    reasons = [answer.verdicts[group.directions[0]].reason
+               for group in groups for answer in group.by_size]  # fmt: skip
     if not groups:
         return Line(PASSES, "")
     if causes:
