@@ -221,7 +221,7 @@ class Deliver(Request, tag="deliver"):
 
 
 class AtFullShape(Request, tag="at_full_shape"):
-    """Call one of the op's cases at its full shape, where large tensors have no data.
+    """Call a case of the op at its full shape, where large tensors have no data.
 
     A process with a target compiles the kernels. A process that counts counts the work instead, or
     looks for offsets that wrap if the case is the op's large case.
@@ -229,6 +229,7 @@ class AtFullShape(Request, tag="at_full_shape"):
 
     case: dict[str, Any]
     """The case's parameters; see `Case.params`."""
+    configurations: ConfigurationDraw = UNDRAWN
 
 
 class Tune(Request, tag="tune"):

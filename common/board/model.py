@@ -15,24 +15,19 @@ from common.records.lines import Launch, Operator
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
-COPY = 0.897
+COPY = 0.906
 """The share of the memory's bandwidth that a copy reaches."""
-PROGRAMS = 0.909
+PROGRAMS = 0.918
 """Programs that the GPU starts per clock."""
 WAIT = 0.381e-6
 """The latency of a load from memory, in seconds."""
-PRODUCTS = 0.711
+PRODUCTS = 0.697
 """The share of the tensor cores' rate that torch's and Triton's products reach."""
-ELEMENTS = 1.75
-"""Elements that a multiprocessor writes per clock in an operator with `plain=False`."""
-STEP = 6.35e-06
+STEP = 8.42e-06
 """Seconds between the ends of two empty launches."""
 
 HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 11.5, 35.3, 43.5
 """Host microseconds of an operator, of a Triton launch, and of autograd."""
-
-SIZES = {"bfloat16": 2, "float16": 2, "float32": 4}
-"""Bytes of an element of an operator, by its type; of an operator on integers, 8."""
 
 
 # --- the GPUs -------------------------------------------------------------------------------------
@@ -77,9 +72,7 @@ def _time(step: Launch | Operator, gpu: Peak) -> float:
     """Return the seconds of a step: those of its slowest part, since all parts overlap."""
     memory = (step.read + step.written) / (COPY * gpu.bytes_per_second)
     if isinstance(step, Operator):
-        elements = 0 if step.plain or step.flops else step.written / SIZES.get(step.dtype, 8)
-        writing = elements / (ELEMENTS * MULTIPROCESSORS * HERTZ)
-        return max(memory, writing, step.flops / _rate(step.dtype, gpu))
+        return max(memory, step.flops / _rate(step.dtype, gpu))
     # a program runs on one multiprocessor: on 132 of them, 288 programs take as long as 396
     programs = step.programs
     uneven = math.ceil(programs / MULTIPROCESSORS) * MULTIPROCESSORS / programs

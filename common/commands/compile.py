@@ -142,8 +142,8 @@ def _of_target(
             figures_of[key] = figures_of.get(key) or figures(files)
             own = {"kernel": kernel["name"], "direction": kernel["direction"], "files": files}
             yield dataclasses.replace(call, figures=figures_of[key], **own)
-        if ended := reply if reply.get("verdict") else reply.get("stopped"):
-            yield dataclasses.replace(call, verdict=ended["verdict"], reason=ended["reason"])
+        if reply.get("verdict"):
+            yield dataclasses.replace(call, verdict=reply["verdict"], reason=reply["reason"])
 
 
 # --- a compiled kernel ----------------------------------------------------------------------------

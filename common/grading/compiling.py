@@ -1,8 +1,8 @@
 """Compile the kernels of cases that were graded on a CPU, for a GPU that need not be present.
 
-A kernel that runs in Triton's interpreter does not necessarily compile. A second process makes the
-same calls without the interpreter, and those of a twin at the shape of its board case: each launch
-is compiled, with its own signature, constants, alignment and options, and no kernel runs. Of that
+A kernel that runs in Triton's interpreter does not necessarily compile. A second process makes each
+case's call without the interpreter, that of a twin at the shape of its board case: each launch is
+compiled, with its own signature, constants, alignment and options, and no kernel runs. Of that
 process's verdicts only COMPILE_ERROR counts, and the refusal of a launch.
 
 With a case of far views, a third process runs a sample of the programs of the op's large case, on
@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import threading
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -24,24 +24,22 @@ from common import wire
 from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
 from common.errors import Kind, ServerEnded
-from common.grading.call_plan import Attempt, Plan
 from common.grading.device import DeviceMemory
-from common.grading.execution import Execution, configurations_of, converted
+from common.grading.execution import configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
-from common.grading.problem import OUTPUT, Problem, make_problem
+from common.grading.problem import Problem
 from common.grading.remarks import CAUGHT
 from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, TooLarge, Verdicts, threads
-from common.grading.variations import Mode
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
 from common.source import Reason
 from common.spec import Case, Direction, Op
-from common.verdicts import BEFORE_LAUNCH, ENDED, Autotuned, Failure, Verdict, in_words
-from common.wire import FIRST_RUN, Reply
+from common.verdicts import BEFORE_LAUNCH, ENDED, Failure, Verdict, in_words
+from common.wire import Reply
 
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
@@ -214,69 +212,33 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
 def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
     """Return the faults of one case; instead of a twin, its board case is called if possible.
 
+    There large tensors have no data. If another exception, which may be due to that, ends the call,
+    the twin itself is called.
+
     Raises:
         Failure: The process ended, or a compiled kernel could not be written to the disk.
         ServerEnded: The fork server ended.
     """
-    if case.twin and (at_full_shape := _at_full_shape(op, case, worker)) is not None:
-        return at_full_shape
-    problem = make_problem(op, case, Draws(SEED), "cpu")
-    first = Attempt("first", Mode("", op.differentiable), FIRST_RUN)
-    chosen = wire.ConfigurationDraw(SEED, problem.draws.position(case.name))
-    execution = Execution(problem, worker, Plan(first, first, None, (), ((first,),), (), chosen))
-    faults = Faults()
-    for direction in case.directions:
-        outcome = execution.ask(direction, first)
-        _check(outcome.failure)
-        if outcome.launches and (caught := _fault(outcome.launches.caught)):
-            faults[direction] = caught | {"note": CAUGHT}
-        if outcome.failure:
-            if fault := _fault(outcome.failure.reply, outcome.configurations):
-                failing = case.directions if direction == "forward" else (direction,)
-                faults |= dict.fromkeys(failing, fault)
+    boards = [each for each in op.cases("board") if case.twin and op.twin(each).name == case.name]
+    chosen = wire.ConfigurationDraw(SEED, Draws(SEED).position(case.name))
+    for each in (*boards[:1], case):
+        reply = worker.ask(wire.AtFullShape(case=each.params, configurations=chosen))
+        tuned = in_words(configurations_of(reply))
+        found = reply if "verdict" in reply else reply["caught"]
+        failure = Failure.from_reply(found) if found else None
+        if failure and (failure.verdict in ENDED or failure.kind is Kind.DISK):
+            raise failure
+        if failure and (failure.verdict == "COMPILE_ERROR" or failure.kind is Kind.LAUNCH):
+            at = f"at {each.name}: " * (each is not case)
+            reason = f"{at}{failure.reason}" + f" ({tuned})" * bool(tuned)
+            fault = {**failure.reply, "reason": reason}
+            if found is not reply:
+                fault["note"] = CAUGHT
+            backward = reply.get("direction") == "backward"
+            return dict.fromkeys(("backward",) if backward else case.directions, fault)
+        if found is not reply:
             break
-        output = outcome.results and outcome.results.get(OUTPUT)
-        if output and not output.differentiable:
-            break
-    return faults
-
-
-def _at_full_shape(op: Op[Any], twin: Case, worker: Worker) -> Faults | None:
-    """Return the faults of a twin's board case; None if another exception ended its call.
-
-    Large tensors have no data there, which an exception may be due to.
-    """
-    board = next((case for case in op.cases("board") if op.twin(case).name == twin.name), None)
-    if not board:
-        return None
-    reply = worker.ask(wire.AtFullShape(case=board.params))
-    _check(Failure.from_reply(reply) if "verdict" in reply else None)
-    stopped = reply.get("stopped", reply)
-    if stopped:
-        if not (fault := _fault(stopped, configurations_of(stopped))):
-            return None
-    elif fault := _fault(reply["caught"]):
-        fault["note"] = CAUGHT
-    else:
-        return {}
-    fault["reason"] = f"at {board.name}: {fault['reason']}"
-    backward = stopped.get("direction") == "backward"
-    return dict.fromkeys(("backward",) if backward else twin.directions, fault)
-
-
-def _check(failure: Failure | None) -> None:
-    """Raise a failure that says nothing about the kernels: of the process, or of the disk."""
-    if failure and (failure.verdict in ENDED or failure.kind is Kind.DISK):
-        raise failure
-
-
-def _fault(reply: Reply, configurations: Mapping[str, Autotuned] | None = None) -> Fault:
-    """Return the verdict and the reason of a kernel that a GPU refuses; {} for any other reply."""
-    if Kind(reply.get("kind", "")) is not Kind.LAUNCH and reply.get("verdict") != "COMPILE_ERROR":
-        return {}
-    tuned = in_words(configurations or {})
-    reason = reply["reason"] + f" ({tuned})" * bool(tuned)
-    return {"verdict": reply["verdict"], "reason": reason, "places": reply.get("places", [])}
+    return {}
 
 
 def _judged(verdict: Verdict, fault: Fault) -> Verdict:

@@ -210,8 +210,6 @@ class Operator(Step, frozen=True, kw_only=True, tag="operator"):
     flops: int = 0
     """FLOPs of matrix products; 0 for other operators."""
     dtype: str = ""
-    plain: bool = True
-    """Whether all tensors have the same shape and the same dense strides."""
 
 
 class Launch(Step, frozen=True, kw_only=True, tag="launch"):

@@ -92,7 +92,6 @@ def operator(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], resu
         "written": written,
         "flops": int(count_flops(*args, **kwargs, out_val=result)) if count_flops else 0,
         "dtype": str(floating.dtype if floating is not None else "").removeprefix("torch."),
-        "plain": _is_plain([*inputs, *outputs]),
     }
 
 
@@ -106,13 +105,6 @@ def _bytes(tensor: torch.Tensor) -> int:
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         elements *= size if stride or not size else 1
     return elements * tensor.element_size()
-
-
-def _is_plain(tensors: list[torch.Tensor]) -> bool:
-    """Return whether all tensors have the same shape and strides and are dense in memory."""
-    blocks = [tensor for tensor in tensors if tensor.dim()]
-    forms = {(tensor.shape, tensor.stride()) for tensor in blocks}
-    return len(forms) <= 1 and all(map(aten.is_non_overlapping_and_dense, blocks))
 
 
 # --- a sample of programs -------------------------------------------------------------------------

@@ -67,12 +67,11 @@ def become_worker(
     backend.install(wanted)
     confine(libc)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # CUDA reserves more address space than the machine has memory; a counted call touches little
-    if not (backend.ON_GPU or backend.COUNTED):
-        resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
-    # M_PERTURB (-6): malloc fills with 0x5A, the complement of 0xA5, memory that no dispatch mode
-    # of torch fills; not for a target, whose large tensors must stay untouched
+    # CUDA reserves more address space than the machine has memory; a target's call touches little
     if not (backend.ON_GPU or backend.TARGET):
+        resource.setrlimit(resource.RLIMIT_DATA, (LARGEST_DATA, LARGEST_DATA))
+        # M_PERTURB (-6): malloc fills with 0x5A, the complement of 0xA5, memory that no dispatch
+        # mode of torch fills
         libc.mallopt(-6, 0xA5)
     sys.dont_write_bytecode = True
     torch.set_num_threads(1)

@@ -43,8 +43,6 @@ GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] =
     {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 )
 """The modes of autograd that a setting may name."""
-ZERO = 0.0
-"""The fill of fresh memory, and so of a kernel's result, where kernels are compiled and not run."""
 
 
 @dataclass
@@ -203,10 +201,9 @@ class Session(SharedTensors):
         log = backend.begin_watch(call.inputs, backwards=request.run == SECOND_RUN)
         if request.conflicts:
             bounds.WATCH.conflicts = conflicts
-        fill = ZERO if backend.TARGET else POISONS[request.run]
         try:
             with call.place(), LOG.on_gpu() if backend.ON_GPU else contextlib.nullcontext():
-                with Poison(fill, GUARDS[request.run]) as poison:
+                with Poison(POISONS[request.run], GUARDS[request.run]) as poison:
                     yield report
                 if written := poison.overrun():
                     raise Failure("OUT_OF_BOUNDS", written)

@@ -18,10 +18,11 @@ from triton import knobs
 
 from common import wire
 from common.ops._draw import draw, given
+from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.launches import LOG, UncompiledMode
 from common.sandbox.session import Session
-from common.spec import Case, Direction, Op
+from common.spec import DIRECTIONS, Case, Direction, Op
 from common.wire import Reply
 
 aten = torch.ops.aten
@@ -215,30 +216,30 @@ def _drawn(
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
-    """Compile the kernels of one of the board's cases at its full shape, for the process's target.
+    """Compile the kernels of one case at its full shape, for the process's target.
 
     Returns:
-        In `kernels`, each kernel's hash, name, files by extension and the direction that launched
-        it first. In `stopped`, the verdict, the reason and the direction if the call raised an
-        exception; in `caught`, the verdict and the reason of a launch's exception that it caught.
+        As `kernels`, each kernel's hash, name, files by extension and the direction that launched
+        it first; as `caught`, the verdict and the reason of a launch's exception that the call
+        caught. If it raised an exception, also the verdict, the reason and the direction.
     """
     kernels: dict[str, Reply] = {}
+    direction, stopped = DIRECTIONS[0], Reply()
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
         kernels[metadata["hash"]] = {
-            "hash": metadata["hash"], "name": src.name, "files": files, "direction": begun[-1],
+            "hash": metadata["hash"], "name": src.name, "files": files, "direction": direction,
         }  # fmt: skip
 
     knobs.compilation.listener = compiled
-    begun: list[Direction] = ["forward"]
-    reply: Reply = {}
+    CONFIGURATIONS.begin(request.configurations)
     LOG.clear()
     try:
         case = session.solution.op.of_params(request.case)
-        for direction in directions(session, case, seed=0):
-            begun.append(direction)
+        for begun in directions(session, case, seed=0):
+            direction = begun
     except Exception as error:
-        reply = judge(error) | {"direction": begun[-1]}
+        stopped = judge(error) | {"direction": direction}
     caught = judge(LOG.error) if LOG.error else {}
-    return {"kernels": list(kernels.values()), "stopped": reply, "caught": caught}
+    return {"kernels": list(kernels.values()), "caught": caught, **stopped}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from types import SimpleNamespace
 
@@ -301,7 +302,7 @@ def test_a_worker_of_a_target_runs_no_kernel(target):
     (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     worker = Worker(target, house)
     reply, result = ask(worker)
-    assert "verdict" not in reply and result == [0.0] * 4
+    assert "verdict" not in reply and all(map(math.isnan, result)), "fresh memory"
     worker.close()
 
 
