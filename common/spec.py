@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
@@ -109,9 +109,7 @@ class Case:
     lists: ClassVar[tuple[str, ...]] = ()
     """The fields that hold a list with the size of each sequence."""
     together: ClassVar[tuple[str, ...]] = ()
-    """The fields that are either all at their defaults or all set."""
-    further: ClassVar[tuple[str, ...]] = ()
-    """The arguments whose layouts `others` lists."""
+    """The fields of which a plainer case has all at their defaults, or none."""
 
     dtype: str = "float32"
     ranked_by: ByClock = "gpu"
@@ -126,8 +124,6 @@ class Case:
     """Special values in the first argument, or in weights."""
     upstream_values: Values = described("layout", "normal", "upstream={0.upstream_values}")
     """Special values in the upstream gradient, such as zeros for tokens without a loss."""
-    others: tuple[Layout, ...] = described("layout", ())
-    """The layouts of further arguments; empty: all contiguous."""
 
     if TYPE_CHECKING:
 
@@ -147,15 +143,12 @@ class Case:
 
     @property
     def layouts(self) -> Mapping[str, Layout]:
-        """The layouts of arguments after the first: `others`, and each field like `mask_layout`."""
-        plain: tuple[Layout, ...] = ("contiguous",)
-        others = self.others or plain * len(self.further)
-        layouts = dict(zip(self.further, others, strict=True))
-        for each in self.described("layout"):
-            if each.name.endswith("_layout"):
-                argument = each.metadata["fact"] or each.name.removesuffix("_layout")
-                layouts[argument] = getattr(self, each.name)
-        return layouts
+        """The layouts of the arguments after the first, from the fields like `mask_layout`."""
+        return {
+            each.metadata["fact"] or each.name.removesuffix("_layout"): getattr(self, each.name)
+            for each in self.described("layout")
+            if each.name.endswith("_layout")
+        }
 
     @property
     def group(self) -> str:
@@ -205,8 +198,6 @@ class Case:
         value, words = getattr(self, field.name), words_of(field)
         if value == field.default:
             return ""
-        if isinstance(value, tuple):  # the first two letters of each layout: others=co+tr
-            return f"{field.name}={'+'.join(layout[:2] for layout in value)}"
         return words.format(self) if isinstance(words, str) else words.get(value, "")
 
     def facts(self, role: Role) -> dict[str, Fact]:
@@ -252,6 +243,17 @@ class Case:
 
 
 C = TypeVar("C", bound=Case)
+
+
+def with_layouts(
+    base: type[C], layouts: Iterable[str], options: Any = (), **constants: Any
+) -> Callable[..., C]:
+    """Return a class of cases with a field for each named layout and, before them, the options."""
+    fields = [*options, *((name, Layout, described("layout", "contiguous")) for name in layouts)]
+    return dataclasses.make_dataclass(
+        base.__name__, fields, bases=(base,), namespace={"together": (*layouts,), **constants},
+        frozen=True, kw_only=True,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -250,8 +250,8 @@ class Group:
             if each.solution == self.solution and {*each.directions} & {*self.directions}:
                 if isinstance(each, Diagnosis):
                     mistakes += [each.mistake] * (self.verdict == "INCORRECT_NUMERICAL")
-                elif each.failing.case in cases:
-                    contrasts.append(str(each))
+                elif each.case in cases:
+                    contrasts.append(each.text)
         first, property = self.smallest, self.condition or self.everywhere
         return FailingCases(
             solution=self.solution,

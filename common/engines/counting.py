@@ -22,7 +22,7 @@ from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.measure.rows import record_of
 from common.ops._names import named
-from common.records.lines import Counted, Steps
+from common.records.lines import Counted, OfCase, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op
 from common.verdicts import ENDED
@@ -89,10 +89,9 @@ def _line(
     """Return the line of one count; the least work of `backward` includes forward's."""
     row = record_of(op, case, direction, solution, "board", digests, verdict="")
     least = op.timed_work(case, direction)
-    own: dict[str, Any] = {"bytes": least.bytes, "flops": least.flops, "steps": steps}
-    own |= {"run": run, "row": op.twin(case).name}
-    shared = [name for name in Counted.__struct_fields__ if name not in own]
-    return Counted(**{name: getattr(row, name) for name in shared}, **own)
+    shared = {name: getattr(row, name) for name in OfCase.__struct_fields__}
+    own = {"run": run, "bytes": least.bytes, "flops": least.flops}
+    return Counted(**shared | own, row=op.twin(case).name, steps=steps)
 
 
 def _counted(

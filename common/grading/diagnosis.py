@@ -268,22 +268,11 @@ class Failing(NamedTuple):
 class Contrast(NamedTuple):
     """The single changes with which a failing case passes."""
 
-    failing: Failing
-    changes: tuple[str, ...]
-
-    @property
-    def solution(self) -> str:
-        """The name of the solution."""
-        return self.failing.solution.name
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """The directions that fail."""
-        return self.failing.directions
-
-    def __str__(self) -> str:
-        """Return the changes in words."""
-        return f"{self.failing.case.name} passes with {', or with '.join(self.changes)}"
+    solution: str
+    directions: tuple[Direction, ...]
+    case: Case
+    text: str
+    """The case and the changes in words."""
 
 
 def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contrast]:
@@ -292,19 +281,22 @@ def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contra
     Cases with far views are left out: each spans gigabytes of addresses, and the reason of its
     failure names the view already.
     """
-    for failing in failing_cases:
-        if failing.case.far_bytes or not (others := _others(failing)):
-            continue
-        # a separate `grade` per try: within one, equal cases get the same plan of calls
-        tries = (_answers(sweep, failing, [failing.case]) for _ in range(TRIES))
-        if any(answers != {failing.case: False} for answers in tries):
-            continue
-        passing = list(others)
+    for solution, op, case, directions in failing_cases:
+        others = {} if case.far_bytes else _others(op, case)
         for _ in range(TRIES):
-            answers = _answers(sweep, failing, passing)
-            passing = [case for case in passing if answers.get(case)]
-        if passing:
-            yield Contrast(failing, tuple(others[case] for case in passing))
+            if not others:
+                break
+            # a separate `grade` per try: within one, equal cases get the same plan of calls
+            passes = {
+                graded.case: {graded.verdicts[each].verdict for each in directions} == {"PASSED"}
+                for graded in sweep.grade(op, [case, *others], [solution])
+                if isinstance(graded, Graded) and graded.verdicts.keys() >= {*directions}
+            }
+            fails = passes.get(case) is False
+            others = {other: text for other, text in others.items() if fails and passes.get(other)}
+        if others:
+            changes = ", or with ".join(others.values())
+            yield Contrast(solution.name, directions, case, f"{case.name} passes with {changes}")
 
 
 def plainer(case: Case) -> Iterator[Case]:
@@ -323,26 +315,16 @@ def plainer(case: Case) -> Iterator[Case]:
             yield dataclasses.replace(case, **{name: half})
 
 
-def _others(failing: Failing) -> dict[Case, str]:
+def _others(op: Op[Any], case: Case) -> dict[Case, str]:
     """Return the nonempty plainer cases, with the change of each case in words.
 
     A change that `facts_of` does not describe, such as the ranking clock, gives no case.
     """
-    op, before = failing.op, facts_of(failing.op, failing.case)
-    cases: dict[Case, str] = {}
-    for case in plainer(failing.case):
-        facts = facts_of(op, case)
+    before, cases = facts_of(op, case), dict[Case, str]()
+    for other in plainer(case):
+        facts = facts_of(op, other)
         changes = [f"{name} {facts[name]} in place of {before[name]}"
                    for name in facts if facts[name] != before[name]]  # fmt: skip
-        if changes and 0 not in op.output(case):
-            cases[case] = " and ".join(changes)
+        if changes and 0 not in op.output(other):
+            cases[other] = " and ".join(changes)
     return cases
-
-
-def _answers(sweep: Sweep, failing: Failing, cases: Iterable[Case]) -> dict[Case, bool]:
-    """Return whether each case passes in the failing directions, without too large cases."""
-    return {
-        graded.case: {graded.verdicts[each].verdict for each in failing.directions} == {"PASSED"}
-        for graded in sweep.grade(failing.op, cases, [failing.solution])
-        if isinstance(graded, Graded) and graded.verdicts.keys() >= set(failing.directions)
-    }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from common.measure.timing import CLOCK, time_case
 from common.records.lines import SCHEMA, Record, Summary
 from common.records.runs import Samples
 from common.solutions import Solution
-from common.source import Place
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 from common.verdicts import Failure, Verdict
 from common.wire import Reply
@@ -37,16 +35,8 @@ class Measured:
     row: Record
     samples: Samples
     graded: Graded
-    places: tuple[Place, ...] = ()
-    """The places that the row's reason names."""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Return the verdict of the row: the timing's if it failed, otherwise the grader's."""
-        verdict, row = self.graded.verdicts[self.row.direction], self.row
-        return dataclasses.replace(
-            verdict, verdict=row.verdict, reason=row.reason, places=self.places
-        )
+    verdict: Verdict
+    """The timing's verdict if it failed, otherwise the grader's."""
 
 
 class Measurement:
@@ -133,14 +123,16 @@ class Measurement:
             return TooLarge(graded.problem.op, graded.case, out_of_memory(error))
 
     def _row(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Measured:
-        grade, times = graded.verdicts[direction], Reply()
-        verdict, reason, places = grade.verdict, grade.reason, grade.places
-        if graded.problem.device == "cuda" and verdict == "PASSED":
+        verdict, times = graded.verdicts[direction], Reply()
+        if graded.problem.device == "cuda" and verdict.verdict == "PASSED":
             times = self._times(graded, direction, op_baseline)
-            reason = times.get("unmeasured", "")
+            verdict = replace(verdict, reason=times.get("unmeasured", ""))
             if times.get("verdict"):
-                verdict, reason = times["verdict"], f"while timed: {times['reason']}"
-                places = Failure.from_reply(times).places
+                failure = Failure.from_reply(times)
+                reason = f"while timed: {failure.reason}"
+                verdict = replace(
+                    verdict, verdict=failure.verdict, reason=reason, places=failure.places
+                )
         row = record_of(
             graded.problem.op,
             graded.case,
@@ -148,18 +140,18 @@ class Measurement:
             graded.solution,
             self._tier,
             self._digests[graded.solution],
-            verdict=verdict,
-            reason=reason,
-            error=None if grade.error is None else round(grade.error, 5),
+            verdict=verdict.verdict,
+            reason=verdict.reason,
+            error=None if verdict.error is None else round(verdict.error, 5),
             gpu=_summaries(times.get("gpu", {})),
             host=_summaries(times.get("host", {})),
             sustained=times.get("sustained", {}),
             device_state=times.get("device_state", {}),
             peak_memory=times.get("peak_memory"),
-            notes=(*grade.notes, *times.get("notes", ())),
+            notes=(*verdict.notes, *times.get("notes", ())),
         )
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
-        return Measured(row, samples, graded, places)
+        return Measured(row, samples, graded, verdict)
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
         """Time a solution, unless its process ended in each of its latest timings."""

@@ -38,7 +38,7 @@ class MaskedCase(Case):
     """One input of a masked op; `masked` derives a class with the op's names."""
 
     names: ClassVar[tuple[str, ...]]
-    """The names of the two widths; `further` has the names of the weights."""
+    """The names of the two widths."""
 
     tokens: int
     widths: Widths
@@ -130,8 +130,8 @@ def masked(
     """
     one_set = [*weights.values()][: len(weights) // 2]
 
-    class OpCase(MaskedCase):
-        names, further = (*widths,), (*weights,)
+    layouts = dict.fromkeys((f"{weight}_layout" for weight in weights), WEIGHT_LAYOUTS)
+    make = spec.with_layouts(MaskedCase, layouts, names=(*widths,))
 
     def size(case: MaskedCase, width: str) -> int:
         return case.widths[width != next(iter(widths))]
@@ -186,13 +186,13 @@ def masked(
             **{weight: (features[m], features[k]) for weight, (m, k) in weights.items()},
         }
 
-    contiguous = dict.fromkeys(("layout", "mask_layout", *weights), ("contiguous",))
-    factors = {**FACTORS, **dict.fromkeys(weights, WEIGHT_LAYOUTS)}
-    table = PairTable[MaskedCase](factors, OpCase, subsets=({"dtype": DTYPES[1:]}, contiguous))
+    contiguous = dict.fromkeys(("layout", "mask_layout", *layouts), ("contiguous",))
+    subsets = {"dtype": DTYPES[1:]}, contiguous
+    table = PairTable[MaskedCase]({**FACTORS, **layouts}, make, subsets)
 
     def cases(tier: Tier) -> Iterator[MaskedCase]:
         def case(tokens: int, first: int, second: int, **fields: Any) -> MaskedCase:
-            return OpCase(tokens=tokens, widths=(first, second), **fields)
+            return make(tokens=tokens, widths=(first, second), **fields)
 
         if tier == "smoke":
             yield from _smoke(case, values, most=4100 if len(weights) == 2 else 2100)
@@ -234,7 +234,7 @@ def masked(
         slack=MASKED_SLACK,
         permutable=("mask",),
         table=table,
-        large=OpCase(tokens=2**20 + 128, widths=(2048, large), dtype="bfloat16", mask="random"),
+        large=make(tokens=2**20 + 128, widths=(2048, large), dtype="bfloat16", mask="random"),
     )
 
 

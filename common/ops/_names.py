@@ -159,10 +159,6 @@ def _value(hint: Any, text: str) -> Any:
     """Return the value of a field's type that a text in a name stands for; None for none."""
     if typing.get_origin(hint) is typing.Literal:
         return next((value for value in typing.get_args(hint) if str(value) == text), None)
-    if typing.get_origin(hint) is tuple:  # `co+tr` of the layouts' first two letters
-        layouts = {each[:2]: each for each in typing.get_args(typing.get_args(hint)[0])}
-        found = tuple(map(layouts.get, text.split("+")))
-        return None if None in found else found
     try:
         return hint(text)
     except (TypeError, ValueError):

@@ -41,15 +41,7 @@ class PairTable(Generic[C]):
 
     def cases(self) -> Iterator[C]:
         """Yield the case of each row."""
-        return map(self.case_of, self.rows)
-
-    def case_of(self, row: Row) -> C:
-        """Return the case with the row's values; `further` arguments' layouts are its `others`."""
-        further = getattr(self.make, "further", ())
-        fields = {name: value for name, value in row.items() if name not in further}
-        if further:
-            fields["others"] = tuple(row[name] for name in further)
-        return self.make(**fields)
+        return (self.make(**row) for row in self.rows)
 
     @functools.cached_property
     def rows(self) -> Sequence[Row]:

@@ -117,12 +117,13 @@ def shaped(
             of those that follow from it.
     """
     arguments, options = (*rows, *vectors), options or {}
-    make = dataclasses.make_dataclass(
-        "OptionsCase",
-        [(name, Literal[*given], described("option", given[0])) for name, given in options.items()],
-        bases=(ShapedCase,), namespace={"further": arguments[1:]}, frozen=True, kw_only=True,
-    )  # fmt: skip
-    others = {name: LAYOUTS["rows" if name in rows else "vectors"] for name in arguments[1:]}
+    others = {
+        f"{name}_layout": LAYOUTS["rows" if name in rows else "vectors"] for name in arguments[1:]
+    }
+    own = [
+        (name, Literal[*given], described("option", given[0])) for name, given in options.items()
+    ]
+    make = spec.with_layouts(ShapedCase, others, own)
     first = {name: given[:1] for name, given in options.items()}
     table = PairTable(
         {

@@ -20,7 +20,7 @@ from triton.runtime.jit import JITFunction
 
 from common.processes import VISIBLE
 from common.sandbox import configurations, target
-from common.sandbox.interpreter import bounds, patches
+from common.sandbox.interpreter import patches
 from common.sandbox.launches import LOG
 from common.wire import STAND_IN, ForkRequest
 
@@ -73,19 +73,6 @@ def keep_settings(names: Iterable[str] = FIXED_SETTINGS[:1]) -> None:
         owner = getattr(knobs, group)
         kept = functools.partial(lambda value, _: value, getattr(owner, name))
         setattr(type(owner), name, property(kept, lambda *_: None, lambda _: None))
-
-
-def begin_watch(inputs: dict[str, torch.Tensor], backwards: bool) -> bounds.AccessLog | None:
-    """Check every address of the next call against its arguments; return None on a GPU.
-
-    Args:
-        inputs: The call's tensor arguments by name.
-        backwards: Run the programs of a launch from the last to the first.
-
-    Returns:
-        The log of the call's accesses, including an out-of-bounds access.
-    """
-    return bounds.WATCH.begin_call(inputs, backwards) if INTERPRETED else None
 
 
 @contextlib.contextmanager

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 import torch
 
 from common.sandbox import backend
+from common.sandbox.interpreter.bounds import WATCH
 from common.sandbox.rotation import (
     SCARCE,
     Changing,
@@ -274,7 +275,7 @@ def probe(clock: ByClock) -> Callable[[int], list[float]]:
 
 def begin_timing(session: Session, request: BeginTiming) -> Reply:
     """Warm up the calls and keep their clock for the requests that follow."""
-    backend.begin_watch({}, backwards=False)  # inputs may now lie where a graded call's lay
+    WATCH.begin_call({})  # inputs may now lie where a graded call's lay
     session.clocks.pop(request.backward, None)
     # the result of a peer's `prepare` would not follow a change, and its call may overwrite it
     results = () if session.solution.prepare else tuple(map(session.tensor, request.results))

@@ -198,7 +198,7 @@ class Session(SharedTensors):
         """
         request, conflicts, report = call.request, Conflicts(), Reply()
         CONFIGURATIONS.begin(request.configurations)
-        log = backend.begin_watch(call.inputs, backwards=request.run == SECOND_RUN)
+        log = bounds.WATCH.begin_call(call.inputs, backwards=request.run == SECOND_RUN)
         if request.conflicts:
             bounds.WATCH.conflicts = conflicts
         try:
@@ -214,7 +214,7 @@ class Session(SharedTensors):
         finally:
             LOG.clear()
             self.seal.check()
-            if log and (fault := log.fault()):
+            if fault := log.fault():
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
     def check_output(self, output: Any) -> None:

@@ -36,7 +36,7 @@ def test_each_possible_pair_has_a_row_in_each_subset(op):
 @every_op
 def test_every_row_is_a_smoke_case(op):
     smoke = {case.name for case in op.cases("smoke")}
-    missing = {op.table.case_of(row).name for row in op.table.rows} - smoke
+    missing = {case.name for case in op.table.cases()} - smoke
     assert not missing, lacks(op, f"no smoke case {sorted(missing)}")
 
 
@@ -57,14 +57,14 @@ def test_what_rope_calls_impossible_is_refused_by_its_reference(pair):
     impossible = [each for each in all_pairs(FACTORS) if not ROPE.table.possible(dict(each))]
     assert {*map(frozenset, impossible)} == {*map(frozenset, IMPOSSIBLE)}
     usual = {name: values[0] for name, values in FACTORS.items()}
-    case = ROPE.table.case_of(usual | dict(pair))
+    case = ROPE.table.make(**usual | dict(pair))
     with pytest.raises((AssertionError, RuntimeError)):
         ROPE.reference(**ROPE.draw(case, torch.Generator().manual_seed(0)))
 
 
 def test_a_case_has_the_values_of_its_row():
     for row in ROPE.table.rows:
-        case = ROPE.table.case_of(row)
+        case = ROPE.table.make(**row)
         assert case.tensor_format == row["tensor_format"].removesuffix(", sparse")
         assert (case.ends_layout == "sparse") == (row["tensor_format"] == "thd, sparse")
         assert (case.cp_size, case.cp_rank) == row["cp"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from common.arena import elements_of
-from common.sandbox import backend, clock
+from common.sandbox import clock
 from common.sandbox.clock import COLD_CALLS, Clock
 from common.sandbox.interpreter import bounds
 from common.sandbox.interpreter.spans import spans_of
@@ -192,9 +192,8 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
         monkeypatch.setattr(
             clock, name, lambda *_: SimpleNamespace(slow=False, peak_memory=lambda: None)
         )
-    monkeypatch.setattr(backend, "INTERPRETED", True)
     memory = torch.zeros(64)
-    backend.begin_watch({"x": memory[:16]}, backwards=False)
+    bounds.WATCH.begin_call({"x": memory[:16]})
     solution = SimpleNamespace(prepare=None)
     session = SimpleNamespace(solution=solution, clocks={}, tensor=None)
     clock.begin_timing(session, BeginTiming([]))

@@ -66,7 +66,7 @@ def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
     lines = {}
     for solution in solutions:
         causes = [each.mistake for each in told if each.solution == solution.name]
-        changes = [str(contrast) for contrast in apart if contrast.solution == solution.name]
+        changes = [contrast.text for contrast in apart if contrast.solution == solution.name]
         lines[solution.name] = _line(solution, report, causes, changes)
     return lines
 
