@@ -4,7 +4,7 @@ PyTorch operators are counted from the shapes of the tensors that they read and 
 computed. Of each kernel launch, a sample of programs runs: one drawn from each of several strata
 (ranges of programs), which stands for all programs of its stratum. If the sums over all programs
 are not certain to a few percent, a sample of more strata runs. Of a long loop, the first iteration,
-the last and one drawn from each half between them run; each of these two stands for its half.
+the last and one drawn from those between run, which stands for all of these.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Sample:
 
 MAX_FULL_LAUNCH = 4096
 """The most programs of a launch that stores integers, for which all programs have to run."""
-ITERATIONS = 4
+ITERATIONS = 3
 """The iterations that stand for a longer loop."""
 WHOLE_LOOP = 64
 """The most iterations of a loop that runs whole because it only loads integers: a search
@@ -407,7 +407,7 @@ class Programs(ProgramGroup):
         if self._sample.complete:
             yield from map(values.__getitem__, range(total))
             return
-        edges = [0, 1, total // 2, total - 1, total] if total > ITERATIONS else range(total + 1)
+        edges = [0, 1, total - 1, total] if total > ITERATIONS else range(total + 1)
         ranges, dice = [*itertools.pairwise(edges)], random.Random(total)
         try:
             while ranges:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -161,8 +162,9 @@ def test_where_a_mistake_leaves_the_tensor_only_a_pass_refutes_it(monkeypatch, v
 
 
 LINEAR = ops.load("masked_linear")
+PLAIN = {"contiguous", "expanded"}
 SMALL = [case for case in LINEAR.cases("smoke")
-         if case.tokens == 20 and {*case.layouts.values()} <= {"contiguous", "expanded"}]  # fmt: skip
+         if case.tokens == 20 and {*case.layouts.values()} <= PLAIN]  # fmt: skip
 
 
 DOUBLED = """
@@ -233,7 +235,9 @@ def test_what_differs_from_try_to_try_says_nothing(monkeypatch, failing, plainer
 
     plain = dataclasses.replace(SUBNORMAL, values="normal")
     monkeypatch.setattr(diagnosis, "plainer", lambda case: [plain])
-    failed = Failing(Solution(None, "rotate_half"), HALF, SUBNORMAL, ("forward",))
+    failed = Failing(
+        Solution(Path("a/rotate_half.py"), "rotate_half"), HALF, SUBNORMAL, ("forward",)
+    )
     assert len(list(contrasts(SimpleNamespace(grade=grade), [failed]))) == count
 
 
