@@ -6,9 +6,7 @@ The file is a copy from `contributors/_template`, or made from the op's referenc
 from __future__ import annotations
 
 import argparse
-import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from common import interfaces, paths
@@ -39,8 +37,7 @@ def write(handle: str, op: str) -> Path:
     For an op without a template, the file is the op's reference.
 
     Raises:
-        UserError: The handle is not valid or is a peer's name, the op has no template and its
-            reference needs other code of `common`, or the file exists.
+        UserError: The handle is not valid or is a peer's name, or the file exists.
     """
     _check_handle(handle, op)
     template, folder = paths.CONTRIBUTORS / "_template", paths.CONTRIBUTORS / handle
@@ -70,45 +67,18 @@ def _check_handle(handle: str, op: str) -> None:
 
 
 def from_reference(op: str) -> str:
-    """Return a solution made from the op's reference and the statements that it needs.
+    """Return a solution made from the op's reference and the code that it needs.
 
     Raises:
-        UserError: The reference calls other code of `common`, which no solution may import.
+        UserError: The op's file has no function `reference`.
     """
-    path = paths.OPS / f"{op}.py"
-    source = path.read_text()
-    by_name = {name: node for node in ast.parse(source).body for name in _bound(node)}
-    needed, waiting = set[ast.stmt](), ["reference"]
-    while waiting:
-        node = by_name.get(waiting.pop())
-        if node is None or node in needed:
-            continue
-        needed.add(node)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "common":
-            needs = f"its reference needs {node.module}: start from another contributor's {op}.py"
-            raise UserError(f"there is no template for {op}, and {needs}")
-        waiting += [child.id for child in ast.walk(node) if isinstance(child, ast.Name)]
-    if by_name.get("reference") not in needed:
-        raise UserError(f"{interfaces.shown(path)}: has no function `reference`")
     # the solution has the op's name, so that torch's function of this name is imported as another
     op_name = re.compile(rf"(?<![\w.]){op}\b")
-    head = (paths.CONTRIBUTORS / "_template" / "naive.txt").read_text()
-    imports, others = head.replace("{op}", op), ""
-    for node in sorted(needed, key=lambda node: node.lineno):
-        segment = ast.get_source_segment(source, node) or ""
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            imports += op_name.sub(f"{op} as torch_{op}", segment) + "\n"
+    imports = [(paths.CONTRIBUTORS / "_template" / "naive.txt").read_text().replace("{op}", op)]
+    others = [""]
+    for text in interfaces.reference_of(op):
+        if text.startswith(("import ", "from ")):
+            imports.append(op_name.sub(f"{op} as torch_{op}", text) + "\n")
         else:
-            others += f"\n\n{op_name.sub(f'torch_{op}', segment)}\n"
-    return (imports + others).replace("def reference(", f"def {op}(")
-
-
-def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a module's statement binds."""
-    match node:
-        case ast.Import() | ast.ImportFrom():
-            yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)
-        case ast.FunctionDef(name):
-            yield name
-        case ast.Assign([ast.Name(name)]) | ast.AnnAssign(ast.Name(name)):
-            yield name
+            others.append(op_name.sub(f"torch_{op}", text) + "\n")
+    return ("".join(imports) + "\n\n".join(others)).replace("def reference(", f"def {op}(")

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from common import paths
+from common import interfaces, ops
 from common.commands.new import from_reference
-from common.errors import UserError
 from common.paths import ROOT
 from tests.support.study import RIGHT, one_line
 from tests.support.waiting import LONGEST
@@ -77,16 +76,6 @@ def test_new_overwrites_nothing(study, newcomer):
     assert (newcomer / "rope.py").read_text() == (newcomer / "README.md").read_text() == "mine"
 
 
-def test_an_op_without_a_template_whose_reference_needs_other_code_is_refused(study, repository):
-    template = repository / "contributors" / "_template" / "rope.py"
-    text = template.read_text()
-    template.unlink()
-    refused = study("new", "bob", "rope")
-    template.write_text(text)
-    assert "no template" in one_line(refused)
-    assert not (repository / "contributors" / "bob").exists()
-
-
 # --- one file -------------------------------------------------------------------------------------
 
 
@@ -111,14 +100,16 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
 def test_a_function_of_torch_that_is_named_like_the_op_is_called(tmp_path, monkeypatch):
     reference = "def reference(x):\n    return silu(x).exp()\n"
     (tmp_path / "silu.py").write_text(f"from torch.nn.functional import silu\n\n{reference}")
-    monkeypatch.setattr(paths, "OPS", tmp_path)
+    monkeypatch.setattr(interfaces, "OPS", tmp_path)
     exec(from_reference("silu"), defined := {})
     assert torch.equal(defined["silu"](torch.ones(3)), silu(torch.ones(3)).exp())
 
 
-def test_a_reference_that_calls_other_ops_is_no_solution():
-    with pytest.raises(UserError, match="its reference needs common"):
-        from_reference("rope")
+def test_a_reference_brings_the_code_of_other_files_along():
+    exec(text := from_reference("rope"), defined := {})
+    t, freqs = torch.rand(3, 1, 2, 4), torch.rand(3, 1, 1, 4)
+    assert torch.equal(defined["rope"](t, freqs), ops.load("rope").reference(t, freqs))
+    assert "common" not in text
 
 
 # --- a file that is not whole ---------------------------------------------------------------------
