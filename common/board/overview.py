@@ -80,19 +80,6 @@ def _placed(column: Sequence[Panel]) -> Iterator[tuple[int, Panel]]:
 # --- solutions by cases ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class HeatMap:
-    """The shares of the limit of a track's solutions in its cases, by the GPU's time."""
-
-    title: str
-    subtitle: str
-    blocks: list[str]
-    """The quantities side by side."""
-    cases: list[str]
-    rows: list[tuple[str, bool, list[list[float | None]]]]
-    """A solution, whether it is a peer, and a share for each block and case; None for none."""
-
-
 def heat_map_of(track: Track) -> str:
     """Return the name of a track's heat map as a file."""
     return f"{track.op}-{track.name}-shares.svg"
@@ -123,8 +110,8 @@ def heat_map(track: Track, device: Device) -> str:
         for entry in track.entries
     ]  # fmt: skip
     limits = " or ".join(LIMITS[name] for name in LIMITS if name in ranked.values())
-    drawn = HeatMap(
-        f"{track.title} on {device.name}", f"Per cent of the limit: {limits}, timed beside it.",
-        [each.name for each in quantities], cases, rows,
-    )  # fmt: skip
-    return rendering.draw("heat.svg", map=drawn) + "\n"
+    return rendering.draw(
+        "heat.svg", title=f"{track.title} on {device.name}",
+        subtitle=f"Per cent of the limit: {limits}, timed beside it.",
+        blocks=[each.name for each in quantities], cases=cases, rows=rows,
+    ) + "\n"  # fmt: skip

@@ -23,6 +23,7 @@ from common.spec import TIMED
 if TYPE_CHECKING:
     from common.engines.engine import Engine
     from common.records.lines import Record
+    from common.records.runs import Results
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,23 +89,38 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
     return path
 
 
-def measure_named(
-    options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str]
-) -> Sequence[Record]:
-    """Measure cases of any sizes, print a table of each, and return the rows.
+def measured(
+    options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str] = ()
+) -> Results:
+    """Measure the board's cases, or those of these names, and record nothing.
 
-    Without a GPU the times are modelled.
+    Args:
+        options: Those of `bench`, or of a command that has no tier and no cluster.
+        chosen: The solutions.
+        names: The names of cases of any sizes and options.
 
     Raises:
         UserError: A name says no case of the solutions' ops.
     """
-    from common.board import terminal
-    from common.board.devices import about_solutions, ranked
     from common.records import runs
 
-    engine = engines.chosen(options, "bench", chosen, names)
+    given = argparse.Namespace(**{"tier": "board", "address": None} | vars(options))
+    engine = engines.chosen(given, "bench", chosen, names)
     with tempfile.TemporaryDirectory() as folder:  # no board is drawn from it
-        results = runs.read(_measure(engine, options, Path(folder)).parent)
+        return runs.read(_measure(engine, given, Path(folder)).parent)
+
+
+def measure_named(
+    options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str]
+) -> Sequence[Record]:
+    """Measure cases of any sizes, print a table of each, and return the rows; see `measured`.
+
+    Without a GPU the times are modelled.
+    """
+    from common.board import terminal
+    from common.board.devices import about_solutions, ranked
+
+    results = measured(options, chosen, names)
     device = ranked(results, about_solutions({solution.name for solution in chosen}))
     terminal.show_cases(device, terminal.console())
     return device.rows

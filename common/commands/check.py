@@ -74,7 +74,7 @@ def run(options: argparse.Namespace) -> int:
             from common.commands.report import show
 
             result = checked(solutions, grader, options)
-            written.add(*result.objects())
+            written.extend(result.objects())
             if options.script:
                 _write_script(shared.writable(options.script), solutions, result)
             show(result, solutions)
@@ -83,8 +83,7 @@ def run(options: argparse.Namespace) -> int:
 
             beside = [*solutions, *peers()[0]]
             chosen = [solution for solution in beside if solution.op in result.named_ops]
-            given = argparse.Namespace(**vars(options), tier="board", address=None)
-            written.add(*measure_named(given, chosen, [options.case]))
+            written.extend(measure_named(options, chosen, [options.case]))
     return int(result.failed)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from common.commands import engines
 from common.commands import options as shared
 from common.commands.progress import Progress
-from common.commands.result import Judged, Output, output
+from common.commands.result import Anything, Judged, output
 from common.solutions import Solution
 from common.spec import TIERS
 
@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
         return _grade(chosen, options, written)
 
 
-def _grade(chosen: Sequence[Solution], options: argparse.Namespace, written: Output) -> int:
+def _grade(chosen: Sequence[Solution], options: argparse.Namespace, written: list[Anything]) -> int:
     engine = engines.chosen(options, "grade", chosen)
     from common.commands.answers import coverage
 
@@ -65,7 +65,7 @@ def _grade(chosen: Sequence[Solution], options: argparse.Namespace, written: Out
     for solution, remark in remarks.items():
         print(f"{solution} {remark}")
     results.sort(key=attrgetter("op", "case", "solution"))  # not in the order of grading
-    written.add(*(Judged.of(verdict) for result in results for verdict in result.verdicts))
+    written += [Judged.of(verdict) for result in results for verdict in result.verdicts]
     failed = silent | {verdict.solution for verdict in verdicts if not verdict.fine}
     return int(bool(failed - peers))
 

@@ -22,7 +22,7 @@ def run(options: argparse.Namespace) -> int:
         with output(options.json) as written:
             for each in chosen:
                 one = Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note)
-                written.add(one)
+                written.append(one)
         return 0
     width = max(len(solution.name) for solution in chosen)
     for solution in chosen:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from common import ops
 from common.commands import options as shared
+from common.commands.bench import measured
 from common.commands.result import LeastWork, output
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Work
@@ -20,6 +21,7 @@ from common.spec import DIRECTIONS, Case, Direction, Op, Work
 if TYPE_CHECKING:
     from common.peaks import Peak
     from common.records.lines import Record
+    from common.records.runs import Results
 
 BINDS = {"copy": "memory", "dense": "arithmetic"}
 """The bottleneck of a call, by its slower limit."""
@@ -38,9 +40,11 @@ def run(options: argparse.Namespace) -> int:
     with output(options.json) as written:
         if device == "cpu":
             _print_counts(chosen)
-            written.add(*_least(chosen))
-        for solution in chosen if device == "cuda" else ():
-            written.add(*profile(solution, device, options.verbose, options.memory))
+            written.extend(_least(chosen))
+        else:
+            results = measured(options, chosen)
+            show(results, chosen)
+            written.extend(results.rows)
     return 0
 
 
@@ -129,36 +133,23 @@ def _padded(cells: Sequence[str]) -> str:
 # --- on a GPU -------------------------------------------------------------------------------------
 
 
-def profile(
-    solution: Solution, device: str, verbose: bool, memory: int | None = None
-) -> list[Record]:
-    """Print a line for each case and direction of a solution, and return their rows."""
-    measured_rows: list[Record] = []
-    from common.grading.device import DeviceMemory, tier_cases
-    from common.grading.sweep import Sweep, TooLarge
-    from common.measure import machine, rows
+def show(results: Results, chosen: Iterable[Solution]) -> None:
+    """Print a line for each case and direction of each solution."""
     from common.peaks import PEAKS
 
-    op, name = ops.load(solution.op), machine.device_name(device)
-    peak, by_name = PEAKS.get(name), {case.name: case for case in op.tier("board", device)}
+    name, valid = results.runs[-1].device_name, ops.valid(solution.op for solution in chosen)
+    peak, by_name = PEAKS.get(name), {op.name: op for op in valid}
     sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
-    # a new sweep for each solution: the probe is calibrated before a solution has run
-    with Sweep(device, quiet=not verbose, memory=DeviceMemory.of(device, memory)) as sweep:
+    for solution in (each for each in chosen if each.op in by_name):
+        op = by_name[solution.op]
+        cases = {case.name: case for case in op.cases("board")}
         print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
-        measurement = rows.Measurement(sweep, machine.digests_of([solution]))
-        cases = tier_cases([solution], "board", device, budget=sweep.supervisor.memory.budget)
-        for measured in measurement.measure([solution], cases):
-            if isinstance(measured, TooLarge):
-                print(shared.left_out(solution.op, measured.case.name, measured.reason))
-                continue
-            measured_rows += [timing.row for timing in measured]
-            for row, direction in zip(measured_rows[-2:], DIRECTIONS, strict=True):
-                case = by_name[row.case]
-                cells = counts(op, case, direction)
-                if row.gpu:
-                    cells += times(row, op.timed_work(case, direction), peak, case.dtype)
-                else:
-                    cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
-                print(_padded(cells), flush=True)
-    print(COUNTERS.format(path=solution.path, op=solution.op))
-    return measured_rows
+        for row in (row for row in results.rows if row.solution == solution.name):
+            case = cases[row.case]
+            cells = counts(op, case, row.direction)
+            if row.gpu:
+                cells += times(row, op.timed_work(case, row.direction), peak, case.dtype)
+            else:
+                cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
+            print(_padded(cells))
+        print(COUNTERS.format(path=solution.path, op=solution.op))

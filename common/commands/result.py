@@ -139,33 +139,21 @@ Anything = Listed | LeastWork | Judged | Summary | Placed | Record
 """What `--json` writes; rows are those of a record."""
 
 
-class Output:
-    """The file of `--json`, to which a command adds objects."""
-
-    def __init__(self) -> None:
-        """Start without an object."""
-        self.objects: list[Anything] = []
-
-    def add(self, *objects: Anything) -> None:
-        """Add objects."""
-        self.objects += objects
-
-
 @contextlib.contextmanager
-def output(target: Path | None) -> Iterator[Output]:
-    """Yield where to add objects; in the end, write them to the file as a list.
+def output(target: Path | None) -> Iterator[list[Anything]]:
+    """Yield a list to which a command adds objects; in the end, write it to the file.
 
     If it is `-`, write an object a line to stdout, and what the command prints to stderr.
     """
-    written, stdout = Output(), sys.stdout
+    written, stdout = list[Anything](), sys.stdout
     if str(target) != "-":
         path = target and shared.writable(target)
         yield written
         if path:
-            text = msgspec.json.format(msgspec.json.encode(written.objects), indent=1)
+            text = msgspec.json.format(msgspec.json.encode(written), indent=1)
             paths.replace(path, text + b"\n")
         return
     with contextlib.redirect_stdout(sys.stderr):
         yield written
-    for each in written.objects:
+    for each in written:
         stdout.write(msgspec.json.encode(each).decode() + "\n")

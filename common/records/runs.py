@@ -88,40 +88,34 @@ class Results:
         if tier in self._shown:
             return self._shown[tier]
         order = {run.run: number for number, run in enumerate(self.runs)}
-        rows = [row for row in self.rows if row.tier == tier]
-        lines = [line for line in self.left_out_lines if line.tier == tier]
-        both: list[Record | LeftOut] = [*rows, *lines]
-        whole = self.whole
-        last_whole: dict[str, int] = {}
-        for line in both:
-            if line.run in whole:
-                last_whole[line.op] = max(last_whole.get(line.op, 0), order[line.run])
-        current = {
-            (line.op, line.case)
-            for line in both
-            if order.get(line.run, 0) >= last_whole.get(line.op, 0)
-        }
-        measured = {(row.op, row.case): order.get(row.run, 0) for row in rows}  # the last one's
-        left_out = {}
-        for line in lines:
-            case = line.op, line.case
-            later = line.run in whole and order[line.run] >= measured.get(case, 0)
-            if case in current and (later or case not in measured):
-                left_out[case] = line
-        shown = current - left_out.keys()
+        lines: list[Record | LeftOut] = [*self.rows, *self.left_out_lines]
+        both = [line for line in lines if line.tier == tier]
+        both.sort(key=lambda line: order.get(line.run, 0))
+        measured = {(line.op, line.case) for line in both if isinstance(line, Record)}
         latest: dict[tuple[str, ...], Record] = {}
-        for row in rows:
-            if (row.op, row.case) in shown:
-                latest.pop(row.key, None)  # so that superseded rows do not affect the order
-                latest[row.key] = row
+        left_out: dict[Case, LeftOut] = {}
+        last, last_whole, whole = dict[Case, int](), dict[str, int](), self.whole
+        for line in both:
+            case, last[line.op, line.case] = (line.op, line.case), order.get(line.run, 0)
+            if line.run in whole:
+                last_whole[line.op] = order[line.run]
+            if isinstance(line, Record):
+                left_out.pop(case, None)
+                latest.pop(line.key, None)  # so that superseded rows do not affect the order
+                latest[line.key] = line
+            elif line.run in whole or case not in measured:
+                left_out[case] = line
+        current = {case for case, run in last.items() if run >= last_whole.get(case[0], 0)}
+        left_out = {case: left_out[case] for case in sorted(current & left_out.keys())}
+        rows = [row for row in latest.values() if (row.op, row.case) in current - left_out.keys()]
         size: dict[Case, int] = {}
-        for row in latest.values():
+        for row in rows:
             size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
 
         def place(row: Record) -> tuple[str, int, str, bool]:
             return row.op, size[row.op, row.case], row.case, row.direction == "backward"
 
-        found = sorted(latest.values(), key=place), [left_out[case] for case in sorted(left_out)]
+        found = sorted(rows, key=place), list(left_out.values())
         self._shown[tier] = found
         return found
 

@@ -1,20 +1,16 @@
 """What `profile` concludes from samples, what it prints and writes; the GPU's part is made up."""
 
 import dataclasses
-import sys
 
 import pytest
-import torch
+from msgspec.structs import replace
 
 from common import cli, ops
 from common.commands import profile
 from common.commands.profile import least, times
-from common.grading import sweep
-from common.grading.sweep import Sweep
-from common.measure import machine, rows
-from common.measure.rows import Measured
 from common.paths import CONTRIBUTORS
 from common.peaks import Peak
+from common.records.runs import Results
 from common.solutions import Solution
 from common.spec import Work
 from tests.support import boards
@@ -62,25 +58,11 @@ def test_only_products_run_at_a_dense_rate():
 # --- what it prints ----------------------------------------------------------------------------
 
 
-@pytest.fixture
-def on_a_gpu(monkeypatch, fork_server):
-    """As if the first board case of rope had been timed on one."""
-    case = next(case for case in ROPE.cases("board") if case.name == LONG)
-    timed = [row(case=case.name), row(case=case.name, direction="backward", us=40.0, host=90.0)]
-
-    def measured(*_):
-        yield [Measured(row, None, None) for row in timed]
-
-    monkeypatch.setattr(rows.Measurement, "measure", measured)
-    monkeypatch.setattr(machine, "device_name", lambda device: "NVIDIA H200")
-    monkeypatch.setattr(sweep, "Sweep", lambda device, **_: Sweep("cpu", server=fork_server))
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (sys.maxsize, sys.maxsize))
-    monkeypatch.setattr(type(ROPE), "tier", lambda *_: iter([case]))
-    return timed
-
-
-def test_each_direction_is_a_line(on_a_gpu, capsys):
-    profile.profile(HOUSE, "cuda", verbose=False)
+def test_each_direction_is_a_line(capsys):
+    """As if the first board case of rope had been timed."""
+    timed = [row(case=LONG), row(case=LONG, direction="backward", us=40.0, host=90.0)]
+    gpu = replace(boards.RUN, device_name="NVIDIA H200")
+    profile.show(Results(None, [gpu], timed), [HOUSE])
     lines = capsys.readouterr().out.splitlines()
     forward, backward = (line.split() for line in lines if line.startswith("sbhd"))
     assert forward[2:5] == ["285.2", "0.109", "0.382"]
