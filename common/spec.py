@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -42,8 +43,10 @@ ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element, by dtype."""
 DTYPES = (*ITEMSIZE,)
 
-Reference = Callable[..., "torch.Tensor"]
-"""An op in plain torch, with the signature of its solutions."""
+Reference = Callable[..., Any]
+"""An op in plain torch, with the signature of its solutions: it returns the output, or a tuple."""
+Shapes = Mapping[str, tuple[int, ...]]
+"""The shape of each output by its name: `output`, or of several `output_q` and `output_k`."""
 Product = tuple[int, int, int]
 """m, k and n of a dense product `[m, k] @ [k, n]`."""
 Param = bool | int | float | str | list[int]
@@ -302,15 +305,15 @@ class Op(Generic[C]):
     """Return the maximum bytes that eager's forward and backward need beyond the inputs."""
     split: Mapping[str, int]
     """The dimension along which a call splits into independent calls, such as a layer's tokens: of
-    the output, and of each split argument. The oracle computes a few slices at a time."""
+    each output, and of each split argument. The oracle computes a few slices at a time."""
     axes: Callable[[C, Mapping[str, Any]], Axes]
     """Name the dimensions of the results of one call, given its arguments."""
     tracks: Mapping[str, str] = field(default_factory=lambda: {"standard": ""})
     """The tracks, with what their cases are; the first is the main track."""
     track_of: Callable[[C], str] = lambda case: "standard"
     """Return the track to which a case belongs."""
-    output: Callable[[C], tuple[int, ...]] = lambda case: case.shape
-    """Return the output's shape; its dtype is the case's."""
+    outputs: Callable[[C], Shapes] = lambda case: {"output": case.shape}
+    """Return the shapes of the outputs in their order; their dtype is the case's."""
     slack: Mapping[str, float] = field(default_factory=lambda: SLACK)
     table: Any = None
     """The options, a `PairTable` of `ops/_pairs.py`: each pair of values has a smoke case."""
@@ -328,6 +331,10 @@ class Op(Generic[C]):
         if tier != "board" or device == "cuda":
             return self.cases(tier)
         return iter({twin.name: twin for twin in map(self.twin, self.cases(tier))}.values())
+
+    def elements(self, case: C) -> int:
+        """Return the number of elements of the case's outputs."""
+        return sum(math.prod(shape) for shape in self.outputs(case).values())
 
     def of_params(self, params: Mapping[str, Any]) -> C:
         """Return the case of these parameters; see `Case.params`."""

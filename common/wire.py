@@ -112,7 +112,8 @@ class Arguments(Struct):
     differentiable: list[str]
     changing: dict[str, int]
     """The inputs whose elements may be permuted, and the size of the blocks that stay intact."""
-    grad_output: TensorSlot
+    upstream: dict[str, TensorSlot]
+    """The upstream gradient of each output, in their order; see `upstream_of`."""
     kept: list[str] = []
     """The inputs that are the previous call's tensors, unchanged."""
     written: list[str] = []
@@ -122,12 +123,12 @@ class Arguments(Struct):
 
     @property
     def slots(self) -> dict[str, TensorSlot]:
-        """Return the slots of the tensors and of the upstream gradient, as `upstream`."""
-        return {**self.tensors, "upstream": self.grad_output}
+        """Return the slots of the tensors and of the upstream gradients."""
+        return {**self.tensors, **self.upstream}
 
 
 class Result(Struct):
-    """A delivered result: the reply to `Forward` and, by input, the reply to `Backward`."""
+    """A delivered result: by name, the reply to `Forward` and to `Backward`."""
 
     shape: list[int]
     dtype: str
@@ -183,11 +184,11 @@ class Load(Request, tag="load"):
 
 
 class Forward(Request, tag="forward"):
-    """Call the solution once, and copy its output into a slot."""
+    """Call the solution once, and copy its outputs into their slots."""
 
     call: Arguments
-    result: TensorSlot
-    """The slot of the output."""
+    results: dict[str, TensorSlot]
+    """The slot of each output, by its name, in their order."""
     run: Run = FIRST_RUN
     attempt: str = ""
     """The name under which the session keeps the call for `Backward` and `Deliver`."""
@@ -260,10 +261,23 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     return line, received
 
 
-# --- the fill bytes -------------------------------------------------------------------------------
+# --- the names of results, and the fill bytes ----------------------------------------------------
 
-OUTPUT = "output"
-"""The name of the output among the results; a gradient is named after its argument."""
+OUTPUT, UPSTREAM = "output", "upstream"
+"""The name of the output among the results, and of its gradient among the inputs. Several outputs
+are `output_q` and `output_k`, for example. A gradient is named after its argument."""
+
+
+def is_output(name: str) -> bool:
+    """Return whether a result is an output, and no gradient."""
+    return name.partition("_")[0] == OUTPUT
+
+
+def upstream_of(output: str) -> str:
+    """Return the name of an output's upstream gradient: `upstream_q` of `output_q`."""
+    return UPSTREAM + output.removeprefix(OUTPUT)
+
+
 POISONS = (float("nan"), 12_345.0)
 """The fill of fresh memory in the first and in the second run: an unwritten element differs between
 the two runs."""

@@ -110,3 +110,12 @@ def test_a_folder_that_cannot_be_read_is_named(folders, monkeypatch, number):
 
 def test_no_folder_of_the_repository_is_left_out():
     assert left_out(CONTRIBUTORS) == {}
+
+
+def test_of_ops_whose_names_begin_alike_the_longest_wins(tmp_path):
+    (tmp_path / "alice").mkdir()
+    for file in ("rope_fast", "rope_qk_fast", "rope_qkv"):
+        op = "rope_qk" if "_qk_" in file else "rope"
+        (tmp_path / "alice" / f"{file}.py").write_text(f"def {op}():\n    pass\n")
+    found = {each.path.stem: each.op for each in discover(tmp_path)}
+    assert found == {"rope_fast": "rope", "rope_qk_fast": "rope_qk", "rope_qkv": "rope"}

@@ -5,7 +5,6 @@ A group of failures has the property that separates its cases from the passing o
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,8 +73,8 @@ class Answer:
 
     @property
     def empty(self) -> bool:
-        """Whether the output has no element, so that no mistake is visible."""
-        return math.prod(self.op.output(self.case)) == 0
+        """Whether the outputs have no element, so that no mistake is visible."""
+        return self.op.elements(self.case) == 0
 
 
 @dataclass

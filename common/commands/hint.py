@@ -181,7 +181,7 @@ class File:
         """Return by how much the counted work exceeds the exercise's limit."""
         if not exercise.measure:
             return None
-        elements = {case.name: math.prod(op.output(case)) for case in op.cases("board")
+        elements = {case.name: op.elements(case) for case in op.cases("board")
                     if is_like(op, case, exercise.where)}  # fmt: skip
         # without digests, which only records need
         counted = counts([self.solution], "", {self.solution: ("", "")})

@@ -28,7 +28,7 @@ SEED = 0
 def written(answer: Answer, solution: Solution) -> str:
     """Return the script of a graded case."""
     op, case = answer.op, answer.case
-    arguments, grad_output = draw(op, case, SEED, "cpu")
+    arguments, upstream = draw(op, case, SEED, "cpu")
     inputs, options = given(op, arguments)
     differentiable = list(op.differentiable) if "backward" in case.directions else []
     failures = [failure for _, failure in answer.failures] or [*answer.verdicts.values()]
@@ -48,7 +48,8 @@ def written(answer: Answer, solution: Solution) -> str:
         reference="\n\n".join(reference_of(op.name)),
         inputs=entries([*inputs]),
         options=entries([*options]),
-        upstream=_literal(grad_output, False),
+        upstream="\n".join(f"    {_literal(each, False)}," for each in upstream.values()),
+        outputs=[*op.outputs(case)],
         differentiable=differentiable,
     )
 

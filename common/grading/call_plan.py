@@ -25,7 +25,7 @@ import msgspec
 from common.grading.problem import Problem
 from common.grading.variations import Change, Mode, allows, changed, modes
 from common.solutions import Solution
-from common.wire import FIRST_RUN, OUTPUT, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run
+from common.wire import FIRST_RUN, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run, is_output
 
 MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""
@@ -206,7 +206,7 @@ def plan_of(problem: Problem, solution: Solution, choices: PlanChoices | None = 
     If the GPU's memory is scarce, no two calls are live at the same time.
     """
     choices = choices or choose(problem, solution)
-    backward = problem.names != (OUTPUT,)
+    backward = not all(map(is_output, problem.names))
     call = (Action.FORWARD, Action.BACKWARD)[: 1 + backward]
     usual = Mode("", problem.op.differentiable)
     first = Attempt("first", usual, FIRST_RUN)

@@ -1,6 +1,6 @@
 """Compare one result of a solution's two runs: with each other, and with the oracle.
 
-The name of a result is `output`, or the argument whose gradient it is.
+The name of a result is `output`, or the argument whose gradient it is; see `wire.OUTPUT`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from common.arena import integers
 from common.errors import Kind
 from common.grading.call_plan import Attempt
 from common.grading.mismatch import describe, picture
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import Problem
 from common.grading.tolerance import check_values, first_index
 from common.source import Place
 from common.spec import Axis
 from common.verdicts import Difference, Failure, Picture
-from common.wire import POISONS, SECOND_RUN
+from common.wire import POISONS, SECOND_RUN, is_output
 
 FEWEST_EQUAL = 8
 """The fewest nonzero elements for which equal results from different inputs are no coincidence."""
@@ -161,7 +161,7 @@ def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
 
 def label(name: str) -> str:
     """Return the name of a result for a reason, such as "the gradient of x"."""
-    return OUTPUT if name == OUTPUT else f"the gradient of {name}"
+    return name if is_output(name) else f"the gradient of {name}"
 
 
 def _from_poison(

@@ -29,13 +29,14 @@ import torch
 from common import ops
 from common.grading import oracle
 from common.grading.grade import MOST_ELEMENTS
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import Drawn, Problem
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
 from common.ops._draw import draw, facts_of
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Reference
 from common.verdicts import Verdict
+from common.wire import is_output
 
 FEWEST = 2
 """The fewest cases that a cause must explain, and that every other mistake must fail to explain."""
@@ -160,7 +161,7 @@ class _Judged:
     def names(self) -> list[str]:
         """The names of the direction's results."""
         backward = self.verdict.direction == "backward"
-        return [name for name in self.problem.names if (name != OUTPUT) == backward]
+        return [name for name in self.problem.names if is_output(name) != backward]
 
     @property
     def size(self) -> int:
@@ -181,7 +182,7 @@ class _Judged:
             expected = self._results(mistake)
         except NotImplementedError:
             # without an element of the output there is no access
-            return False if passes and self.problem.shapes[OUTPUT].numel() else None
+            return False if passes and self.problem.op.elements(self.problem.case) else None
         results = expected if passes else self.verdict.results
         compared = {name: results[name] for name in self.names if not names or name in names}
         if passes:
@@ -200,8 +201,8 @@ class _Judged:
         return self._results(self.problem.op.reference)
 
     @cached_property
-    def _inputs(self) -> tuple[dict[str, Any], torch.Tensor]:
-        """The arguments and the upstream gradient."""
+    def _inputs(self) -> Drawn:
+        """The arguments and the upstream gradients."""
         problem = self.problem
         return draw(problem.op, problem.case, problem.seed, problem.device)
 
@@ -211,13 +212,13 @@ class _Judged:
         Eager's are copies, as in the oracle: a mistake may index a view beyond its memory.
         """
         op = dataclasses.replace(self.problem.op, reference=reference)
-        arguments, grad_output = self._inputs
+        arguments, upstream = self._inputs
         backward = self.verdict.direction == "backward"
         if not dense:
-            return oracle.truth(op, arguments, grad_output, backward)
+            return oracle.truth(op, arguments, upstream, backward)
         copies = {name: value.clone() if isinstance(value, torch.Tensor) else value
                   for name, value in arguments.items()}  # fmt: skip
-        return oracle.eager(op, copies, grad_output, backward)
+        return oracle.eager(op, copies, upstream, backward)
 
     def _differing(
         self, results: Mapping[str, torch.Tensor], reference: Reference, expected: Results
@@ -325,6 +326,6 @@ def _others(op: Op[Any], case: Case) -> dict[Case, str]:
         facts = facts_of(op, other)
         changes = [f"{name} {facts[name]} in place of {before[name]}"
                    for name in facts if facts[name] != before[name]]  # fmt: skip
-        if changes and 0 not in op.output(other):
+        if changes and op.elements(other):
             cases[other] = " and ".join(changes)
     return cases

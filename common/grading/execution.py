@@ -13,7 +13,7 @@ from common import wire
 from common.grading.call_plan import Attempt, Plan
 from common.grading.compare import label
 from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, reserve, result_slots
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import Problem
 from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.ops._draw import given
@@ -45,8 +45,7 @@ class Outcome:
         """
         launches = converted(reply.pop(wire.LAUNCHED, None), wire.Launched | None)
         configurations = configurations_of(reply)
-        described = {OUTPUT: reply} if direction == "forward" else reply
-        results = converted(described, Described)
+        results = converted(reply, Described if direction == "backward" else dict[str, Result])
         if results is None or results.keys() != set(names):
             return cls(None, failure_of(reply), launches, configurations)
         return cls(results, None, launches, configurations)
@@ -115,10 +114,10 @@ class Execution:
 
     def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
         """Return the names of the results of a direction; a further mode may have fewer."""
-        if direction == "forward":
-            return [OUTPUT]
-        names = [name for name in self.problem.names if name != OUTPUT]
-        if attempt is None:
+        names = [
+            name for name in self.problem.names if wire.is_output(name) == (direction == "forward")
+        ]
+        if attempt is None or direction == "forward":
             return names
         if attempt.forward_only:
             return []
@@ -156,12 +155,15 @@ class Execution:
         return outcome
 
     def _backward(self, attempt: Attempt, double: Double = "") -> wire.Request:
-        slots = {
-            name: self.slots[attempt].results[name] for name in self.names("backward", attempt)
-        }
         return wire.Backward(
-            attempt=attempt.name, results=slots, keep=attempt.keeps_graph, double=double
-        )
+            attempt=attempt.name, results=self._results("backward", attempt),
+            keep=attempt.keeps_graph, double=double,
+        )  # fmt: skip
+
+    def _results(self, direction: Direction, attempt: Attempt) -> dict[str, TensorSlot]:
+        """Return the slots of a direction's results."""
+        slots = self.slots[attempt].results
+        return {name: slots[name] for name in self.names(direction, attempt)}
 
     def _forward(self, attempt: Attempt, run: Run, **fields: Any) -> wire.Request:
         """Stage the attempt's guard bytes and its inputs as they were drawn; return the request."""
@@ -179,7 +181,7 @@ class Execution:
         elif attempt.change is Change.REPLACED:
             call.freed = others
         return wire.Forward(
-            attempt=attempt.name, call=call, result=slots.results[OUTPUT], run=run,
+            attempt=attempt.name, call=call, results=self._results("forward", attempt), run=run,
             setting=attempt.mode.setting, configurations=self.plan.draw_of(attempt), **fields,
         )  # fmt: skip
 
@@ -243,11 +245,12 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
     Args:
         op: The operation.
         arguments: The arguments of the call.
-        slots: The slot of each input and of the upstream gradient.
+        slots: The slot of each input and of each upstream gradient.
     """
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     _, options = given(op, arguments)
-    changing = dict.fromkeys((*op.differentiable, "upstream"), 1)
+    upstream = {name: slot for name, slot in slots.items() if name.startswith(wire.UPSTREAM)}
+    changing = dict.fromkeys((*op.differentiable, *upstream), 1)
     for name in op.permutable:  # whole slices along the first dimension change places
         slot = slots[name]
         block, count = slot.stride[0], slot.nbytes // getattr(torch, slot.dtype).itemsize
@@ -259,5 +262,5 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
         options={name: value for name, value in options.items() if name not in tensors},
         differentiable=list(op.differentiable),
         changing=changing,
-        grad_output=slots["upstream"],
+        upstream=upstream,
     )

@@ -21,10 +21,11 @@ from common.grading.call_plan import Action, Attempt, Plan, Round, RoundConditio
 from common.grading.compare import Finding, altered, compare, compare_other, differing, wrong_values
 from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import Problem
 from common.grading.worker import Worker
 from common.spec import DIRECTIONS, Direction
 from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict, merged
+from common.wire import is_output
 
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0
@@ -141,12 +142,12 @@ class PlanRun:
         if results is None:
             return False
         self._alive.append(attempt)
-        findings, output = self.findings["backward"], results[OUTPUT]
+        findings = self.findings["backward"]
         if not self.execution.names("backward", attempt) or (attempt.further and findings):
             return True
         if failure and failure.verdict in ("INCORRECT_SHAPE", "INCORRECT_DTYPE"):
             findings.append(failure)
-        elif output is not None and output.differentiable:
+        elif any(output and output.differentiable for output in results.values()):
             self._differentiable.add(attempt)
         elif attempt.further:
             findings.append(Finding("INCORRECT_NUMERICAL", f"{NO_GRAD_FN} {attempt.text}"))
@@ -320,8 +321,9 @@ class PlanRun:
 
 
 def _right(names: Sequence[str]) -> str:
-    """Return in words that these gradients are right; "" without any."""
+    """Return in words that these outputs or gradients are right; "" without any."""
     if not names:
         return ""
-    gradients, are = ("gradients", "are") if names[1:] else ("gradient", "is")
-    return f"; the {gradients} of {listed(names)} {are} right"
+    plural, are = ("s", "are") if names[1:] else ("", "is")
+    what = "" if is_output(names[0]) else f"the gradient{plural} of "
+    return f"; {what}{listed(names)} {are} right"

@@ -10,7 +10,7 @@ import torch
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.problem import Problem
 from common.grading.worker import Worker
-from common.wire import GARBAGE, TensorSlot
+from common.wire import GARBAGE, UPSTREAM, TensorSlot
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class CallSlots:
     """The slots of one call's tensors in the shared memory."""
 
     inputs: dict[str, TensorSlot]
-    """By argument name; the upstream gradient is `upstream`."""
+    """By argument name; the upstream gradients as `wire.upstream_of` names them."""
     results: dict[str, TensorSlot]
-    """By result name: `output`, or the argument's name for its gradient."""
+    """By result name: `output`, for example, or the argument's name for its gradient."""
 
 
 def result_slots(problem: Problem, names: Iterable[str]) -> dict[str, torch.Tensor]:
@@ -103,7 +103,8 @@ class GuardedMemory:
         for slot, (name, staged) in self._staged.items():
             present = self.arena.content(slot)
             if not torch.equal(words(present), words(staged)):
-                return "the upstream gradient" if name == "upstream" else name
+                _, is_upstream, of = name.partition(UPSTREAM)
+                return "the upstream gradient" + of.replace("_", " of ") if is_upstream else name
         return None
 
     def overrun(self) -> str | None:

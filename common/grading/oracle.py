@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from common.arena import is_far
+from common.gradients import outputs_of
 from common.spec import Op
-from common.wire import OUTPUT
+from common.wire import is_output, upstream_of
 
 PIECE = 1 << 22
 """The most elements of the output, or of an intermediate tensor, in one piece of the oracle."""
+Upstream = Mapping[str, torch.Tensor]
+"""The upstream gradient of each output, in their order."""
 Results = dict[str, torch.Tensor]
-"""The output and the gradients, by name."""
+"""The outputs and the gradients, by name."""
 
 
 def truth(
-    op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
+    op: Op[Any], arguments: dict[str, Any], upstream: Upstream, gradients: bool = True
 ) -> Results:
     """Return the oracle: the reference's results in float64.
 
@@ -29,44 +32,55 @@ def truth(
         op: The op.
         arguments: The arguments of one call; all floating-point tensors are converted to float64,
             including rope's freqs.
-        grad_output: The gradient of the output.
+        upstream: The gradients of the outputs.
         gradients: Whether to compute the gradients; without them the work is a third.
     """
     dims, differentiable = op.split, op.differentiable if gradients else ()
     shared = {name: value for name, value in arguments.items() if name not in dims}
     shared = leaves(shared, differentiable, torch.float64)
     sliced = [name for name in differentiable if name in dims]
+    gradient_of = {name: upstream[upstream_of(name)] for name in dims if is_output(name)}
     results = {
         name: torch.empty(like.shape, dtype=torch.float64, device=like.device)
-        for name, like in ((OUTPUT, grad_output), *((name, arguments[name]) for name in sliced))
+        for name, like in (*gradient_of.items(), *((name, arguments[name]) for name in sliced))
     }
-    for piece in _pieces(op, shared, grad_output):
-        own = {name: arguments[name].narrow(dim, *piece)
-               for name, dim in dims.items() if name in arguments}  # fmt: skip
+    pieces = _pieces(shared, *((each, dims[name]) for name, each in gradient_of.items()))
+    for index in range(pieces):
+
+        def piece(name: str, tensor: torch.Tensor, index: int = index) -> torch.Tensor:
+            size = tensor.shape[dims[name]]
+            start, end = index * size // pieces, (index + 1) * size // pieces
+            return tensor.narrow(dims[name], start, end - start)
+
+        own = {name: piece(name, arguments[name]) for name in dims if name in arguments}
         inputs = shared | leaves(own, differentiable, torch.float64)
-        output = op.reference(**inputs)
-        results[OUTPUT].narrow(op.split[OUTPUT], *piece).copy_(output.detach())
+        outputs = dict(zip(gradient_of, outputs_of(op.reference(**inputs)), strict=True))
+        for name, output in outputs.items():
+            piece(name, results[name]).copy_(output.detach())
         if differentiable:
-            upstream = grad_output.narrow(op.split[OUTPUT], *piece).double()
-            output.backward(upstream, inputs=[inputs[name] for name in differentiable])
+            weights = [piece(name, each).double() for name, each in gradient_of.items()]
+            wanted = [inputs[name] for name in differentiable]
+            torch.autograd.backward([*outputs.values()], weights, inputs=wanted)
         for name in sliced:
-            results[name].narrow(dims[name], *piece).copy_(inputs[name].grad)
+            piece(name, results[name]).copy_(inputs[name].grad)
     return results | {name: shared[name].grad for name in differentiable if name not in dims}
 
 
 def eager(
-    op: Op[Any], arguments: dict[str, Any], grad_output: torch.Tensor, gradients: bool = True
+    op: Op[Any], arguments: dict[str, Any], upstream: Upstream, gradients: bool = True
 ) -> Results:
     """Return the reference's results in the arguments' dtype, computed in one piece."""
     # cuBLAS fails with "illegal memory access" if rows are 2^30 elements apart
     dense = {name: _contiguous(value) for name, value in arguments.items()}
     inputs = leaves(dense, op.differentiable if gradients else ())
-    output = op.reference(**inputs)
+    outputs = outputs_of(op.reference(**inputs))
+    names = [name for name in op.split if is_output(name)]
+    results = {name: output.detach() for name, output in zip(names, outputs, strict=True)}
     if not gradients:
-        return {OUTPUT: output}
+        return results
     differentiable = [inputs[name] for name in op.differentiable]
-    grads = torch.autograd.grad(output, differentiable, _contiguous(grad_output))
-    return {OUTPUT: output.detach(), **dict(zip(op.differentiable, grads, strict=True))}
+    grads = torch.autograd.grad(outputs, differentiable, [*map(_contiguous, upstream.values())])
+    return {**results, **dict(zip(op.differentiable, grads, strict=True))}
 
 
 def leaves(
@@ -80,18 +94,20 @@ def leaves(
     }  # fmt: skip
 
 
-def _pieces(
-    op: Op[Any], shared: dict[str, Any], grad_output: torch.Tensor
-) -> Iterator[tuple[int, int]]:
-    """Yield the start and the length of each piece along the split dimension of the output."""
-    count = grad_output.shape[op.split[OUTPUT]]
+def _pieces(shared: dict[str, Any], *split: tuple[torch.Tensor, int]) -> int:
+    """Return the number of pieces along the split dimension of the outputs; each may have its own.
+
+    Of 32 heads of queries and 8 of keys, for example, one in four pieces has 8 and 2.
+    """
     sizes = [
         size for value in shared.values() if isinstance(value, torch.Tensor) for size in value.shape
     ]
-    slice_elements = max(grad_output.numel() // max(count, 1), *sizes, 1)
-    length = max(PIECE // slice_elements, 1)
-    for start in range(0, max(count, 1), length):
-        yield start, min(length, count - start)
+    pieces = 1
+    for tensor, dim in split:
+        count = tensor.shape[dim]
+        slice_elements = max(tensor.numel() // max(count, 1), *sizes, 1)
+        pieces = max(pieces, -(-count // max(PIECE // slice_elements, 1)))
+    return pieces
 
 
 def _contiguous(value: Any) -> Any:

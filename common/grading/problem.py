@@ -16,12 +16,11 @@ from common.grading import oracle
 from common.grading.tolerance import FEW_ELEMENTS, Budget, budget_of, larger
 from common.ops._draw import draw
 from common.spec import Axis, Case, Op
-from common.wire import OUTPUT as OUTPUT
 
 DRAWS_OF_FEW = 8
 """The number of draws for the budget of small tensors."""
-Drawn = tuple[dict[str, Any], torch.Tensor]
-"""The arguments of one call, and its upstream gradient."""
+Drawn = tuple[dict[str, Any], oracle.Upstream]
+"""The arguments of one call, and its upstream gradients."""
 Solved = tuple[dict[str, torch.Tensor], dict[str, Budget]]
 """The truth and the budget of each result, by name."""
 
@@ -35,7 +34,7 @@ class Problem:
     device: str
     """`cpu` or `cuda`: the device of the inputs and of the comparison of results."""
     arguments: dict[str, Any]
-    grad_output: torch.Tensor
+    upstream: oracle.Upstream
     draws: Draws
     """The random numbers of the case, including the seed of its inputs."""
     scarce: bool = False
@@ -73,7 +72,7 @@ class Problem:
         """
         gradients = "backward" in self.case.directions and not self.forward_only
         solve = partial(_solve, self.op, gradients, self.case.by_slice, self.scarce)
-        truth, budgets = solve(self.arguments, self.grad_output)
+        truth, budgets = solve(self.arguments, self.upstream)
         others = [self.least] if self.least else []
         if not others and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
             seeds = range(self.seed + 1, self.seed + DRAWS_OF_FEW)
@@ -96,26 +95,28 @@ class Problem:
         """
         budgets = dict(self.budgets) if "solved" in vars(self) else {}
         tensors = {name: tensor.to("meta") for name, tensor in self.tensors.items()}
-        upstream = tensors.pop("upstream")
-        summary = replace(self, arguments=self.arguments | tensors, grad_output=upstream)
+        upstream = {name: tensors.pop(name) for name in self.upstream}
+        summary = replace(self, arguments=self.arguments | tensors, upstream=upstream)
         vars(summary)["solved"] = {}, budgets
         return summary
 
     @property
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Return the tensor arguments and, as `upstream`, the upstream gradient."""
-        return call_tensors(self.arguments, self.grad_output)
+        """Return the tensor arguments and the upstream gradients."""
+        return call_tensors(self.arguments, self.upstream)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the results: `output`, and the arguments with a gradient."""
-        return OUTPUT, *(self.op.differentiable if "backward" in self.case.directions else ())
+        """Return the names of the results: the outputs, and the arguments with a gradient."""
+        gradients = self.op.differentiable if "backward" in self.case.directions else ()
+        return *self.op.outputs(self.case), *gradients
 
     @property
     def shapes(self) -> dict[str, torch.Size]:
         """Return the shape of each result."""
+        outputs = self.op.outputs(self.case)
         return {
-            name: (self.grad_output if name == OUTPUT else self.arguments[name]).shape
+            name: torch.Size(outputs[name]) if name in outputs else self.arguments[name].shape
             for name in self.names
         }
 
@@ -163,10 +164,10 @@ def make_problem(
     return problem
 
 
-def call_tensors(arguments: dict[str, Any], grad_output: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return a call's tensor arguments and its upstream gradient, by name."""
+def call_tensors(arguments: dict[str, Any], upstream: oracle.Upstream) -> dict[str, torch.Tensor]:
+    """Return a call's tensor arguments and its upstream gradients, by name."""
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
-    return {**tensors, "upstream": grad_output}
+    return {**tensors, **upstream}
 
 
 def _solve(
@@ -175,14 +176,14 @@ def _solve(
     by_slice: bool,
     scarce: bool,
     arguments: dict[str, Any],
-    grad_output: torch.Tensor,
+    upstream: oracle.Upstream,
 ) -> Solved:
     """Return the oracle's results for one draw, and eager's error on each result."""
-    truth = oracle.truth(op, arguments, grad_output, gradients)
+    truth = oracle.truth(op, arguments, upstream, gradients)
     if scarce:
         truth = {name: tensor.cpu() for name, tensor in truth.items()}
-    eager = oracle.eager(op, arguments, grad_output, gradients)
+    eager = oracle.eager(op, arguments, upstream, gradients)
+    device = next(iter(upstream.values())).device
     return truth, {
-        name: budget_of(eager[name], expected, by_slice, grad_output.device)
-        for name, expected in truth.items()
+        name: budget_of(eager[name], expected, by_slice, device) for name, expected in truth.items()
     }

@@ -12,7 +12,7 @@ import torch
 
 from common import wire
 from common.errors import Kind
-from common.gradients import second_derivatives
+from common.gradients import outputs_of, second_derivatives
 from common.grading.call_plan import Attempt
 from common.grading.compare import Finding, wrong_values
 from common.grading.execution import Execution
@@ -199,9 +199,10 @@ def _wrong_second_derivatives(
         """Return the reference's second derivatives in a dtype, by default the arguments'."""
         names = problem.op.differentiable
         inputs = leaves(problem.arguments, names, dtype)
-        output, wanted = problem.op.reference(**inputs), [inputs[name] for name in names]
-        weight = problem.grad_output.to(output.dtype)
-        second = second_derivatives(output, wanted, weight, constant)
+        outputs = outputs_of(problem.op.reference(**inputs))
+        weights = [each.to(outputs[0].dtype) for each in problem.upstream.values()]
+        wanted = [inputs[name] for name in names]
+        second = second_derivatives(outputs, wanted, weights, constant)
         return dict(zip(names, second, strict=True))
 
     eager, wrong = derived(None), list[str]()

@@ -149,8 +149,10 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
     dice = draws.dice("which")
     case, unchanged = problem.case.changed(dice), frozenset[str]()
     if change is Change.WRITTEN:  # a nonempty proper subset of the floating-point tensors
-        floating = [name for name, each in problem.tensors.items() if each.is_floating_point()]
-        floating.remove("upstream")
+        tensors = {
+            name: each for name, each in problem.arguments.items() if name in problem.tensors
+        }
+        floating = [name for name, each in tensors.items() if each.is_floating_point()]
         sizes = range(1, len(floating))
         subsets = [names for size in sizes for names in combinations(floating, size)]
         unchanged = frozenset(dice.choice(subsets or [()]))
@@ -170,4 +172,4 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
 
 def _constant(problem: Problem) -> frozenset[str]:
     """Return the names of the tensors that take no gradient."""
-    return frozenset(problem.tensors) - {"upstream", *problem.op.differentiable}
+    return frozenset(problem.tensors) - {*problem.upstream, *problem.op.differentiable}

@@ -66,14 +66,14 @@ class StagedCalls:
 
     def inputs(self, shift: int) -> Drawn:
         """Return the inputs of a call after a shift, in other memory."""
-        arguments, grad_output = self.drawn
-        inputs = {**arguments, "upstream": grad_output}
+        arguments, upstream = self.drawn
+        inputs = {**arguments, **upstream}
         for name, unit in self.calls[0].changing.items():
             tensor = inputs[name]
             rotated = elements_of(tensor).roll(-shift * unit).view(tensor.dtype)
             strides, offset = tensor.stride(), tensor.storage_offset()
             inputs[name] = rotated.as_strided(tensor.shape, strides, offset)
-        return inputs, inputs.pop("upstream")
+        return inputs, {name: inputs.pop(name) for name in upstream}
 
     def check(self, call: int, shift: int) -> None:
         """Raise MUTATED_INPUT if an input of a call is not the drawn one after a shift."""
@@ -234,7 +234,8 @@ def wrong_replay(problem: Problem, timed: TimedProcess) -> str | None:
 def _wrong(problem: Problem, staged: StagedCalls, kept: Results) -> str | None:
     """Describe the first wrong value of a timed call, if any."""
     shift, results = kept
-    truth = oracle.truth(problem.op, *staged.inputs(shift), gradients=len(results) > 1)
+    gradients = len(results) > len(problem.upstream)
+    truth = oracle.truth(problem.op, *staged.inputs(shift), gradients)
     for name, result in results.items():
         if truth[name].numel():
             wrong, _ = check_values(

@@ -21,7 +21,7 @@ import torch
 from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
-from common.grading.problem import OUTPUT, Problem
+from common.grading.problem import Problem
 from common.grading.retries import Cause, Remedy, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
@@ -200,7 +200,7 @@ class Timing:
 
     def _process(self, worker: Worker) -> TimedProcess:
         op, case, device = self.problem.op, self.problem.case, self.problem.device
-        names = [OUTPUT, *(op.differentiable if self.direction == "backward" else ())]
+        names = [*op.outputs(case), *(op.differentiable if self.direction == "backward" else ())]
         results, plan = result_slots(self.problem, names), PLANS[case.ranked_by]
         staged = stage_calls(op, case, device, worker, plan.inputs, results)
         return TimedProcess(worker, staged, self.direction)

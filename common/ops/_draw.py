@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from common.spec import C, Fact, Layout, Op, Values
+from common.wire import upstream_of
 
 HUGE = {"float32": 1e6, "bfloat16": 1e6, "float16": 1e4}
 """The value of the huge element, by dtype; in float16 its square is infinite."""
@@ -104,17 +105,19 @@ def _empty(like: Tensor, layout: Layout) -> Tensor:
 # --- what follows from an op and a case -----------------------------------------------------------
 
 
-def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], Tensor]:
-    """Draw the arguments of one call and a random upstream gradient, without the reference.
+def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Draw the arguments of one call and random upstream gradients, without the reference.
 
-    The gradient has the output's shape and dtype, and the case's layout and special values for the
-    upstream gradient.
+    Each gradient has its output's shape and dtype, and the case's layout and special values for
+    upstream gradients; see `wire.upstream_of`.
     """
     generator = torch.Generator(device).manual_seed(seed)
     arguments = op.draw(case, generator)
     values = case.upstream_values
-    shape = op.output(case)
-    return arguments, randn(shape, case.dtype, case.upstream, generator, values=values)
+    return arguments, {
+        upstream_of(name): randn(shape, case.dtype, case.upstream, generator, values=values)
+        for name, shape in op.outputs(case).items()
+    }
 
 
 def given(op: Op[C], arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -143,7 +146,7 @@ def facts_of(op: Op[C], case: C) -> dict[str, Fact]:
         **case.measures,
         **options,
         **layouts,
-        "upstream": layout_name(op.output(case), case.upstream),
+        "upstream": layout_name(next(iter(op.outputs(case).values())), case.upstream),
         **case.facts("data"),
         "values": case.values,
         "upstream's values": case.upstream_values,

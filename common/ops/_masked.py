@@ -226,7 +226,7 @@ def masked(
         cases=cases,
         twin=twin,
         draw=draw,
-        output=lambda case: (case.tokens, size(case, output)),
+        outputs=lambda case: {"output": (case.tokens, size(case, output))},
         work=work,
         workspace=workspace,
         split={"output": 0, "x": 0, "mask": 0},

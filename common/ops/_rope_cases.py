@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise, product
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from common import spec
 from common.ops import _names, rotate_half
@@ -24,8 +24,9 @@ SPARE: Mapping[Any, Fact] = {True: "past the last position", False: "the number 
 class RopeCase(Case):
     """One input of `rope`; a thd case has `lengths` in place of `s` and `b`."""
 
-    lists = ("lengths",)
-    together = ("cp_size", "cp_rank")
+    lists: ClassVar[tuple[str, ...]] = ("lengths",)
+    together: ClassVar[tuple[str, ...]] = ("cp_size", "cp_rank")
+    formats: ClassVar[tuple[str, ...]] = get_args(Format)
 
     s: int
     """The number of tokens of each sequence that this rank holds."""
@@ -66,18 +67,23 @@ class RopeCase(Case):
     @property
     def head(self) -> list[str]:
         """`sbhd-8192x2x32x128-bfloat16`: format, t's shape, dtype, and a part that is rotated."""
-        packed = (len(self.lengths), sum(self.lengths), self.h, self.d)
-        sizes = "x".join(map(str, packed if self.lengths else self.shape))
+        named = {**vars(self), "sequences": len(self.lengths), "tokens": sum(self.lengths)}
+        sizes = "x".join(str(named[each]) for each in self.letters(self.tensor_format).split(", "))
         return [self.tensor_format, sizes, self.dtype, *[f"d2={self.d2}"] * (self.d2 != self.d)]
 
     @classmethod
-    def of_head(cls, words: list[str]) -> RopeCase:
+    def letters(cls, tensor_format: str) -> str:
+        """Return what the sizes of a name are, in their order."""
+        return "sequences, tokens, h, d" if tensor_format == "thd" else ", ".join(tensor_format)
+
+    @classmethod
+    def of_head(cls, words: list[str]) -> Self:
         """Read a head; a thd case's second size is the number of its tokens.
 
         The angles are those of a model, until the name says another.
         """
-        tensor_format: Any = _names.one_of(words, get_args(Format), "a format")
-        letters = "sequences, tokens, h, d" if tensor_format == "thd" else ", ".join(tensor_format)
+        tensor_format: Any = _names.one_of(words, cls.formats, "a format")
+        letters = cls.letters(tensor_format)
         named = zip(letters.split(", "), _names.sizes(words, letters), strict=True)
         fields: dict[str, Any] = {"s": 0, "b": 0, **dict(named)}
         if count := fields.pop("sequences", 0):
@@ -86,7 +92,7 @@ class RopeCase(Case):
         d2 = int(words.pop(0)[3:]) if words and re.fullmatch(r"d2=\d+", words[0]) else fields["d"]
         return cls(**fields, d2=d2, dtype=dtype, tensor_format=tensor_format, angles="model")
 
-    def settled(self) -> RopeCase:
+    def settled(self) -> Self:
         """Cut the tokens of a thd case, which its name counts, to short and long sequences in turn.
 
         Raises:
@@ -123,7 +129,7 @@ class RopeCase(Case):
         """The angles, the dtype, the pairing (halves or interleaved) and the format."""
         return f"{self.paired} {self.dtype} {self.interleaved} {self.tensor_format}"
 
-    def changed(self, dice: random.Random) -> RopeCase:
+    def changed(self, dice: random.Random) -> Self:
         """Return the case with shuffled sequences and lower frequencies."""
         lengths = tuple(dice.sample(self.lengths, len(self.lengths)))
         return dataclasses.replace(self, lengths=lengths, rate=dice.choice((0.5, 0.75)))
@@ -187,7 +193,7 @@ def _is_possible(row: Row) -> bool:
     return alone or row.get("cp", (1, 0)) == (1, 0)
 
 
-def _of_row(
+def of_row(
     *, tensor_format: str, rotated: str, sequences: str, length: str, starts: str,
     cp: tuple[int, int], **fields: Any,
 ) -> RopeCase:  # fmt: skip
@@ -242,7 +248,7 @@ SUBSETS: tuple[Factors, ...] = (
     {"tensor_format": ("bshd",)},
 )
 """The values that common kinds of solutions support."""
-TABLE = PairTable(FACTORS, _of_row, SUBSETS, _is_possible)
+TABLE = PairTable(FACTORS, of_row, SUBSETS, _is_possible)
 
 # --- cases ----------------------------------------------------------------------------------------
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from common.errors import UserError
+from common.gradients import derivatives, outputs_of
 from common.interfaces import shown
 from common.ops._draw import draw, facts_of
 from common.paths import OPS
 from common.spec import Case, Op, Tier
+from common.wire import OUTPUT, UPSTREAM, is_output
 
 
 @contextmanager
@@ -45,6 +45,8 @@ def check(name: str, op: Any) -> None:
     known = [*inspect.signature(op.interface.__call__).parameters][1:]
     parameters = [*inspect.signature(op.reference).parameters]
     _require(parameters == known, f"OP.reference takes {parameters}, the interface {known}")
+    taken = [name for name in known if name.startswith((OUTPUT, UPSTREAM))]
+    _require(not taken, f"the interface takes {taken}: results and their gradients have such names")
     unknown = sorted({*op.differentiable}.difference(known))
     _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
     board = _distinct(op.cases("board"), "board")
@@ -64,14 +66,17 @@ def check_by_trial(op: Op[Any], *tiers: Tier) -> None:
     case = next(iter(op.cases("smoke")))
     arguments, upstream = draw(op, case, 0, "cpu")
     leaves = {name: arguments[name].detach().requires_grad_() for name in op.differentiable}
-    output = op.reference(**{**arguments, **leaves})
-    given, stated = ((each.dtype, *each.shape) for each in (output, upstream))
+    outputs = outputs_of(op.reference(**{**arguments, **leaves}))
+    given = [(each.dtype, *each.shape) for each in outputs]
+    stated = [(each.dtype, *each.shape) for each in upstream.values()]
     _require(given == stated, f"OP.reference of {case.name}: gives {given}, not {stated}")
-    gradients = torch.autograd.grad(output, [*leaves.values()], upstream, allow_unused=True)
+    names, split = [*op.outputs(case)], [*filter(is_output, op.split)]
+    _require(split == names, f"OP.split has the outputs {split}, not {names}")
+    gradients = derivatives(outputs, [*leaves.values()], upstream.values())
     for name, gradient in zip(leaves, gradients, strict=True):
         _require(gradient is not None, f"OP.differentiable: the reference gives {name} no gradient")
     axes = op.axes(case, arguments)
-    for name, tensor in {"output": output, **leaves}.items():
+    for name, tensor in {**dict(zip(names, outputs, strict=True)), **leaves}.items():
         fault = f"OP.axes of {case.name}: {name!r} has {tensor.dim()} dimensions"
         _require(len(axes.get(name, ())) == tensor.dim(), fault)
     op.timed_work(case, "backward")

@@ -124,7 +124,7 @@ def twice_the_l2() -> torch.Tensor:
 
 def limit(run: Runnable) -> TimedCallable:
     """Return a timed callable of a call without inputs that change, such as a copy."""
-    rotation = Rotation([TimedCall(run)])  # type: ignore[arg-type]
+    rotation = Rotation([TimedCall(run)])
     return TimedCallable(rotation, rotation.run)
 
 
@@ -287,9 +287,9 @@ def begin_timing(session: Session, request: BeginTiming) -> Reply:
         bytes_, products, dtype = wanted.copy_bytes, wanted.products, getattr(torch, wanted.dtype)
         limits = {"copy": lambda: copy(bytes_), "dense": lambda: dense(products, dtype)}
 
-    def check(output: torch.Tensor) -> None:
+    def check(outputs: tuple[torch.Tensor, ...]) -> None:
         session.seal.check()  # a solution may restore a replaced function before the end
-        session.check_output(output)
+        session.check_outputs(outputs if outputs[1:] else outputs[0], len(outputs))
 
     rotation = Rotation(calls, request.backward, check, results)
     clock = Clock(rotation, limits, "eager" if limits else "solution")
@@ -303,15 +303,16 @@ def timed_call(
     """Return one call of the rotation, whose inputs change if they have an original."""
     session.calls = {}  # frees the graded calls
     inputs, options = session.bind_timed(call)
-    grad_output = session.tensor(call.grad_output)
-    tensors = {**inputs, **options, "upstream": grad_output}
+    upstream = {name: session.tensor(slot) for name, slot in call.upstream.items()}
+    tensors = {**inputs, **options, **upstream}
     changing = [
         Changing(tensors[name], session.elements(call.slots[name]), originals[name], unit)
         for name, unit in call.changing.items()
         if name in originals
     ]
     forward = session.solution.call(inputs.values(), options)
-    return TimedCall(forward, [inputs[name] for name in call.differentiable], grad_output, changing)
+    wanted = [inputs[name] for name in call.differentiable]
+    return TimedCall(forward, wanted, (*upstream.values(),), changing)
 
 
 def take_samples(session: Session, request: TakeSamples) -> Reply:

@@ -20,11 +20,12 @@ import torch
 from torch.autograd.graph import increment_version
 
 from common.arena import extent
+from common.gradients import outputs_of
 from common.verdicts import Failure
 
 Runnable = Callable[[], object]
 Results = tuple[torch.Tensor, ...]
-"""The output, followed by the gradients if backward is timed."""
+"""The outputs, followed by the gradients if backward is timed."""
 ALIVE = range(5, 18)
 """The possible numbers of calls whose results are alive at once before the samples; this detects a
 solution that reuses a ring of output buffers."""
@@ -67,10 +68,10 @@ class Changing:
 class TimedCall:
     """A call of the rotation, with its inputs."""
 
-    forward: Callable[[], torch.Tensor]
+    forward: Callable[[], Any]
     wanted: Sequence[torch.Tensor] = ()
     """The inputs whose gradient is computed."""
-    grad_output: torch.Tensor | None = None
+    upstream: Results = ()
     changing: Sequence[Changing] = ()
 
 
@@ -81,7 +82,7 @@ class Rotation:
         self,
         calls: Sequence[TimedCall],
         backward: bool = False,
-        check: Callable[[torch.Tensor], None] = lambda output: None,
+        check: Callable[[Results], None] = lambda outputs: None,
         slots: Results = (),
     ) -> None:
         """Make no call yet.
@@ -102,7 +103,7 @@ class Rotation:
         self._turns = itertools.cycle(enumerate(calls))
         self._alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
-        self._graphs: list[tuple[torch.cuda.CUDAGraph, torch.Tensor]] = []
+        self._graphs: list[tuple[torch.cuda.CUDAGraph, Results]] = []
         self._kept: dict[str, int] | None = None
         self._chances = 0
 
@@ -115,11 +116,10 @@ class Rotation:
     def run(self) -> None:
         """Make the next call, with its backward if backward is timed."""
         index, call = next(self._turns)
-        output = call.forward()
-        gradients: Results = ()
+        results = outputs_of(call.forward())
         if self._backward:
-            gradients = torch.autograd.grad(output, call.wanted, call.grad_output)
-        self._alive.append((index, (output, *gradients)))
+            results += torch.autograd.grad(results, call.wanted, call.upstream)
+        self._alive.append((index, results))
 
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.
@@ -137,8 +137,8 @@ class Rotation:
                 graph = torch.cuda.CUDAGraph()
                 # a failed capture does not restore the current stream by itself
                 with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.graph(graph):
-                    output = forward()
-                self._graphs.append((graph, output))
+                    outputs = outputs_of(forward())
+                self._graphs.append((graph, outputs))
         except Exception:  # the solution or torch may raise anything; then no replay is timed
             self._graphs = []
         finally:
@@ -149,9 +149,9 @@ class Rotation:
     def replay(self) -> None:
         """Replay the next graph in turn."""
         index = next(self._turns)[0] % len(self._graphs)
-        graph, output = self._graphs[index]
+        graph, outputs = self._graphs[index]
         graph.replay()
-        self._alive.append((index, (output,)))
+        self._alive.append((index, outputs))
 
     # --- inputs -----------------------------------------------------------------------------------
 
@@ -179,7 +179,7 @@ class Rotation:
         """
         index, results = self._alive[below(len(self._alive))]
         if not in_passing:
-            self._check(results[0])
+            self._check(results[: len(self._calls[index].upstream)])
             self.refuse_shared()
         self._chances += 1
         if not self.slots or below(self._chances):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +13,7 @@ import torch
 
 from common import ops, wire
 from common.arena import dtype_name, integers
-from common.gradients import second_derivatives
+from common.gradients import derivatives, outputs_of, second_derivatives
 from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
@@ -27,7 +27,6 @@ from common.verdicts import Failure
 from common.wire import (
     GUARDS,
     LAUNCHED,
-    OUTPUT,
     POISONS,
     SECOND_RUN,
     Reply,
@@ -52,7 +51,7 @@ class Call:
     inputs: dict[str, torch.Tensor]
     request: wire.Forward
     results: dict[str, torch.Tensor] = field(default_factory=dict)
-    """The output as `output`, and the gradients by argument."""
+    """The outputs, and the gradients by argument."""
 
     def place(self) -> contextlib.AbstractContextManager[None]:
         """Enter the stream of forward, backward and the delivery of their results."""
@@ -120,39 +119,40 @@ class Session(SharedTensors):
     # --- graded calls ----------------------------------------------------------------------------
 
     def forward(self, request: wire.Forward) -> Reply:
-        """Call the solution once; return a `wire.Result` and the report of `_checks`."""
+        """Call the solution once; return a `wire.Result` by output and the report of `_checks`."""
         self.calls = {name: self.calls[name] for name in request.alive}
         inputs, options = self.bind(request.call)
         solution, call = self.solution, Call(inputs, request)
         solution.check_options(options)
         mode = GRAD_MODES.get(request.setting, contextlib.nullcontext)
         with self._checks(call) as report, mode():
-            output: torch.Tensor = solution.function(*inputs.values(), **options)
-            self.check_output(output)
-        call.results[OUTPUT] = output
+            outputs = solution.function(*inputs.values(), **options)
+            self.check_outputs(outputs, len(request.results))
+        call.results = dict(zip(request.results, outputs_of(outputs), strict=True))
         self.calls[request.attempt] = call
-        reply = self.deliver(wire.Deliver(request.attempt, OUTPUT, request.result))
-        return reply | {"differentiable": output.requires_grad} | report
+        reply: Reply = {
+            name: self.deliver(wire.Deliver(request.attempt, name, slot))
+            | {"differentiable": call.results[name].requires_grad}
+            for name, slot in request.results.items()
+        }
+        return reply | report
 
     def backward(self, request: wire.Backward) -> Reply:
         """Return a `wire.Result` by input, None for one without a gradient, and that report."""
         call, slots = self.calls[request.attempt], request.results
         wanted = [call.inputs[name] for name in slots]
-        gradient = self.tensor(call.request.call.grad_output)
+        upstream = [*map(self.tensor, call.request.call.upstream.values())]
         with self._checks(call) as report:
-            output = call.results[OUTPUT]
-            gradients: Sequence[torch.Tensor | None]
+            outputs = [call.results[name] for name in call.request.results]
             if request.double:
                 constant = request.double == "constant"
-                gradients = second_derivatives(output, wanted, gradient, constant)
+                gradients = second_derivatives(outputs, wanted, upstream, constant)
             else:
-                gradients = torch.autograd.grad(
-                    output, wanted, gradient, retain_graph=request.keep, allow_unused=True
-                )
+                gradients = derivatives(outputs, wanted, upstream, retain_graph=request.keep)
             for grad in (each for each in gradients if each is not None):
                 check_class(grad)
             if not request.keep:
-                del call.results[OUTPUT]
+                call.results = {}
         call.results |= dict(zip(slots, gradients, strict=True))
         reply: Reply = {
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))
@@ -217,14 +217,27 @@ class Session(SharedTensors):
             if fault := log.fault():
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
-    def check_output(self, output: Any) -> None:
-        """Raise Failure if an output is no plain torch.Tensor, or lies in an argument's memory."""
+    def check_outputs(self, returned: Any, count: int = 1) -> None:
+        """Raise Failure unless a call returned so many plain tensors, one alone or in a tuple.
+
+        None may lie in an argument's memory.
+        """
         assert self.arena is not None
-        if not isinstance(output, torch.Tensor):
-            raise Failure("INCORRECT_SHAPE", f"returned {type(output).__name__}, not a tensor")
-        check_class(output)
-        if output.numel() and self.arena.holds(output):
-            raise Failure("MUTATED_INPUT", "the output lies in the memory of an argument")
+        wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
+        if isinstance(returned, tuple) == (count == 1) or len(outputs_of(returned)) != count:
+            raise Failure("INCORRECT_SHAPE", f"returned {_kind(returned)}, not {wanted}")
+        for output in outputs_of(returned):
+            if not isinstance(output, torch.Tensor):
+                raise Failure("INCORRECT_SHAPE", f"returned {_kind(returned)}, not {wanted}")
+            check_class(output)
+            if output.numel() and self.arena.holds(output):
+                raise Failure("MUTATED_INPUT", "the output lies in the memory of an argument")
+
+
+def _kind(returned: Any) -> str:
+    """Return the type of what a call returned, with the types in a tuple."""
+    kinds = [type(each).__name__ for each in outputs_of(returned)]
+    return f"({', '.join(kinds)})" if isinstance(returned, tuple) else kinds[0]
 
 
 def check_class(result: torch.Tensor) -> None:

@@ -17,6 +17,7 @@ from torch.utils.flop_counter import flop_registry
 from triton import knobs
 
 from common import wire
+from common.gradients import derivatives, outputs_of
 from common.ops._draw import draw, given
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
@@ -187,32 +188,33 @@ def directions(
         Failure: UNSUPPORTED, if the function does not take an option of the call.
     """
     op = session.solution.op
-    arguments, grad_output, small = _drawn(op, case, seed)
+    arguments, upstream, small = _drawn(op, case, seed)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
     call = session.solution.call(inputs.values(), options)
     with ShapeOnlyMode(small, ran):
         yield "forward"
-        output = call()
-        differentiable = isinstance(output, torch.Tensor) and output.requires_grad
+        outputs = outputs_of(call())
+        tensors = all(isinstance(output, torch.Tensor) for output in outputs)
+        differentiable = tensors and any(output.requires_grad for output in outputs)
         if differentiable and "backward" in case.directions:
             yield "backward"
-            torch.autograd.grad(output, wanted, grad_output, allow_unused=True)
+            derivatives(outputs, wanted, upstream.values())
 
 
 def _drawn(
     op: Op[Any], case: Case, seed: int, small: int = SMALL
-) -> tuple[dict[str, Any], torch.Tensor, int]:
-    """Return a case's arguments, its upstream gradient, and how large a computed tensor may be.
+) -> tuple[dict[str, Any], dict[str, torch.Tensor], int]:
+    """Return a case's arguments, its upstream gradients, and how large a computed tensor may be.
 
     An argument without a gradient always has its values. A solution may read them, for example
     angles, to decide whether it supports the case.
     """
     with ShapeOnlyMode(small):
-        arguments, grad_output = draw(op, case, seed, "cpu")
+        arguments, upstream = draw(op, case, seed, "cpu")
     others = [value for name, value in arguments.items() if name not in op.differentiable]
     largest = max((each.numel() for each in tensors_of(others)), default=0)
-    return (arguments, grad_output, small) if largest <= small else _drawn(op, case, seed, largest)
+    return (arguments, upstream, small) if largest <= small else _drawn(op, case, seed, largest)
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:

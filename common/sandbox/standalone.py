@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from common import ops
+from common.gradients import derivatives, outputs_of
 from common.ops._draw import draw, given
 from common.sandbox import backend, failures
 from common.sandbox.contract import load
@@ -22,12 +23,12 @@ from common.spec import Case, Op
 
 def call(path: Path, op: Op[Any], case: Case, device: str) -> None:
     """Call a solution, and differentiate its output if it can be."""
-    arguments, grad_output = draw(op, case, 0, device)
+    arguments, upstream = draw(op, case, 0, device)
     differentiable = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
-    output = load(path, op).call(inputs.values(), options)()
-    if output.requires_grad:
-        torch.autograd.grad(output, differentiable, grad_output, allow_unused=True)
+    outputs = outputs_of(load(path, op).call(inputs.values(), options)())
+    if any(output.requires_grad for output in outputs):
+        derivatives(outputs, differentiable, upstream.values())
 
 
 def main(path: str, op_name: str, *names: str) -> None:

@@ -13,9 +13,10 @@ from common import ops
 from common.draws import Draws
 from common.grading import diagnosis, oracle
 from common.grading.compare import wrong_values
-from common.grading.problem import OUTPUT, make_problem
+from common.grading.problem import make_problem
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
+from common.wire import is_output
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def results_of(op, mistake, problem):
     changed = dataclasses.replace(op, reference=mistake)
     gradients = "backward" in problem.case.directions
     try:
-        values = oracle.truth(changed, problem.arguments, problem.grad_output, gradients)
+        values = oracle.truth(changed, problem.arguments, problem.upstream, gradients)
     except NotImplementedError:
         return {}
     dtype = getattr(torch, problem.case.dtype)
@@ -52,7 +53,7 @@ def made(op, mistake, problem):
     results, verdicts = results_of(op, mistake, problem), {}
     for direction in problem.case.directions if results else ():
         ours = {
-            name: results[name] for name in results if (name == OUTPUT) == (direction == "forward")
+            name: results[name] for name in results if is_output(name) == (direction == "forward")
         }
         wrong = any(wrong_values(problem, name, value, "") for name, value in ours.items())
         verdict, ours = ("INCORRECT_NUMERICAL", ours) if wrong else ("PASSED", {})

@@ -13,12 +13,13 @@ from common import ops
 from common.draws import Draws
 from common.grading import diagnosis, oracle
 from common.grading.diagnosis import TRIES, Failing, contrasts, plainer
-from common.grading.problem import OUTPUT, make_problem
+from common.grading.problem import make_problem
 from common.grading.sweep import Graded, Sweep
 from common.ops.rope import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS
 from common.verdicts import Verdict
+from common.wire import OUTPUT
 from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
@@ -65,7 +66,7 @@ def graded(case, reference, verdict="INCORRECT_NUMERICAL", results=True, by=orac
     problem = make_problem(HALF, case, Draws(7), "cpu")
     assert problem.budgets[OUTPUT]  # a comparison would compute it
     op = dataclasses.replace(HALF, reference=reference)
-    values = by(op, problem.arguments, problem.grad_output)
+    values = by(op, problem.arguments, problem.upstream)
     verdicts = {}
     for direction in DIRECTIONS:
         kept = {

@@ -10,8 +10,9 @@ from common import ops
 from common.arena import Arena
 from common.draws import Draws
 from common.grading.grade import grade_case
-from common.grading.problem import OUTPUT, make_problem
+from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
+from common.wire import OUTPUT
 from tests.support.workers import CHOOSE, chosen, written
 
 ROPE = ops.load("rope")
@@ -70,6 +71,46 @@ def test_the_earliest_cause_wins(name, two_faults):
     assert two_faults[name].verdict == FAULTS[name][1], two_faults[name]
 
 
+# --- several outputs, each graded by itself ---
+
+QK = ops.load("rope_qk")
+OUTPUTS = {
+    "return a, b": ("PASSED", "PASSED", ""),
+    "return [a, b]": ("INCORRECT_SHAPE",) * 2 + ("returned list, not a tuple of 2 tensors",),
+    "return (a,)": ("INCORRECT_SHAPE",) * 2 + ("returned (Tensor), not a tuple of 2 tensors",),
+    "return a, None": ("INCORRECT_SHAPE",) * 2 + ("returned (Tensor, NoneType), not a tuple",),
+    "return a, b[:-1]": ("INCORRECT_SHAPE",) * 2 + ("output_k has shape [6, 2, 1, 16], expected",),
+    "return a, b.double()": ("INCORRECT_DTYPE",) * 2 + ("output_k is float64",),
+    "return a, torch.empty_like(b)": ("UNWRITTEN_OUTPUT", "INCORRECT_NUMERICAL", "output_k holds"),
+    "return a, b + 1": ("INCORRECT_NUMERICAL", "PASSED", "output_k wrong: every element"),
+    "return a, 2 * b": ("INCORRECT_NUMERICAL",) * 2 + ("; output_q is right",),
+    "a.data[..., :1, :] = b.data; return a, a[..., :1, :]": (
+        "INCORRECT_NUMERICAL", "INCORRECT_NUMERICAL", "output_q wrong: head 0 of 3, every",
+    ),
+    "return a, b.detach()": ("PASSED", "INCORRECT_NUMERICAL", "the gradient of k is None"),
+    "return a.detach(), b.detach()": ("PASSED", "UNSUPPORTED", "the output has no grad_fn"),
+    "return a, k": ("MUTATED_INPUT",) * 2 + ("the output lies in the memory of an argument",),
+    "k.data.mul_(2); return a, b": ("MUTATED_INPUT",) * 2 + ("k changed",),
+}  # fmt: skip
+"""By the end of a right `rope_qk`: both verdicts, and how a reason begins or ends."""
+
+
+@pytest.mark.parametrize("end", OUTPUTS)
+def test_each_output_is_graded_by_itself(end, tmp_path, fork_server, monkeypatch):
+    monkeypatch.setattr(CHOOSE, chosen())
+    text = (
+        "import torch\nfrom common.ops.rope_qk import reference\n\n"
+        f"def rope_qk(q, k, freqs):\n    a, b = reference(q, k, freqs)\n    {end}\n"
+    )
+    with Sweep("cpu", server=fork_server) as sweep:
+        (found,) = sweep.grade(QK, [next(QK.cases("smoke"))], [written(tmp_path, text, "rope_qk")])
+    forward, backward, said = OUTPUTS[end]
+    assert {each: one.verdict for each, one in found.verdicts.items()} == {
+        "forward": forward, "backward": backward,
+    }, found.verdicts  # fmt: skip
+    assert any(said in verdict.reason for verdict in found.verdicts.values()), found.verdicts
+
+
 def test_reasons_are_one_line_and_say_where(two_faults):
     line = r"line 5 of rope.py: raise ValueError('two\nlines')"
     assert two_faults["raises"].reason == f"ValueError: two lines, {line}"
@@ -117,7 +158,7 @@ def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
     [
         ({"verdict": "PASSED", "reason": ""}, {}), ({"verdict": ["PASSED"], "reason": ""}, {}),
         ({"verdict": "CRASHED"}, {}), ({"output": None}, {}),
-        ({"output": {"shape": [], "dtype": ""}}, {}), (None, {"verdict": "PASSED", "reason": ""}),
+        ({"shape": [], "dtype": ""}, {}), (None, {"verdict": "PASSED", "reason": ""}),
         (None, {"another": {"shape": [], "dtype": ""}}), (None, {}),
     ],
 )  # fmt: skip
@@ -126,7 +167,7 @@ def test_a_process_does_not_pass_by_its_own_words(monkeypatch, forward, backward
     monkeypatch.setattr(CHOOSE, chosen())
     problem = make_problem(ROPE, CASE, Draws(0), "cpu")
     shape = list(problem.truth[OUTPUT].shape)
-    right = {"shape": shape, "dtype": CASE.dtype, "differentiable": True}
+    right = {OUTPUT: {"shape": shape, "dtype": CASE.dtype, "differentiable": True}}
     replies = {"forward": forward or right, "backward": backward}
     worker = SimpleNamespace(
         solution=SimpleNamespace(name="somebody/rope"),

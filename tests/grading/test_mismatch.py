@@ -72,8 +72,9 @@ def test_every_op_names_each_dimension_of_each_result(name):
     for case in op.cases("smoke"):
         arguments, _ = draw(op, case, 1, "cpu")
         axes = op.axes(case, arguments)
-        assert len(axes["output"]) == len(op.output(case))
-        assert axes.keys() == {"output", *op.differentiable}
+        for name, shape in op.outputs(case).items():
+            assert len(axes[name]) == len(shape)
+        assert axes.keys() == {*op.outputs(case), *op.differentiable}
         for argument in op.differentiable:
             shape = arguments[argument].shape
             assert len(axes[argument]) == len(shape)

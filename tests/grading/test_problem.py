@@ -8,10 +8,11 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading import oracle, problem
-from common.grading.problem import OUTPUT, Problem, make_problem
+from common.grading.problem import Problem, make_problem
 from common.grading.sweep import Sweep
 from common.grading.variations import Change, allows, changed
 from common.ops._draw import draw
+from common.wire import OUTPUT
 from tests.support.workers import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
@@ -20,8 +21,8 @@ CASES = [case for case in HALF.cases("smoke") if not case.far_bytes][:4]
 
 
 def test_the_oracle_is_in_float64_freqs_too():
-    arguments, grad_output = draw(ROPE, CASE, 1, "cpu")
-    truth = oracle.truth(ROPE, arguments, grad_output)
+    arguments, upstream = draw(ROPE, CASE, 1, "cpu")
+    truth = oracle.truth(ROPE, arguments, upstream)
     assert {tensor.dtype for tensor in truth.values()} == {torch.float64}
     doubled = arguments | {"t": arguments["t"].double(), "freqs": arguments["freqs"].double()}
     assert torch.equal(truth[OUTPUT], ROPE.reference(**doubled))
@@ -31,8 +32,8 @@ def test_the_oracle_is_in_float64_freqs_too():
 
 def test_few_elements_get_the_largest_error_of_eight_draws():
     one = Problem(ROPE, CASE, "cpu", *draw(ROPE, CASE, 5, "cpu"), Draws(0))
-    eager = oracle.eager(ROPE, one.arguments, one.grad_output)[OUTPUT].double()
-    lucky = (eager - oracle.truth(ROPE, one.arguments, one.grad_output)[OUTPUT]).abs().max().item()
+    eager = oracle.eager(ROPE, one.arguments, one.upstream)[OUTPUT].double()
+    lucky = (eager - oracle.truth(ROPE, one.arguments, one.upstream)[OUTPUT]).abs().max().item()
     budgets = [make_problem(ROPE, CASE, Draws(seed), "cpu").budgets[OUTPUT] for seed in (5, 6)]
     assert budgets[0].rms is None
     assert budgets[0].largest > lucky or budgets[1].largest > lucky

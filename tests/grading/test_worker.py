@@ -146,7 +146,7 @@ def test_a_request_that_nobody_reads_has_a_deadline(worker, monkeypatch, tmp_pat
     answered.touch()
     assert wait_until(lambda: state(stopped.pid) == "T")
     monkeypatch.setattr("common.grading.worker.LONGEST", 1.0)
-    late = stopped.ask(wire.Forward(call={"options": "x" * (8 << 20)}, result={}))
+    late = stopped.ask(wire.Forward(call={"options": "x" * (8 << 20)}, results={}))
     assert late["verdict"] == "TIMEOUT"
 
 

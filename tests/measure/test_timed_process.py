@@ -24,7 +24,7 @@ RUNS = 1000
 """With 200, chance alone would fail one run of the tests in 200."""
 HALF = ops.load("rotate_half")
 CASE = next(HALF.cases("smoke"))
-RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1], device="meta")}
+RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1]["upstream"], device="meta")}
 TURNED = """
 import torch
 
@@ -90,8 +90,8 @@ def test_an_input_that_was_changed_is_named():
 )
 def test_every_input_changes_and_rows_stay_whole(name, changing):
     op = ops.load(name)
-    arguments, grad_output = draw(op, next(op.cases("smoke")), 0, "cpu")
-    slots = lay_out(call_tensors(arguments, grad_output).items())
+    arguments, upstream = draw(op, next(op.cases("smoke")), 0, "cpu")
+    slots = lay_out(call_tensors(arguments, upstream).items())
     assert call_of(op, arguments, slots).changing == changing
 
 

@@ -71,6 +71,9 @@ def test_the_tokens_of_a_packed_name_are_cut_to_sequences():
         ("masked_linear", "8x16x16-float32-9spans", "8 tokens have no 9 sequences"),
         ("masked_linear", "8x16x16-float32-random-120%", "120% is no part of a random mask"),
         ("masked_ffn", "8x16-float32-span", "8x16 has 2 sizes in place of tokens, width, inter"),
+        ("rope_qk", "thd-2x8x4x2x16-float32", "thd stands in place of a format"),
+        ("rope_qk", "sbhd-8x1x4x16-float32", "8x1x4x16 has 4 sizes in place of s, b, h, hk, d"),
+        ("rope_qk", "sbhd-8x1x4x2x16-float32-starts", "no option is called 'starts'"),
         ("rotate_half", "", "nothing stands in place of sizes, such as 8192x4096"),
     ],
 )

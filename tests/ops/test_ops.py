@@ -16,6 +16,7 @@ import torch
 
 from common import ops
 from common.draws import Draws
+from common.gradients import outputs_of
 from common.grading.problem import make_problem
 from common.ops._draw import draw, place
 from common.spec import DIRECTIONS, TIERS, Layout
@@ -50,16 +51,22 @@ def test_a_drawn_call_is_as_the_case_says(op, case):
 
     unrun = dataclasses.replace(op, reference=refuse)
     (one, upstream), (same, _), (other, _) = (draw(unrun, case, seed, "cpu") for seed in (1, 1, 2))
-    output, dtype = op.reference(**one), getattr(torch, case.dtype)
-    assert op.output(case) == tuple(output.shape) == tuple(upstream.shape)
-    assert output.dtype == one[op.differentiable[0]].dtype == dtype
+    outputs, dtype = outputs_of(op.reference(**one)), getattr(torch, case.dtype)
+    shapes = [tuple(each.shape) for each in outputs]
+    assert shapes == [*op.outputs(case).values()]
+    assert shapes == [tuple(each.shape) for each in upstream.values()]
+    assert {each.dtype for each in (*outputs, one[op.differentiable[0]])} == {dtype}
+    split = {shape[op.split[name]] for name, shape in op.outputs(case).items()}
     for name, dim in op.split.items():
         if name in one:
-            size = output.shape[op.split["output"]]
-            assert one[name].shape[dim] == size, lacks(op, f"split of {name}")
+            assert one[name].shape[dim] in split, lacks(op, f"split of {name}")
     assert any(t.isinf().any() for t in tensors(one).values()) == (case.values == "infinite")
-    layouts = {**case.layouts, op.differentiable[0]: case.layout, "upstream": case.upstream}
-    for name, tensor in tensors({**one, "upstream": upstream}).items():
+    layouts = {
+        **case.layouts,
+        op.differentiable[0]: case.layout,
+        **dict.fromkeys(upstream, case.upstream),
+    }
+    for name, tensor in tensors({**one, **upstream}).items():
         layout = layouts.get(name, "contiguous")
         placed = place(torch.zeros(tensor.shape, dtype=tensor.dtype), layout)
         for property_of in (torch.Tensor.stride, torch.Tensor.storage_offset):
@@ -154,12 +161,12 @@ def test_dimensions_of_a_twin_differ_where_those_of_its_case_do(op):
 def test_work_is_at_least_reading_and_writing_every_element(op):
     for case, direction in product(op.cases("board"), DIRECTIONS):
         work, itemsize = op.work(case, direction), getattr(torch, case.dtype).itemsize
-        least = prod(op.output(case)) + prod(getattr(case, "shape", op.output(case)))
+        least = op.elements(case) + prod(getattr(case, "shape", ()))
         assert work.bytes >= least * itemsize, lacks(op, f"work of {case.name}")
         assert work.flops > 0
         twin = op.twin(case)
         first = drawn(op, twin)[op.differentiable[0]].numel()
-        assert op.work(twin, direction).bytes >= (first + prod(op.output(twin))) * itemsize
+        assert op.work(twin, direction).bytes >= (first + op.elements(twin)) * itemsize
 
 
 @pytest.mark.parametrize("which", ["layout", "upstream"])
@@ -177,5 +184,5 @@ def test_the_reference_gets_no_far_view(which):
     problem = make_problem(dataclasses.replace(op, reference=spy), far, Draws(0), "cpu")
     assert problem.truth["output"] is not None, "which computes it"
     assert len(seen) > 3 and all(seen)
-    given = {"layout": problem.arguments["x"], "upstream": problem.grad_output}
+    given = {"layout": problem.arguments["x"], "upstream": problem.upstream["upstream"]}
     assert not given[which].is_contiguous(), "the solution gets one"

@@ -57,7 +57,7 @@ def clock_of(log, backward=False, **limits):
         x = torch.ones(3, requires_grad=True)
         changing = [Changing(x.detach(), elements_of(x), elements_of(x).repeat(2))]
         forward = lambda: log.append(torch.is_grad_enabled()) or Double.apply(x, log)  # noqa: E731
-        return TimedCall(forward, [x], torch.ones(3), changing)
+        return TimedCall(forward, [x], (torch.ones(3),), changing)
 
     return Clock(Rotation([call(), call()], backward), limits)
 

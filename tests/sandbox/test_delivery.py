@@ -18,7 +18,7 @@ SLOT = slot_like(TARGET, 0)
 
 
 def deliver(result, setting=""):
-    call = Call({}, wire.Forward(None, SLOT, setting=setting), {"output": result})
+    call = Call({}, wire.Forward(None, {"output": SLOT}, setting=setting), {"output": result})
     session = SimpleNamespace(calls={"first": call}, tensor=lambda slot: TARGET)
     return Session.deliver(session, wire.Deliver("first", "output", SLOT))
 

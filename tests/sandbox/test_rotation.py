@@ -21,7 +21,7 @@ def calls_on(count=2, forward=torch.Tensor.neg, check=lambda output: None):
     """Calls on eight numbers each, in memory of their own, and the slot of their results."""
     inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
     calls = [
-        TimedCall(lambda x=x: forward(x), grad_output=x, changing=[changing(x)]) for x in inputs
+        TimedCall(lambda x=x: forward(x), upstream=(x,), changing=[changing(x)]) for x in inputs
     ]
     slots = (torch.zeros(8),)
     return Rotation(calls, check=check, slots=slots), slots[0]
@@ -101,10 +101,21 @@ def test_a_result_that_could_be_computed_later_is_seen(in_passing):
 
 def test_a_gradient_may_be_the_upstream_one():
     inputs = torch.arange(8.0)
-    call = TimedCall(lambda: inputs.view(2, 4), [], inputs, [changing(inputs)])
+    call = TimedCall(lambda: inputs.view(2, 4), [], (inputs,), [changing(inputs)])
     ours = Rotation([call], slots=(torch.zeros(2, 4),))
     ours.run(), ours.run()
     ours.refuse_shared()
+
+
+def test_both_outputs_of_a_call_are_checked_and_kept_with_all_gradients():
+    q, k = (torch.arange(8.0, requires_grad=True) for _ in range(2))
+    seen = []
+    call = TimedCall(lambda: (2 * q, 3 * k), [q, k], (torch.ones(8), torch.full((8,), 2.0)))
+    slots = tuple(torch.zeros(8) for _ in range(4))
+    ours = Rotation([call], True, seen.append, slots)
+    ours.run(), ours.keep()
+    assert [slot[1].item() for slot in slots] == [2, 3, 2, 6]
+    assert [len(outputs) for outputs in seen] == [2]
 
 
 def test_results_that_overlap_are_seen_and_neighbours_are_none():

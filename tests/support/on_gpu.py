@@ -18,7 +18,7 @@ def measured_on_gpu(slow, plain):
 
     def call(function):
         x = torch.rand(MANY // 4, device="cuda", requires_grad=True)
-        return TimedCall(lambda: function(x), [x], torch.rand_like(x))
+        return TimedCall(lambda: function(x), [x], (torch.rand_like(x),))
 
     ours = Clock(Rotation([call(slow), call(slow)]), {})
     limits = {"copy": functools.partial(clock.copy, 2 * MANY)}

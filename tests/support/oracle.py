@@ -3,9 +3,10 @@
 import torch
 
 from common.draws import Draws
-from common.grading.problem import OUTPUT, make_problem
+from common.grading.problem import make_problem
 from common.grading.tolerance import check_values
 from common.ops.rope import OP
+from common.wire import OUTPUT
 
 
 def first_wrong(function, case, device, **options):
@@ -14,7 +15,7 @@ def first_wrong(function, case, device, **options):
     arguments = dict(problem.arguments)
     t = arguments["t"] = arguments["t"].detach().requires_grad_()
     output = function(**arguments, **options)
-    (gradient,) = torch.autograd.grad(output, t, problem.grad_output)
+    (gradient,) = torch.autograd.grad(output, t, problem.upstream["upstream"])
     for name, result in ((OUTPUT, output), ("t", gradient)):
         assert result.dtype == t.dtype
         wrong, _ = check_values(

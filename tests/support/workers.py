@@ -120,7 +120,7 @@ def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Wo
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
     call, result = stage(worker)
-    reply = worker.ask(wire.Forward(call=call, result=result))
+    reply = worker.ask(wire.Forward(call=call, results={"output": result}))
     return reply, worker.arena(0).tensor(result).tolist()
 
 
@@ -130,7 +130,9 @@ def stage(worker: Worker) -> tuple[wire.Arguments, wire.TensorSlot]:
     slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
     arena = worker.arena(max(map(end_of, slots.values())))
     arena.tensor(slots["x"]).copy_(x)
-    call = wire.Arguments({"x": slots["x"]}, [], {}, ["x"], {"x": 1}, grad_output=slots["x"])
+    call = wire.Arguments(
+        {"x": slots["x"]}, [], {}, ["x"], {"x": 1}, upstream={"upstream": slots["x"]}
+    )
     return call, slots["result"]
 
 
