@@ -64,11 +64,6 @@ class Estimate:
         """Return a time in microseconds."""
         return cls(time.median, time.low, time.high)
 
-    @property
-    def half_interval(self) -> float:
-        """Return the wider half of the interval, which may be asymmetric."""
-        return max(self.high - self.value, self.value - self.low)
-
 
 @dataclass(frozen=True)
 class Quantity:
@@ -117,12 +112,6 @@ class Score:
     """The runs that the interval spans; of a single run, it is within that run."""
     rank: int | None = None
 
-    def spanning(self, others: Sequence[Score]) -> Score:
-        """Return the score with its interval widened to the scores of other runs."""
-        values = [self.main.low, self.main.high, *(each.main.value for each in others)]
-        main = Estimate(self.main.value, min(values), max(values))
-        return replace(self, main=main, runs=1 + len(others))
-
 
 @dataclass(frozen=True)
 class Entry:
@@ -134,8 +123,8 @@ class Entry:
     cells: Mapping[Cell, Record]
     missing: tuple[Cell, ...]
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
-    apart: frozenset[Cell]
-    """The cells whose eager time deviates from the run's other rows; see `_eager_apart`."""
+    disturbed: Mapping[Cell, Influences]
+    """The cells with disturbed times, with the influences on the times."""
     scores: Mapping[Quantity, Score] = field(default_factory=dict)
     """The score of each quantity whose cells the solution covers whole."""
 
@@ -149,14 +138,6 @@ class Entry:
         """Return whether a row was measured before the solution's source last changed."""
         digest = self.about.digest
         return bool(digest) and any(row.sources != digest for row in self.cells.values())
-
-    @cached_property
-    def disturbed(self) -> dict[Cell, Influences]:
-        """Return the cells with disturbed times, with the influences on the times."""
-        by_cell = {cell: row.disturbed for cell, row in self.cells.items()}
-        for cell in self.apart:
-            by_cell[cell].setdefault(self.cells[cell].ranked_by, []).append(EAGER_APART)
-        return {cell: influences for cell, influences in by_cell.items() if influences}
 
     @property
     def covered(self) -> int:
@@ -327,11 +308,17 @@ def _entry(
     scores = {}
     for quantity, own in columns.items():
         if score := _score(quantity, own, passed):
-            others = [_score(quantity, own, of_run) for of_run in earlier.values()]
-            scores[quantity] = score.spanning([each for each in others if each])
+            others = filter(None, (_score(quantity, own, of_run) for of_run in earlier.values()))
+            main, values = score.main, [each.main.value for each in others]
+            low, high = min([main.low, *values]), max([main.high, *values])
+            main = Estimate(main.value, low, high)
+            scores[quantity] = replace(score, main=main, runs=1 + len(values))
     first = next(iter(rows.values()))
     missing = tuple(cell for cell in cells if cell not in passed)
-    disturbed = frozenset(cell for cell, row in rows.items() if row.key in apart)
+    disturbed = {cell: row.disturbed for cell, row in rows.items()}
+    for cell in (cell for cell, row in rows.items() if row.key in apart):
+        disturbed[cell].setdefault(rows[cell].ranked_by, []).append(EAGER_APART)
+    disturbed = {cell: influences for cell, influences in disturbed.items() if influences}
     return Entry(first.solution, first.peer, about, rows, missing, disturbed, scores)
 
 

@@ -63,7 +63,8 @@ def figure(score: Score | None, interval: bool = True) -> str:
     # a modelled score has no interval
     if not interval or main.high <= main.low:
         return value
-    return f"{value} ± {main.half_interval * (100 if share else 1):.{1 if share else 2}f}"
+    half = max(main.high - main.value, main.value - main.low)  # the wider one
+    return f"{value} ± {half * (100 if share else 1):.{1 if share else 2}f}"
 
 
 def percentage(value: float) -> str:
