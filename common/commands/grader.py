@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence, Set
-from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -130,30 +128,10 @@ class Grader:
     # --- smoke cases ------------------------------------------------------------------------------
 
     def smoke_cases(self, asked: Asked) -> Generator[Graded]:
-        """Yield the smoke cases as they are graded, and again those that do not compile."""
-        waiting = deque[tuple[Graded, Future[Graded]]]()
+        """Yield the smoke cases as they are graded, and again those that do not compile.
 
-        def refused(wait: bool) -> Iterator[Graded]:
-            while waiting and (wait or waiting[0][1].done()):
-                graded, future = waiting[0]
-                if future.result() != graded:
-                    yield future.result()
-                waiting.popleft()
-
-        try:
-            with contextlib.closing(self.graded(asked)) as cases:
-                for graded in cases:
-                    waiting.append((graded, self.compiler.submit(graded)))
-                    yield graded
-                    yield from refused(wait=False)
-            with Progress("compiling", transient=True):
-                yield from refused(wait=True)
-        finally:
-            # `wait` would not return for a cancelled future
-            wait([future for _, future in waiting if not future.cancel()])
-
-    def graded(self, asked: Asked) -> Generator[Graded]:
-        """Yield the smoke cases, graded several at a time: most of their time is compilation."""
+        They are graded several at a time: most of their time is compilation.
+        """
         late_names = set[str]()
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
@@ -176,16 +154,21 @@ class Grader:
             self.sweep(overlap=True, grade=grade, **at_once) as sweep,
             Progress("smoke cases", asked.count(due), transient=True) as steps,
         ):
-            for first, (op, cases) in itertools.product((True, False), due):
 
-                def skip(solution: Solution, case: Case, first: bool = first) -> bool:
-                    later = asked.is_first(solution, case) != first
-                    return later or not asked.has(solution, case)
+            def graded() -> Iterator[Graded]:
+                for first, (op, cases) in itertools.product((True, False), due):
 
-                results = sweep.grade(op, cases, asked.solutions, skip)
-                for result in _fitting(results, asked, steps):
-                    yield result
-                    steps.done(f"{result.solution.name} {result.case.name}")
+                    def skip(solution: Solution, case: Case, first: bool = first) -> bool:
+                        later = asked.is_first(solution, case) != first
+                        return later or not asked.has(solution, case)
+
+                    results = sweep.grade(op, cases, asked.solutions, skip)
+                    for result in _fitting(results, asked, steps):
+                        yield result
+                        steps.done(f"{result.solution.name} {result.case.name}")
+                steps.doing("compiling")
+
+            yield from self.compiler.behind(graded(), early=True)
 
     def report_smoke(self, asked: Asked, report: TierReport) -> list[Summary]:
         """Report the smoke cases as they are graded; return the outcomes, with causes of failures.

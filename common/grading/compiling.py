@@ -17,7 +17,7 @@ import dataclasses
 import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any, TypeVar
 
 from common import wire
@@ -106,18 +106,33 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         names = solution.name, problem.op.name, problem.case.name
         return {each: _judged(Verdict(*names, each, "PASSED"), faults[each]) for each in directions}
 
-    def behind(self, outcomes: Iterable[Graded | TooLarge]) -> Iterator[Graded | TooLarge]:
-        """Yield each case once its kernels are compiled, while further cases are graded."""
+    def behind(self, outcomes: Iterable[Outcome], early: bool = False) -> Iterator[Outcome]:
+        """Yield each case once its kernels are compiled, while further cases are graded.
+
+        With `early`, yield each case at once, and again if it does not compile.
+        """
         if not self._needed:  # on a GPU a case that waited here would hold GPU memory
             yield from outcomes
             return
-        waiting: deque[Future[Graded | TooLarge]] = deque()
-        for outcome in outcomes:
-            waiting.append(self.submit(outcome))
-            while waiting and (waiting[0].done() or len(waiting) > AHEAD):
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        waiting: deque[tuple[Outcome, Future[Outcome]]] = deque()
+
+        def compiled(most: int) -> Iterator[Outcome]:
+            while waiting and (waiting[0][1].done() or len(waiting) > most):
+                outcome, found = waiting[0][0], waiting[0][1].result()
+                if not (early and found == outcome):
+                    yield found
+                waiting.popleft()
+
+        try:
+            for outcome in outcomes:
+                waiting.append((outcome, self.submit(outcome)))
+                if early:
+                    yield outcome
+                yield from compiled(AHEAD)
+            yield from compiled(0)
+        finally:
+            # `wait` would not return for a cancelled future
+            wait([future for _, future in waiting if not future.cancel()])
 
     def interrupt(self) -> None:
         """End the requests under way; any thread and any signal handler may call this method."""

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import NamedTuple
 
 from common import ops
 from common.commands import grader, report
@@ -93,31 +92,21 @@ def test_an_improvement_is_told_beside_what_was_before(tmp_path, monkeypatch):
     assert told(1, [next(op.cases("board"))]) == [], "it does not cover the track"
 
 
-class Graded(NamedTuple):
-    solution: Solution
-    case: SimpleNamespace
-    verdicts: dict
-
-
-def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known(tmp_path, monkeypatch):
-    solution = Solution(tmp_path / "rope.py", "rope")
-    graded = [Graded(solution, SimpleNamespace(name=n), {"forward": "PASSED"}) for n in range(3)]
-    refused = graded[1]._replace(verdicts={"forward": "COMPILE_ERROR"})
-    futures = {case: Future() for case in (0, 1, 2)}
-    monkeypatch.setattr(grader.Grader, "graded", lambda _, asked: (case for case in asked))
-    compiler = SimpleNamespace(submit=lambda case: futures[case.case.name])
-    found = grader.Grader(None, compiler).smoke_cases(graded)
-    assert [next(found) for _ in range(2)] == graded[:2], "none waits for a compilation"
-    futures[0].set_result(graded[0])
-    futures[1].set_result(refused)
-    assert [next(found) for _ in range(2)] == [refused, graded[2]], "nor for the last case"
-    futures[2].set_result(graded[2])
+def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known():
+    futures = {case: Future() for case in "abc"}
+    compiler = SimpleNamespace(submit=futures.get, _needed=True)
+    found = Compiler.behind(compiler, "abc", early=True)
+    assert [next(found) for _ in range(2)] == ["a", "b"], "none waits for a compilation"
+    futures["a"].set_result("a")
+    futures["b"].set_result("refused")
+    assert [next(found) for _ in range(2)] == ["refused", "c"], "nor for the last case"
+    futures["c"].set_result("c")
     assert not list(found)
-    futures[0] = Future()
-    found = grader.Grader(None, compiler).smoke_cases(graded[:1])
+    futures["a"] = Future()
+    found = Compiler.behind(compiler, "a", early=True)
     next(found)
     found.close()
-    assert futures[0].cancelled(), "compilation ends with the cases"
+    assert futures["a"].cancelled(), "compilation ends with the cases"
 
 
 def test_a_late_solution_is_named_with_its_case_and_line_once(
@@ -128,6 +117,6 @@ def test_a_late_solution_is_named_with_its_case_and_line_once(
     solution = written(tmp_path, HALF.format(line))
     cases = [case.name for case in ops.load("rotate_half").cases("smoke")][:2]
     asked = grader.Asked([solution], {(solution.name, case) for case in cases})
-    assert len(list(grader.Grader(fork_server, Compiler("cuda")).graded(asked))) == 2
+    assert len(list(grader.Grader(fork_server, Compiler("cuda")).smoke_cases(asked))) == 2
     late = [line for line in capsys.readouterr().err.splitlines() if "no answer yet" in line]
     assert late == [f"{solution.name} {cases[0]}: no answer yet; it is at line 6 of rotate_half.py"]

@@ -95,7 +95,7 @@ def test_a_case_that_failed_is_asked_again_after_the_cases_before_it(fork_server
     found = {}
     for before in ((), (SHORT,)):
         asked = Asked([solution], {(solution.name, name) for name in (*before, LONG)})
-        graded = Grader(fork_server, Compiler("cpu")).graded(asked)
+        graded = Grader(fork_server, Compiler("cuda")).smoke_cases(asked)
         found[len(before)] = {each.case.name: each.verdicts["forward"] for each in graded}
     assert {name: verdict.verdict for name, verdict in found[0].items()} == {LONG: "PASSED"}
     assert found[1][LONG].verdict == "INCORRECT_NUMERICAL" and found[1][SHORT].fine
