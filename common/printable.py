@@ -46,20 +46,25 @@ def styled(text: str, **styles: str) -> str:
     return text
 
 
-def told(words: str, *values: object) -> str:
-    """Return a text with its values, in Korean if the terminal's language is and the text is known.
+def translated(sentence: str) -> str:
+    """Return an English sentence in Korean if that is the language and the sentence is known.
 
-    `common/korean.toml` has the Korean texts.
+    `common/korean.toml` has the sentences; so it has those in the place of `{}`.
     """
-    return _texts().get(words, words).format(*values)
+    for pattern, words in _sentences():
+        if found := pattern.fullmatch(sentence):
+            return words.format(*map(translated, found.groups()))
+    return sentence
 
 
 @functools.cache
-def _texts() -> dict[str, str]:
-    """Return the texts by the English ones; none unless LANG, or LC_ALL, is Korean."""
+def _sentences() -> list[tuple[re.Pattern[str], str]]:
+    """Return the known sentences; none unless LC_ALL, or else LANG, is Korean."""
     if not (os.environ.get("LC_ALL") or os.environ.get("LANG", "")).startswith("ko"):
-        return {}
-    return tomllib.loads(Path(__file__).with_name("korean.toml").read_text("utf-8"))
+        return []
+    texts = tomllib.loads(Path(__file__).with_name("korean.toml").read_text("utf-8"))
+    return [(re.compile(re.escape(text).replace(r"\{\}", "(.+?)"), re.DOTALL), words)
+            for text, words in texts.items()]  # fmt: skip
 
 
 def complain(line: str) -> None:

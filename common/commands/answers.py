@@ -16,7 +16,7 @@ from common.commands.result import FailingCases, Summary
 from common.errors import Kind
 from common.grading.diagnosis import Contrast, Diagnosis, Failing
 from common.ops._draw import facts_of
-from common.printable import printable, told
+from common.printable import printable
 from common.records.lines import headings
 from common.solutions import Solution
 from common.spec import Case, Direction, Fact, Op, Tier
@@ -225,7 +225,7 @@ def _configurations(answers: Iterable[Answer]) -> dict[str, str]:
 
 def counted(count: int, kind: str = "") -> str:
     """Return the number of cases in words, with their kind: `23 board cases`."""
-    return told("{} {}case" + "s" * (count > 1), count, kind)
+    return f"{count} {kind}case" + "s" * (count > 1)
 
 
 @dataclass(frozen=True)

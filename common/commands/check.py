@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,10 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", metavar="NAME", help=named)
     alone = "with --case, write the case to this file as a script of torch and Triton alone"
     parser.add_argument("--script", type=Path, metavar="FILE", help=alone)
+    spoken = "the language of the last lines and of hints; default: that of LANG"
+    parser.add_argument("--lang", choices=("en", "ko"), help=spoken)
+    exercise = "the next exercise of the path, and a hint; with --watch, after each save"
+    parser.add_argument("--hint", action="store_true", help=exercise)
     either = parser.add_mutually_exclusive_group()
     for *names, help in (
         ("--lf", "--last-failed", "only the cases that failed last; all where none did"),
-        ("--hint", "the next exercise of the path, and a hint"),
         ("--watch", "grade the smoke cases again after each save; with --case, time that case too"),
     ):
         either.add_argument(*names, action="store_true", help=help)
@@ -43,9 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade and measure one folder; print its failures, or its places on the board."""
     shared.folder_of(options)
+    if options.lang:
+        os.environ["LC_ALL"] = options.lang
     folder = paths.CONTRIBUTORS / options.only.partition("/")[0]
-    if options.hint and options.case:
-        raise UserError("--hint takes the cases of the exercise: leave --case out")
+    if options.hint and (options.case or options.lf):
+        raise UserError("--hint takes the cases of the exercise: leave --case and --lf out")
     if options.script and not options.case:
         raise UserError("--script writes one case: name it with --case")
     if options.json and (options.hint or options.watch):
@@ -63,14 +69,15 @@ def run(options: argparse.Namespace) -> int:
 
     with output(options.json) as written:
         with started(options) as grader:
-            if options.hint:
-                from common.commands import hint
-
-                return hint.run(grader, options)
             if options.watch:
                 from common.commands import watch
 
                 return watch.run(grader, options)
+            if options.hint:
+                from common.commands import hint
+
+                hint.run(grader, options)
+                return 0
             from common.commands.report import show
 
             result = checked(solutions, grader, options)

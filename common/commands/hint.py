@@ -1,4 +1,4 @@
-"""`study check HANDLE --hint`: print the number of done exercises, and a hint for the next.
+"""`study check HANDLE --hint`: print the exercises, which of them are done, and the next hint.
 
 `common/exercises.toml` declares the exercises. An exercise is done if a file of the folder passes
 its smoke cases and its limit of the counted work of the board's cases, which needs no GPU. Verdicts
@@ -28,7 +28,7 @@ from common.engines.counting import counts
 from common.errors import UserError
 from common.grading import diagnosis
 from common.ops._draw import facts_of
-from common.printable import wrapped
+from common.printable import translated, wrapped
 from common.records.lines import Counted
 from common.solutions import Solution, discover
 from common.spec import Case, Op
@@ -75,8 +75,11 @@ def path() -> Path:
     return msgspec.convert(tomllib.loads(text), Path)
 
 
-def run(grader: Grader, options: argparse.Namespace) -> int:
-    """Print the number of done exercises and the next hint for the folder `options.only`; return 0.
+def run(grader: Grader, options: argparse.Namespace, before: str = "") -> str:
+    """Print the next exercise and a hint, for the folder `options.only`; return the title.
+
+    It is "" if all are done. `before` is the title that was printed last: the path and the task are
+    not printed again.
 
     Raises:
         UserError: The op has no exercise.
@@ -87,16 +90,31 @@ def run(grader: Grader, options: argparse.Namespace) -> int:
         known = ", ".join(dict.fromkeys(each.op for each in path().exercise))
         raise UserError(f"{op} has no exercise: there are some of {known}")
     files = files_of(handle, grader)
-    for number, exercise in enumerate(exercises):
-        if lack := lack_of(files, handle, exercise):
-            print(f"{handle}: {number} of {len(exercises)} exercises are done.\n")
-            task = exercise.task.replace("HANDLE", handle).strip()
-            print(f"Exercise {number + 1}, {exercise.op}: {exercise.title}.\n{wrapped(task)}\n")
-            print(wrapped(f"Not yet: {lack.words}."))
-            print(wrapped(next_hint(handle, exercise, lack.signs)))
-            return 0
-    print(f"{handle}: all {len(exercises)} exercises are done. Next: nox -s bench leaderboard")
-    return 0
+    lacks = [lack_of(files, handle, exercise) or unread(handle, exercise) for exercise in exercises]
+    number = next((place for place, lack in enumerate(lacks) if lack), None)
+    if number is None:
+        print(translated(f"{handle}: all {len(exercises)} exercises are done. Well done!"))
+        print(translated("Next: contributors/steps, a ladder from such kernels to the house's"))
+        return ""
+    exercise, lack = exercises[number], lacks[number] or Lack("")
+    if exercise.title != before:
+        done = len(lacks) - sum(map(bool, lacks))
+        print(translated(f"{handle}: {done} of {len(exercises)} exercises are done."))
+        for place, each in enumerate(exercises):
+            mark = ">" if place == number else " " if lacks[place] else "✓"
+            print(f"  {mark} {place + 1:2} {each.op:13} {translated(each.title)}")
+        print(translated(f"\nExercise {number + 1}, {exercise.op}: {exercise.title}."))
+        print(wrapped(translated(exercise.task.strip()).replace("HANDLE", handle)), end="\n\n")
+    print(wrapped(translated(f"Not yet: {lack.words}.")))
+    print(wrapped(next_hint(handle, exercise, lack.signs)), flush=True)
+    return exercise.title
+
+
+def unread(handle: str, exercise: Exercise) -> Lack | None:
+    """Return the lack of the first exercise, which asks for no change, until it was printed."""
+    if exercise != path().exercise[0] or exercise.title in DiskCache("hints", handle, str).found:
+        return None
+    return Lack("it is there to be read and tried; the next `--hint` takes it as done")
 
 
 def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
@@ -110,7 +128,7 @@ def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) ->
     cache.found[exercise.title] = [*printed, left[0]]
     cache.save()
     more = " `--hint` again gives the next one." * (len(left) > 1)
-    return f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}"
+    return translated(f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}")
 
 
 def hint_of(op: str, signs: Set[str]) -> str:

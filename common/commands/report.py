@@ -20,7 +20,7 @@ from common.disk_cache import DiskCache
 from common.engines.counting import counts
 from common.grading.mismatch import drawn
 from common.measure import machine
-from common.printable import columns, printable, say, told, wrapped
+from common.printable import columns, printable, say, translated, wrapped
 from common.records import runs
 from common.records.lines import Counted, Record
 from common.solutions import Solution
@@ -124,6 +124,11 @@ class Line(NamedTuple):
     """None for a line that ends with a command, which is not broken."""
     styles: Mapping[str, str] = MappingProxyType({})
 
+    def translated(self) -> Line:
+        """Return the line in the language of the terminal."""
+        styles = {style: translated(part) for style, part in self.styles.items()}
+        return self._replace(text=translated(self.text), styles=styles)
+
     @property
     def height(self) -> int:
         """The number of lines on the terminal."""
@@ -147,6 +152,7 @@ def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
     lines = [line for each in tiers.values() for line in _outcome(each)]
     beside = list(further)
     lines += [Line(2, text) for text in beside[:-1]] + [Line(1, text) for text in beside[-1:]]
+    lines = [line.translated() for line in lines]
     room, shown = ROOM, set[int]()
     for number in sorted(range(len(lines)), key=lambda number: lines[number].importance):
         if lines[number].height <= room:
@@ -168,7 +174,7 @@ def _failures(summary: Summary) -> Iterator[Line]:
     """Yield how many cases fail, where, why, and how to repeat one."""
     solution, (first, *_) = summary.solution, summary.failures
     share = _share(summary.failed, summary.passed + summary.failed, summary)
-    words = told("{}: FAILED in {}{}", solution, share, _others(summary))
+    words = f"{solution}: FAILED in {share}{_others(summary)}"
     yield Line(0, words, styles={"red": "FAILED"})
     known = set[str]()
     for number, group in enumerate(summary.failures):
@@ -179,11 +185,11 @@ def _failures(summary: Summary) -> Iterator[Line]:
             styles = {"red": group.verdict, "bold": place}
             yield Line(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
         if group.cause and group.cause not in known:
-            cause = told("likely cause: {}", group.cause)
+            cause = f"likely cause: {group.cause}"
             yield Line(1, cause, INDENT, {"bold": cause})
         known |= {f"{group.verdict} {place}", group.cause}
     option = "--last-failed" if first.earlier else f"--case {first.case}"
-    yield Line(0, told("Repeat: {}", f"nox -s check -- {solution} {option}"), None)
+    yield Line(0, f"Repeat: nox -s check -- {solution} {option}", None)
 
 
 def _cut(text: str) -> str:
@@ -204,10 +210,10 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
     """Yield how many cases pass, and what is not supported or to be noted."""
     solution, smoke = tiers[0].solution, tiers[0]
     if any(summary.passed for summary in tiers):
-        shares = told(" and ").join(_share(each.passed, each.cases, each) for each in tiers)
+        shares = " and ".join(_share(each.passed, each.cases, each) for each in tiers)
         forward = smoke.forward_alone
-        alone = told(", {} of them forward alone", forward) if forward else ""
-        words = told("{}: PASSED in {}{}{}", solution, shares, alone, _others(smoke))
+        alone = f", {forward} of them forward alone" if forward else ""
+        words = f"{solution}: PASSED in {shares}{alone}{_others(smoke)}"
         yield Line(0, words, styles={"green": "PASSED"})
     if smoke.remark:
         yield Line(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
@@ -217,21 +223,21 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         notes.update(summary.notes)
     if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
         more = ["..."] * (len(reasons) > REASONS)
-        yield Line(1, told("not supported: {}", ", ".join(shown + more)), INDENT)
+        yield Line(1, f"not supported: {', '.join(shown + more)}", INDENT)
     for note, count in notes.most_common():
-        yield Line(2, told("note: {} ({})", note, counted(count)), INDENT)
+        yield Line(2, f"note: {note} ({counted(count)})", INDENT)
 
 
 def _share(count: int, every: int, summary: Summary) -> str:
     """Return, for example, `3 of 67 cases`, or `3 of 23 board cases`."""
-    return told("{} of {}", count, counted(every, "board " * (summary.tier == "board")))
+    return f"{count} of {counted(every, 'board ' * (summary.tier == 'board'))}"
 
 
 def _others(summary: Summary) -> str:
     """Return how many cases are not among those that fail or pass."""
     lacks, rest = summary.unsupported, summary.left_out
-    words = told("; {} not supported", lacks) if lacks else ""
-    return words + (told("; {} not run", counted(rest)) if rest else "")
+    words = f"; {lacks} not supported" if lacks else ""
+    return words + (f"; {counted(rest)} not run" if rest else "")
 
 
 # --- a whole check --------------------------------------------------------------------------------
@@ -364,9 +370,9 @@ def conclusion(rows: Sequence[Record]) -> Iterator[str]:
                 share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
                 lacking[entry.solution].append(f"{track.name} ({share})")
     for solution, names in lacking.items():
-        yield told("{} has no place in {}", solution, ", ".join(names))
+        yield f"{solution} has no place in {', '.join(names)}"
     handle = rows[0].solution.partition("/")[0]
     if ranked:
-        yield told("Next: {}", f"nox -s bench leaderboard -- --only {handle}")
+        yield f"Next: nox -s bench leaderboard -- --only {handle}"
     else:
         yield f"No track ranks {handle}, although all that is answered is right."

@@ -1,6 +1,7 @@
 """`study check --watch`: grade one folder on the smoke cases after each save.
 
-With `--case` and a GPU, also time a case of the board after each save.
+With `--case` and a GPU, also time a case of the board after each save; with `--hint`, tell what the
+next exercise lacks.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import watchfiles
 
 from common import paths
 from common.board.ranking import limit, median, share
+from common.commands import hint
 from common.commands import options as shared
 from common.commands.answers import Failures
 from common.commands.grader import Asked, Grader
@@ -79,6 +81,8 @@ class FolderWatch:
         """The cases whose latest verdict is a failure."""
         self._times: dict[tuple[str, ...], list[float]] = defaultdict(list)
         """The times of each row of the board, in microseconds, the latest last."""
+        self._exercise = ""
+        """The title of the exercise that was printed last, with `--hint`."""
 
     def follow(self, saves: Iterable[set[Path]]) -> None:
         """Grade the folder now and after each save, until the saves end.
@@ -148,6 +152,8 @@ class FolderWatch:
         else:
             next_step = f"Next: nox -s check -- {self._options.only}"
         say(f"{took}. {next_step}")
+        if self._options.hint:
+            self._exercise = hint.run(self._grader, self._options, self._exercise)
 
     def _measure(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""

@@ -27,7 +27,7 @@ LINES = {
     "check house,lkm2835": "house,lkm2835",
     "check": "HANDLE",
     "check nobody --hint": "nox -s new -- nobody rotate_half",
-    "check nobody --hint --case 2-float32": "leave --case out",
+    "check nobody --hint --case 2-float32": "leave --case and --lf out",
     "leaderboard": "run bench first",
     "leaderboard --json --compare": "not allowed with",
     "grade --tier large": "large",

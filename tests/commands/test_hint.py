@@ -100,16 +100,20 @@ def test_a_wrong_file_is_told_by_its_mistake_and_run_once(lacks, tmp_path, monke
 
 
 def test_the_next_exercise_of_an_op_is_shown_with_what_it_lacks(monkeypatch, capsys, cache):
-    def shown(done, op=None):
+    def shown(done, op=None, before=""):
         lack = hint.Lack("it")
         monkeypatch.setattr(hint, "lack_of", lambda *of: None if of[2] in PATH[:done] else lack)
-        hint.run(None, SimpleNamespace(only="alice", op=op))
+        hint.run(None, SimpleNamespace(only="alice", op=op), before)
         return capsys.readouterr().out
 
+    assert f"Exercise 1, rotate_half: {TITLES[0]}." in shown(3), "it was not read yet"
     out = shown(3)
     assert f"alice: 3 of {len(PATH)} exercises are done." in out
+    assert f"  ✓  3 rotate_half   {TITLES[2]}\n  >  4 rotate_half   {TITLES[3]}\n     5 rope" in out
     assert f"Exercise 4, rotate_half: {PATH[3].title}." in out and "Not yet: it." in out
-    assert f"all {len(PATH)} exercises are done" in shown(len(PATH))
+    assert shown(3, before=TITLES[3]).startswith("Not yet: it.\nHint 2 of"), "after a save"
+    end = shown(len(PATH))
+    assert f"all {len(PATH)} exercises are done. Well done!\nNext: contributors/steps" in end
     assert "0 of 3 exercises" in shown(3, "rope")
     with pytest.raises(UserError, match="nope has no exercise: there are some of rotate_half, "):
         shown(0, "nope")

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from common import ops, printable
+from common import interfaces, ops, printable
+from common.commands import hint
 from common.commands.answers import coverage
 from common.commands.progress import Progress
 from common.commands.report import ROOM, TierReport, end
@@ -174,22 +175,32 @@ def test_a_narrow_terminal_has_a_picture_above_the_bar_and_breaks_no_word(monkey
     assert sum(line.startswith("    ") and name in line for line in shown) >= 3
 
 
-def test_the_end_is_korean_where_the_terminals_language_is(monkeypatch, capsys):
-    try:
-        monkeypatch.setenv("LC_ALL", "ko_KR.UTF-8")
-        printable._texts.cache_clear()
-        texts = printable._texts()
-        report = answers(TierReport(verbose=False))
-        lines(capsys)
-        end(report.summaries("smoke", "cpu"))
-        n = sum(map(few_heads, CASES))
-        assert lines(capsys)[0].startswith(f"a/rope: 케이스 {len(CASES)}개 중 {n}개 FAILED; ")
-        for english, korean in texts.items():
-            assert english.count("{") == korean.count("{"), "a value is lost"
-    finally:
-        monkeypatch.delenv("LC_ALL")
-        monkeypatch.delenv("LANG", raising=False)
-        printable._texts.cache_clear()
+@pytest.fixture
+def korean(monkeypatch):
+    monkeypatch.setenv("LC_ALL", "ko")
+    printable._sentences.cache_clear()
+    yield
+    monkeypatch.delenv("LC_ALL")
+    monkeypatch.delenv("LANG", raising=False)
+    printable._sentences.cache_clear()
+
+
+def test_the_end_is_korean_where_the_terminals_language_is(korean, capsys):
+    report = answers(TierReport(verbose=False))
+    lines(capsys)
+    end(report.summaries("smoke", "cpu"))
+    n = sum(map(few_heads, CASES))
+    assert lines(capsys)[0].startswith(f"a/rope: 케이스 {len(CASES)}개 중 {n}개 FAILED; ")
+    for pattern, words in printable._sentences():
+        assert len(re.findall(r"\{\d?\}", words)) == pattern.groups, "a value is lost"
+
+
+def test_every_exercise_hint_and_mistake_has_a_korean_sentence(korean):
+    path = hint.path()
+    texts = [text for each in path.exercise for text in (each.title, each.task, *each.hints)]
+    texts += [*path.measure.values(), *(each.hint for each in path.hint)]
+    texts += [name for op in interfaces.names() for name in ops.load_mistakes(op)]
+    assert not [text for text in texts if printable.translated(text.strip()) == text.strip()]
 
 
 # --- coverage -------------------------------------------------------------------------------------

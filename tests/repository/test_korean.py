@@ -1,4 +1,4 @@
-"""README.ko.md is in step with README.md: commands, headings, tables, code and links."""
+"""The Korean pages are in step with the English ones: commands, headings, tables, code, links."""
 
 import re
 
@@ -9,29 +9,35 @@ from common.commands.leaderboard import READMES
 from common.paths import ROOT
 
 ENGLISH, KOREAN = (ROOT / name for name in READMES)
+PAGES = [(ENGLISH, KOREAN), (ROOT / "CONTRIBUTING.md", ROOT / "CONTRIBUTING.ko.md")]
 DRAWN = re.compile(r"<!-- (board|picture) -->.*?<!-- /\1 -->", re.DOTALL)
+COMMAND = re.compile("git|nox|python3")
 HANGUL = re.compile("[가-힣]")
 
 
 def own(path):
-    """The page's tokens without what is drawn from records, one list with those of each line."""
-    text = DRAWN.sub("", path.read_text())
+    """The page's tokens without what is drawn from records, one list with those of each line.
+
+    Of CONTRIBUTING.md only the steps are in Korean.
+    """
+    text = DRAWN.sub("", path.read_text()).partition("## Further pages")[0]
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     return [part for token in tokens for part in (token, *(token.children or ()))]
 
 
 def commands(tokens):
-    """The lines of blocks of code, without what each says of itself."""
+    """The commands in blocks of code, without what each says of itself."""
     blocks = [token.content for token in tokens if token.type in ("code_block", "fence")]
     return [re.split(r"\s+#|\s{2,}(?=\S)", line.strip())[0]
-            for block in blocks for line in block.splitlines()]  # fmt: skip
+            for block in blocks for line in block.splitlines() if COMMAND.match(line)]  # fmt: skip
 
 
 def links(tokens):
     """The targets of links; the two pages name each other, and sections in their own words."""
     targets = [token.attrs["href"] for token in tokens if token.type == "link_open"]
-    return sorted("#" if target.startswith("#") else target for target in targets
-                  if not target.startswith("README"))  # fmt: skip
+    return sorted("#" if target.startswith("#") else target.replace(".ko.md", ".md")
+                  for target in targets
+                  if not target.startswith(("README", "CONTRIBUTING")))  # fmt: skip
 
 
 PARTS = {
@@ -46,11 +52,12 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("part", PARTS.values(), ids=PARTS)
-def test_both_pages_have_the_same(part):
-    english = part(own(ENGLISH))
-    assert english
-    assert part(own(KOREAN)) == english
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("pages", PAGES, ids=lambda pages: pages[0].stem)
+def test_both_pages_have_the_same(pages, part):
+    english, korean = (PARTS[part](own(page)) for page in pages)
+    assert english or (part == "tables" and pages != PAGES[0])
+    assert korean == english
 
 
 def test_both_pages_show_the_same_picture():
@@ -59,8 +66,9 @@ def test_both_pages_show_the_same_picture():
     assert korean == {"picture": english["picture"]}
 
 
-def test_each_heading_and_paragraph_is_in_korean():
+@pytest.mark.parametrize("korean", [korean for _, korean in PAGES], ids=lambda page: page.stem)
+def test_each_heading_and_paragraph_is_in_korean(korean):
     """The title is not, nor is a paragraph that has code and names alone."""
     texts = ["".join(child.content for child in token.children if child.type == "text")
-             for token in own(KOREAN) if token.type == "inline"]  # fmt: skip
+             for token in own(korean) if token.type == "inline"]  # fmt: skip
     assert not [text for text in texts if len(text.split()) > 3 and not HANGUL.search(text)]
