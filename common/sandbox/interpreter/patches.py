@@ -323,6 +323,14 @@ def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -
         check(self, *operands)
 
 
+_np_dtype_of_number = functools.cache(interpreter._get_np_dtype)
+"""Triton's own function makes a dict of all types at each call, in every operation."""
+
+
+def _np_dtype_of(scalar: tl.dtype) -> np.dtype[Any]:
+    return np.dtype(np.uint64) if scalar.is_ptr() else _np_dtype_of_number(scalar)
+
+
 # --- the patches ----------------------------------------------------------------------------------
 
 LAUNCHERS = (interpreter.InterpretedFunction, autotuner.Autotuner, autotuner.Heuristics)
@@ -341,6 +349,7 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
 REPLACED: tuple[tuple[Any, str, Any], ...] = (
+    (interpreter, "_get_np_dtype", lambda dtype: _np_dtype_of(dtype.scalar)),
     (interpreter, "_patch_lang", lambda fn: interpreter._LangPatchScope()),
     # of a constant, as in tl.full; the interpreter lacks this method
     (InterpreterBuilder, "get_bf16", lambda self, value: _narrow(self.get_fp32(value))),
