@@ -213,7 +213,6 @@ class Session(SharedTensors):
                 report["conflict"] = conflicts.conflict
         finally:
             LOG.clear()
-            self.seal.check()
             if fault := log.fault():
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 

@@ -40,6 +40,8 @@ _SAME = re.compile(
 EXACT = frozenset(filter(_SAME.match, dir(InterpreterBuilder)))
 """The operations whose result does not depend on an element's position: elementwise ones, and two
 on the last axis."""
+ROUNDED = {"create_" + name for name in ("cos", "exp", "exp2", "log", "log2", "rsqrt", "sin")}
+"""The operations of one operand whose rounding could depend on an element's position in its row."""
 ACCESSES = {"create_load", "create_store", "create_masked_load", "create_masked_store"}
 """The accesses that all programs make at once, if their operands have one shape."""
 CHANGES = frozenset(filter(re.compile(".*store|.*scatter|.*atomic").match, dir(InterpreterBuilder)))
@@ -162,6 +164,10 @@ class ProgramGroup:
             return TensorHandle(MOVES[name](varying[0].array, args), varying[0].dtype.scalar)
         if name in EXACT:
             return operation(*_aligned(args))
+        if name in ROUNDED:
+            rows = varying[0]
+            result = operation(args[0], TensorHandle(_apart(rows.array), rows.dtype))
+            return TensorHandle(result.data.reshape(rows.array.shape), result.dtype)
         if name not in ACCESSES or len(set(map(shape_of, operands))) > 1:
             return self._by_row(operation, args)
         self._accessing = self._numbers.reshape(-1, *[1] * len(shape_of(operands[0])))
@@ -221,6 +227,14 @@ def _ranked(array: np.ndarray, rank: int) -> np.ndarray:
     """Return rows of values with `rank` dimensions: `[100, 1]` becomes `[100, 1, 1]` for two."""
     count, *shape = array.shape
     return array.reshape(count, *[1] * (rank - len(shape)), *shape)
+
+
+def _apart(array: np.ndarray) -> np.ndarray:
+    """Return the rows with space between them, so that numpy computes one after the other."""
+    count, size = len(array), array[0].size
+    apart = np.zeros((count, size + 1), array.dtype)[:, :size]
+    apart[:] = array.reshape(count, size)
+    return apart
 
 
 def _aligned(args: tuple[Any, ...]) -> list[Any]:
