@@ -352,3 +352,20 @@ class Op(Generic[C]):
             sum(work.flops for work in works),
             tuple(product for work in works for product in work.products),
         )
+
+
+# --- the names of results -------------------------------------------------------------------------
+
+OUTPUT, UPSTREAM = "output", "upstream"
+"""The name of the output among the results, and of its gradient among the inputs. Several outputs
+are `output_q` and `output_k`, for example. A gradient is named after its argument."""
+
+
+def is_output(name: str) -> bool:
+    """Return whether a result is an output, and no gradient."""
+    return name.partition("_")[0] == OUTPUT
+
+
+def upstream_of(output: str) -> str:
+    """Return the name of an output's upstream gradient: `upstream_q` of `output_q`."""
+    return UPSTREAM + output.removeprefix(OUTPUT)

@@ -113,7 +113,7 @@ class Arguments(Struct):
     changing: dict[str, int]
     """The inputs whose elements may be permuted, and the size of the blocks that stay intact."""
     upstream: dict[str, TensorSlot]
-    """The upstream gradient of each output, in their order; see `upstream_of`."""
+    """The upstream gradient of each output, in their order; see `spec.upstream_of`."""
     kept: list[str] = []
     """The inputs that are the previous call's tensors, unchanged."""
     written: list[str] = []
@@ -261,22 +261,7 @@ def receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     return line, received
 
 
-# --- the names of results, and the fill bytes ----------------------------------------------------
-
-OUTPUT, UPSTREAM = "output", "upstream"
-"""The name of the output among the results, and of its gradient among the inputs. Several outputs
-are `output_q` and `output_k`, for example. A gradient is named after its argument."""
-
-
-def is_output(name: str) -> bool:
-    """Return whether a result is an output, and no gradient."""
-    return name.partition("_")[0] == OUTPUT
-
-
-def upstream_of(output: str) -> str:
-    """Return the name of an output's upstream gradient: `upstream_q` of `output_q`."""
-    return UPSTREAM + output.removeprefix(OUTPUT)
-
+# --- the fill bytes -------------------------------------------------------------------------------
 
 POISONS = (float("nan"), 12_345.0)
 """The fill of fresh memory in the first and in the second run: an unwritten element differs between

@@ -25,7 +25,8 @@ import msgspec
 from common.grading.problem import Problem
 from common.grading.variations import Change, Mode, allows, changed, modes
 from common.solutions import Solution
-from common.wire import FIRST_RUN, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run, is_output
+from common.spec import is_output
+from common.wire import FIRST_RUN, SECOND_RUN, UNDRAWN, ConfigurationDraw, Run
 
 MOST_CONCURRENT = 3
 """The most calls concurrent with the latest, to expose a ring of four buffers; at least one is."""

@@ -1,6 +1,6 @@
 """Compare one result of a solution's two runs: with each other, and with the oracle.
 
-The name of a result is `output`, or the argument whose gradient it is; see `wire.OUTPUT`.
+The name of a result is `output`, or the argument whose gradient it is; see `spec.OUTPUT`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from common.grading.mismatch import describe, picture
 from common.grading.problem import Problem
 from common.grading.tolerance import check_values, first_index
 from common.source import Place
-from common.spec import Axis
+from common.spec import Axis, is_output
 from common.verdicts import Difference, Failure, Picture
-from common.wire import POISONS, SECOND_RUN, is_output
+from common.wire import POISONS, SECOND_RUN
 
 FEWEST_EQUAL = 8
 """The fewest nonzero elements for which equal results from different inputs are no coincidence."""

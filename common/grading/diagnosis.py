@@ -34,9 +34,8 @@ from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
 from common.ops._draw import draw, facts_of
 from common.solutions import Solution
-from common.spec import DIRECTIONS, Case, Direction, Op, Reference
+from common.spec import DIRECTIONS, Case, Direction, Op, Reference, is_output
 from common.verdicts import Verdict
-from common.wire import is_output
 
 FEWEST = 2
 """The fewest cases that a cause must explain, and that every other mistake must fail to explain."""

@@ -18,7 +18,7 @@ from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.ops._draw import given
 from common.source import Reason
-from common.spec import Direction, Op
+from common.spec import UPSTREAM, Direction, Op, is_output
 from common.verdicts import VERDICTS, Autotuned, Failure, merged
 from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
 
@@ -114,9 +114,7 @@ class Execution:
 
     def names(self, direction: Direction, attempt: Attempt | None = None) -> list[str]:
         """Return the names of the results of a direction; a further mode may have fewer."""
-        names = [
-            name for name in self.problem.names if wire.is_output(name) == (direction == "forward")
-        ]
+        names = [name for name in self.problem.names if is_output(name) == (direction == "forward")]
         if attempt is None or direction == "forward":
             return names
         if attempt.forward_only:
@@ -249,7 +247,7 @@ def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]
     """
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     _, options = given(op, arguments)
-    upstream = {name: slot for name, slot in slots.items() if name.startswith(wire.UPSTREAM)}
+    upstream = {name: slot for name, slot in slots.items() if name.startswith(UPSTREAM)}
     changing = dict.fromkeys((*op.differentiable, *upstream), 1)
     for name in op.permutable:  # whole slices along the first dimension change places
         slot = slots[name]

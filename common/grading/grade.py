@@ -23,9 +23,8 @@ from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
 from common.grading.problem import Problem
 from common.grading.worker import Worker
-from common.spec import DIRECTIONS, Direction
+from common.spec import DIRECTIONS, Direction, is_output
 from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict, merged
-from common.wire import is_output
 
 ORDER = list(VERDICTS)
 LONGEST_REPEATS = 5.0

@@ -10,7 +10,8 @@ import torch
 from common.arena import Arena, content, end_of, is_far, lay_out, words
 from common.grading.problem import Problem
 from common.grading.worker import Worker
-from common.wire import GARBAGE, UPSTREAM, TensorSlot
+from common.spec import UPSTREAM
+from common.wire import GARBAGE, TensorSlot
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class CallSlots:
     """The slots of one call's tensors in the shared memory."""
 
     inputs: dict[str, TensorSlot]
-    """By argument name; the upstream gradients as `wire.upstream_of` names them."""
+    """By argument name; the upstream gradients as `spec.upstream_of` names them."""
     results: dict[str, TensorSlot]
     """By result name: `output`, for example, or the argument's name for its gradient."""
 

@@ -9,8 +9,7 @@ import torch
 
 from common.arena import is_far
 from common.gradients import outputs_of
-from common.spec import Op
-from common.wire import is_output, upstream_of
+from common.spec import Op, is_output, upstream_of
 
 PIECE = 1 << 22
 """The most elements of the output, or of an intermediate tensor, in one piece of the oracle."""

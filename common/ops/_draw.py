@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.spec import C, Fact, Layout, Op, Values
-from common.wire import upstream_of
+from common.spec import C, Fact, Layout, Op, Values, upstream_of
 
 HUGE = {"float32": 1e6, "bfloat16": 1e6, "float16": 1e4}
 """The value of the huge element, by dtype; in float16 its square is infinite."""
@@ -109,7 +108,7 @@ def draw(op: Op[C], case: C, seed: int, device: str) -> tuple[dict[str, Any], di
     """Draw the arguments of one call and random upstream gradients, without the reference.
 
     Each gradient has its output's shape and dtype, and the case's layout and special values for
-    upstream gradients; see `wire.upstream_of`.
+    upstream gradients; see `spec.upstream_of`.
     """
     generator = torch.Generator(device).manual_seed(seed)
     arguments = op.draw(case, generator)

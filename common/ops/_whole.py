@@ -14,8 +14,7 @@ from common.gradients import derivatives, outputs_of
 from common.interfaces import shown
 from common.ops._draw import draw, facts_of
 from common.paths import OPS
-from common.spec import Case, Op, Tier
-from common.wire import OUTPUT, UPSTREAM, is_output
+from common.spec import OUTPUT, UPSTREAM, Case, Op, Tier, is_output
 
 
 @contextmanager

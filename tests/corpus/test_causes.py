@@ -14,9 +14,8 @@ from common.draws import Draws
 from common.grading import diagnosis, oracle
 from common.grading.compare import wrong_values
 from common.grading.problem import make_problem
-from common.spec import DIRECTIONS
+from common.spec import DIRECTIONS, is_output
 from common.verdicts import Verdict
-from common.wire import is_output
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,8 @@ from common.grading.problem import make_problem
 from common.grading.sweep import Graded, Sweep
 from common.ops.rope import RopeCase
 from common.solutions import Solution
-from common.spec import DIRECTIONS
+from common.spec import DIRECTIONS, OUTPUT
 from common.verdicts import Verdict
-from common.wire import OUTPUT
 from tests.support.workers import written
 
 HALF = ops.load("rotate_half")

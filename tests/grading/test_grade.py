@@ -12,7 +12,7 @@ from common.draws import Draws
 from common.grading.grade import grade_case
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
-from common.wire import OUTPUT
+from common.spec import OUTPUT
 from tests.support.workers import CHOOSE, chosen, written
 
 ROPE = ops.load("rope")

@@ -12,7 +12,7 @@ from common.grading.problem import Problem, make_problem
 from common.grading.sweep import Sweep
 from common.grading.variations import Change, allows, changed
 from common.ops._draw import draw
-from common.wire import OUTPUT
+from common.spec import OUTPUT
 from tests.support.workers import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")

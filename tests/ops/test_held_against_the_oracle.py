@@ -1,7 +1,7 @@
 """The comparison by which `rope`'s reference is held against TransformerEngine, without that."""
 
 from common.ops.rope import OP, RopeCase
-from common.wire import OUTPUT
+from common.spec import OUTPUT
 from tests.support.oracle import first_wrong
 
 

@@ -6,7 +6,7 @@ from common.draws import Draws
 from common.grading.problem import make_problem
 from common.grading.tolerance import check_values
 from common.ops.rope import OP
-from common.wire import OUTPUT
+from common.spec import OUTPUT
 
 
 def first_wrong(function, case, device, **options):
