@@ -169,14 +169,12 @@ class Arena:
         first = self._bytes(0, 1).data_ptr()
         return bool(first <= tensor.data_ptr() < first + self.nbytes)
 
-    def band_after(self, slot: TensorSlot) -> torch.Tensor:
-        """Return the guard band behind the slot, as uint8."""
+    def band(self, slot: TensorSlot | None) -> torch.Tensor:
+        """Return the guard band behind a slot, or that before the first slot, as uint8."""
+        if slot is None:
+            return self._bytes(0, BAND)
         end = slot.start + slot.nbytes
         return self._bytes(end, end_of(slot) - end)
-
-    def band_before_all(self) -> torch.Tensor:
-        """Return the guard band before the first slot, as uint8."""
-        return self._bytes(0, BAND)
 
     def put(self, slot: TensorSlot, tensor: torch.Tensor) -> None:
         """Copy the tensor's content into the slot that was made for it."""

@@ -61,23 +61,22 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
     times = {name: _interval(each, gpu) for name, each in both.items()}
-    times["copy"] = _exact(model.copy_time(counted.bytes, gpu))
-    dense = _dense(counted, gpu)
-    if dense > times["copy"].median:
-        times["dense"] = _exact(dense)
-    host = {name: _exact(model.host_time(each.steps, backward)) for name, each in both.items()}
-    return msgspec.structs.replace(row, gpu=times, host=host)
+    host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
+    limits, exact = _limits(counted, gpu), {name: Summary(us, us, us) for name, us in host.items()}
+    times |= {name: Summary(us, us, us) for name, us in limits.items()}
+    return msgspec.structs.replace(row, gpu=times, host=exact)
 
 
-def _dense(counted: Counted, gpu: Peak) -> float:
-    """Return the time of the dense products of a call's FLOPs."""
-    return model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
+def _limits(counted: Counted, gpu: Peak) -> dict[str, float]:
+    """Return the time of a copy and, if it is longer, that of dense products."""
+    dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
+    copy = model.copy_time(counted.bytes, gpu)
+    return {"copy": copy, "dense": dense} if dense > copy else {"copy": copy}
 
 
 def share(counted: Counted, gpu: Peak) -> float:
     """Return the share of the limit that a call reaches, at most 1."""
-    limit = max(model.copy_time(counted.bytes, gpu), _dense(counted, gpu))
-    return min(limit / model.gpu_time(counted.steps, gpu), 1.0)
+    return min(max(_limits(counted, gpu).values()) / model.gpu_time(counted.steps, gpu), 1.0)
 
 
 def _interval(counted: Counted, gpu: Peak) -> Summary:
@@ -86,11 +85,6 @@ def _interval(counted: Counted, gpu: Peak) -> Summary:
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
     limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
     return Summary(time, max(time - off, limit), time + off)
-
-
-def _exact(time: float) -> Summary:
-    """Return a time without an interval."""
-    return Summary(time, time, time)
 
 
 # --- counted work over the minimum of any solution ------------------------------------------------

@@ -74,8 +74,7 @@ class GuardedMemory:
         """
         self.arena = arena
         tensors = [each for call in slots for each in (*call.inputs.items(), *call.results.items())]
-        after = [(name, arena.band_after(slot)) for name, slot in tensors]
-        self._bands = [("", arena.band_before_all()), *after]
+        self._bands = [(name, arena.band(slot)) for name, slot in [("", None), *tensors]]
         """Each guard band, with the name of the tensor before it; "" for the first band."""
         self._gaps: dict[tuple[str, torch.dtype], torch.Tensor | None] = {}
         """The gaps between the elements of an input, by its name and dtype."""

@@ -148,7 +148,9 @@ def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
     mask = torch.atleast_2d(mask.squeeze())
     names = [""] * (mask.dim() - len(names)) + names
     drawings = {pair: _shares(mask, pair) for pair in combinations(range(mask.dim()), 2)}
-    pair = max(drawings, key=lambda pair: _variation(drawings[pair]))
+    # the picture with the most variation over the cells, of several the one with the most cells
+    variation = {pair: round(float(each.var(correction=0)), 6) for pair, each in drawings.items()}
+    pair = max(drawings, key=lambda pair: (variation[pair], drawings[pair].numel()))
     marks = {0.0: RIGHT, 1.0: WRONG}
     cells = ("".join(marks.get(share, SOME) for share in row) for row in drawings[pair].tolist())
     rows, columns = (names[dim] for dim in pair)
@@ -170,11 +172,6 @@ def _shares(mask: torch.Tensor, pair: tuple[int, int]) -> torch.Tensor:
     others = [dim for dim in range(mask.dim()) if dim not in pair]
     shares = mask.mean(others, dtype=torch.float64) if others else mask.double()
     return avg_pool2d(shares[None], _block(mask, pair), ceil_mode=True)[0]
-
-
-def _variation(shares: torch.Tensor) -> tuple[float, int]:
-    """Return the variance of the shares over the cells, and the number of cells."""
-    return round(float(shares.var(correction=0)), 6), shares.numel()
 
 
 def drawn(picture: Picture, left: str) -> Text:

@@ -54,7 +54,9 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     counting, counted, seed = Counting(is_large), Reply(), zlib.crc32(case.name.encode())
     steps, direction = counting.steps, "forward"
     try:
-        with counting.instead_of_launches():
+        with contextlib.ExitStack() as stack:
+            stack.callback(wrap(interpreter.GridExecutor, "__call__", counting.launch))
+            stack.callback(wrap(Loop, "__iter__", counting.iterations))
             calls = directions(session, case, seed, lambda *ran: steps.append(operator(*ran)))
             for direction in calls:
                 if direction == "backward":
@@ -238,21 +240,15 @@ class Counting:
         self.is_large = is_large
         self._lanes = 0
 
-    @contextlib.contextmanager
-    def instead_of_launches(self) -> Iterator[None]:
-        """Count launches instead of running them."""
-        with contextlib.ExitStack() as stack:
-            stack.callback(wrap(interpreter.GridExecutor, "__call__", self._launch))
-            stack.callback(wrap(Loop, "__iter__", self._iterations))
-            yield
-
-    def _launch(self, _: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
+    def launch(self, _: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
+        """Count a launch in place of its run."""
         with bounds.launched(executor, args, kwargs) as (launch, sizes):
             if math.prod(sizes) > 0:
                 named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
                 self.steps.append(named | self._sample(launch, sizes).total())
 
-    def _iterations(self, _: Any, values: Sequence[Any]) -> Iterator[Any]:
+    def iterations(self, _: Any, values: Sequence[Any]) -> Iterator[Any]:
+        """Yield the values of a loop's iterations that run."""
         return self._running.iterations(values)
 
     def _sample(self, launch: WatchedLaunch, sizes: Grid) -> Sample:

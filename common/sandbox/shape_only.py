@@ -9,6 +9,7 @@ result is untouched memory, to which the operating system has not assigned pages
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,12 +42,11 @@ NOTHING = {
 """The operators that move no data."""
 
 
-def _grouped_product(a: Any, b: Any, *rest: Any, **named: Any) -> int:
-    """Return the FLOPs of `_grouped_mm`, where each group of rows of `a` has its own matrix."""
-    return 2 * int(a.numel()) * int(b.shape[-1])
-
-
-PRODUCTS = {**flop_registry, aten._grouped_mm: _grouped_product}
+PRODUCTS = {
+    **flop_registry,
+    # each group of rows of `a` has its own matrix
+    aten._grouped_mm: lambda a, b, *_, **named: 2 * a.numel() * b.shape[-1],
+}
 """The FLOPs of matrix products, attention and convolutions, whose results are never computed."""
 
 
@@ -102,7 +102,7 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
     is_small = not is_product and all(each.numel() <= small for each in [*inputs, *results])
     if is_small or not any(each.is_floating_point() for each in results):
         return func(*args, **kwargs)  # its integers, or a shape that depends on values
-    return like if written else tree_map(_untouched, like)
+    return like if written else tree_map(partial(_untouched, "cpu"), like)
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -141,7 +141,7 @@ def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
     """
     if func._overloadpacket is aten.arange:
         return None
-    args, kwargs = tree_map(_as_meta, (args, kwargs))
+    args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
     if "device" in kwargs:
         kwargs["device"] = torch.device("meta")
     if "generator" in kwargs:
@@ -152,17 +152,11 @@ def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
         return None
 
 
-def _as_meta(value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return torch.device("meta") if isinstance(value, torch.device) else value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _untouched(value: Any) -> Any:
-    """Return untouched memory of a meta tensor's shape; return any other value unchanged."""
+def _untouched(device: str, value: Any) -> Any:
+    """Return untouched memory of a tensor's shape on a device; return any other value unchanged."""
     if not isinstance(value, torch.Tensor):
         return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cpu")
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
 
 
 # --- a solution's call at a case's true shape -----------------------------------------------------
