@@ -22,7 +22,7 @@ from tests.support.workers import HALF, RIGHT, ask
 def test_an_answer_lies_in_the_harnesss_memory(worker):
     reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
     launched = reply.pop(wire.LAUNCHED)
-    assert reply == {"shape": [4], "dtype": "float32", "differentiable": True}
+    assert reply == {"output": {"shape": [4], "dtype": "float32", "differentiable": True}}
     assert launched == {"count": 0, "caught": {}}
     assert result == RIGHT
 
