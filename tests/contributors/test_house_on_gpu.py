@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from triton.runtime.jit import JITFunction
 
 from common.paths import CONTRIBUTORS
 from tests.support import masked_layers
@@ -92,6 +93,22 @@ def test_a_gpu_is_right_in_the_form_of_each_size(tokens, width, inner, name):
     x = x.T.contiguous().T if name == "nine spans" else x
     found = masked_layers.errors(x, inner, masked_layers.masks(tokens)[name])
     assert max(found.values()) <= masked_layers.BOUND["bfloat16"], found
+
+
+def test_a_new_length_compiles_nothing(house, monkeypatch):
+    """From the fourth one on, of 1,500 to 2,600 tokens: three have all kernels of these."""
+    drawn, _ = masked_layers.weights(1024, 1024, torch.bfloat16)
+
+    def train(tokens):
+        x = torch.randn(tokens, 1024, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+        torch.autograd.grad(house.masked_linear(x, *drawn, x[:, 0] > 0).sum(), [x, *drawn])
+
+    drawn = [each.requires_grad_() for each in drawn]
+    for tokens in (2600, 1501, 1984):
+        train(tokens)
+    monkeypatch.setattr(JITFunction, "_do_compile", lambda *_: pytest.fail("a kernel is compiled"))
+    for tokens in range(1500, 2600, 137):
+        train(tokens)
 
 
 def test_cuda_graphs_of_torch_compile_follow_a_mask_that_changes():

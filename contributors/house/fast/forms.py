@@ -95,14 +95,19 @@ def _tiles(rows, columns):
 def height_of(x, w, weights=1):
     """Return the rows of a partition's tiles for x [tokens, depths] and weights [columns, depths].
 
-    They are 32 where the op is small, and 64 where tiles of 128 would leave processors idle.
+    They are 32 where the op is small, and 64 where tiles of 128 would take longer.
     """
     if not len(x.shape) == len(w.shape) == 2:
         raise ValueError(f"x {list(x.shape)} and weight {list(w.shape)} are no matrices")
     (tokens, depths), columns = x.shape, w.shape[0] * weights
     if tokens * depths * columns < FEW:
         return SMALL.M
-    return 64 if _tiles(tokens, columns) < gpu().processors else 128
+    low, high = (
+        ceil_div((ceil_div(tokens, rows) + 1) * ceil_div(columns, 256), gpu().processors)
+        for rows in (64, 128)
+    )
+    # all processors take a tile at a time; one of 64 rows takes a little more than half as long
+    return 64 if 11 * low < 20 * high else 128
 
 
 def is_small(tile):

@@ -66,7 +66,7 @@ def _weight_kernel(
     M: tl.constexpr = FORM.M
     N: tl.constexpr = FORM.N
     K: tl.constexpr = FORM.K
-    visual_steps, steps = tl.load(order + rows) // K, rows // K
+    visual_steps, steps = tl.load(order + rows) // K, tl.load(order + rows + 1) // K
     row_blocks, column_blocks = tl.cdiv(outputs, M), tl.cdiv(inputs, N)
     count = row_blocks * column_blocks * PAIRS
     of_g, of_x = (g, g_apart, g_row), (x, x_apart, x_row)
@@ -112,8 +112,8 @@ def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK
     slots [shares + 1, size], out [2, size]; sums are split only where size is small.
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
-    kind, visual_steps, steps = tl.program_id(1), tl.load(order + rows) // STEP, rows // STEP
-    length = tl.cdiv(steps, shares)
+    visual_steps, steps = tl.load(order + rows) // STEP, tl.load(order + rows + 1) // STEP
+    kind, length = tl.program_id(1), tl.cdiv(steps, shares)
     first, end = 0, tl.cdiv(visual_steps, length)
     if kind == 1:
         first = visual_steps // length + 1
@@ -126,7 +126,7 @@ def _sum_kernel(slots, out, order, rows, shares, size, STEP: tl.constexpr, BLOCK
     tl.store(to, acc.to(out.dtype.element_ty), place < size)
 
 
-ROWS_BY_KIND = 2560
+ROWS_BY_KIND = 2816
 """Rows up to which a program sums a whole kind. Its loop is longer than that over a share, but no
 second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
 

@@ -142,7 +142,8 @@ class Recording:
                 base = SimpleNamespace(data_ptr=lambda: address, dtype=each.base.dtype)
                 return dataclasses.replace(each, base=base)
             if isinstance(each, torch.Tensor):
-                return addresses[self._places[_memory(each)]]
+                start = each.storage_offset() * each.dtype.itemsize
+                return addresses[self._places[_memory(each)]] + start
             return each
 
         return [

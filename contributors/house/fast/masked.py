@@ -10,7 +10,7 @@ from .forms import height_of
 from .gradients import weight_gradients
 from .launch import Recorded
 from .operators import Reverse, applied, define, lowered, missing, traced, warn_once
-from .partition import Partition, check_mask, kept_partition, partition_of
+from .partition import Partition, check_mask, kept_partition, partition_of, sorted_operator
 from .products import gated_product, gates_gradient, product
 from .tiles import Rows, pack
 
@@ -18,7 +18,7 @@ from .tiles import Rows, pack
 class Layer:
     """A masked layer: a function of x, the weights and the mask that returns the layer's output."""
 
-    def __init__(self, name, weights, stacks, forward, backward, plain, gates=0):
+    def __init__(self, name, weights, stacks, forward, backward, plain, kept=0):
         """Take the directions, which get x and g in rows, and weights of a stack that lie alike.
 
         Args:
@@ -27,22 +27,20 @@ class Layer:
             stacks: For each gradient of several weights, which are one tensor, the weights' places
                 behind x.
             forward: `forward((tokens, tile, keep), x, *weights, order)` returns the output, the
-                gates that are kept for backward, and x's packed copy; None for what is not.
+                gates that backward needs, and x's packed copy; None for what is not kept.
             backward: `backward((tokens, tile, *wanted), g, x, *weights, gates, packed, order)`
                 returns the gradients of x and of the stacks; None for what is not wanted.
             plain: The layer of one kind in plain torch: `plain(x, *weights)`.
-            gates: The products of x, if several, which are kept for backward: [gates, rows, inner].
+            kept: The number of the gates, [kept, rows, inner].
         """
-        self.name, self.stacks, self.gates, self._weights = name, stacks, gates, weights
+        self.name, self.stacks, self._kept, self._weights = name, stacks, kept, weights
         self._forward, self._backward, self._plain = forward, backward, plain
         arguments = ", ".join(f"Tensor {each}" for each in ("x", *weights))
-        # The order of the tokens goes from one direction to the other as a tensor, and none is kept
-        # for a next call: CUDA graphs (mode="reduce-overhead") own the memory of all that an
-        # operator makes.
-        tensors, results = f"{arguments}, Tensor mask, bool keep", "(Tensor, Tensor, Tensor)"
-        self.operator = define(name, f"({tensors}) -> {results}", self._operate)
+        self.operator = define(
+            name, f"({arguments}, Tensor mask, bool keep) -> (Tensor, Tensor)", self._operate
+        )
         self.launched = define(
-            f"{name}_launch", f"({tensors}) -> {results}",
+            f"{name}_launch", f"({arguments}, Tensor order, bool keep) -> (Tensor, Tensor)",
             self._launch, self._fake_forward, self._forward_flops,
         )  # fmt: skip
         grads = ", ".join(["Tensor"] * (1 + len(stacks)))
@@ -68,14 +66,16 @@ class Layer:
             for each in tensors:
                 if each.requires_grad:
                     return eager_apply(self, *tensors)
-        return self.run_forward(kept_partition, False, *tensors)[1][0]
+        return self.run_forward(self.kept_partition(*tensors), False, *tensors[:-1])[0]
 
-    def run_forward(self, partition_of, keep, *tensors):
-        """Return the partition of the mask, which is the last tensor, and forward's results."""
-        *tensors, mask = tensors
-        partition = partition_of(mask, self._height(*tensors[:2]))
+    def kept_partition(self, x, weight, *others):
+        """Return the partition of the mask, which is the last tensor."""
+        return kept_partition(others[-1], self._height(x, weight))
+
+    def run_forward(self, partition, keep, *tensors):
+        """Return forward's results for x and the weights."""
         how = partition.tokens, partition.tile, keep
-        return partition, self._forward(how, *self._even(*tensors), partition.sorted)
+        return self._forward(how, *self._even(*tensors), partition.sorted)
 
     def run_backward(self, partition, wanted, g, *tensors):
         """Return the gradients of x and of the stacks, for x, the weights and what is kept."""
@@ -97,7 +97,7 @@ class Layer:
         return tuple(grads)
 
     def _height(self, x, weight):
-        return height_of(x, weight, max(self.gates, 1))
+        return height_of(x, weight, len(self.stacks[0]) // 2)
 
     def _even(self, x, *tensors):
         tensors = [_in_rows(x), *tensors]
@@ -123,31 +123,34 @@ class Layer:
         *tensors, keep = arguments
         x = tensors[0]
         if x.device.type == "cpu" and (why := missing(x.dtype)):
-            return self._in_plain_torch(why, *tensors), x.new_empty(0), x.new_empty(0)
-        tensors = _cast(*tensors)
+            return self._in_plain_torch(why, *tensors), x.new_empty(0)
+        *tensors, mask = _cast(*tensors)
+        tile = self._height(*tensors[:2])
+        check_mask(mask)
+        _check(self.name, mask.shape[0], *tensors)
         due = torch.is_grad_enabled() and any(each.requires_grad for each in tensors)
         if due or forward_ad._current_level >= 0:
-            return traced_apply(self, *tensors)
-        return self.launched(*tensors, keep)
+            return traced_apply(self, *tensors, mask, sorted_operator(mask, tile))
+        return self.launched(*tensors, mask, keep)  # without a gradient, torch merges no two sorts
 
     def _launch(self, *arguments):
-        *tensors, keep = arguments
-        partition, (out, gates, _) = self.run_forward(partition_of, keep, *tensors)
-        return out, out.new_empty(0) if gates is None else gates, partition.sorted
+        *tensors, order, keep = arguments
+        partition = Partition(len(tensors[0]), self._height(*tensors[:2]), order)
+        if order.dtype == torch.bool:  # the mask
+            partition = partition_of(order, partition.tile)
+        out, gates, _ = self.run_forward(partition, keep, *tensors)
+        return out, out.new_empty(0) if gates is None else gates
 
     def _fake_forward(self, x, *arguments):
-        *weights, mask, keep = arguments
-        tile = self._height(x, weights[0])
-        check_mask(mask)
-        _check(self.name, mask.shape[0], x, *weights)
-        rows = Partition(mask.shape[0], tile, None).rows
+        *weights, _order, keep = arguments
+        rows = Partition(x.shape[0], self._height(x, weights[0]), None).rows
         # a token's output has a number for each row of the last weights, w_t or u2
         out = x.new_empty(x.shape[0], weights[self.stacks[-1][-1] - 1].shape[0])
-        gates = (self.gates, rows, weights[0].shape[0]) if self.gates and keep else (0,)
-        return out, x.new_empty(gates), x.new_empty(rows + 1, dtype=torch.int32)
+        gates = (self._kept, rows, weights[0].shape[0]) if self._kept and keep else (0,)
+        return out, x.new_empty(gates)
 
     def _forward_flops(self, x, *arguments, **_):
-        *weights, _mask, _keep = arguments
+        *weights, _order, _keep = arguments
         return x[0] * sum(map(math.prod, weights))  # two for each number of either kind's weights
 
     def _operate_backward(self, g, x, *arguments):
@@ -177,7 +180,8 @@ class Eager(torch.autograd.Function):
     def forward(ctx, layer, *tensors):
         """Return the output."""
         ctx.layer = layer
-        ctx.partition, (out, *kept) = layer.run_forward(kept_partition, True, *tensors)
+        ctx.partition = layer.kept_partition(*tensors)
+        out, *kept = layer.run_forward(ctx.partition, True, *tensors[:-1])
         ctx.save_for_backward(*tensors[:-1], *kept)
         return out
 
@@ -199,22 +203,25 @@ class Traced(Reverse):
 
     @staticmethod
     def forward(layer, *tensors):
-        """Return the output and what is kept for backward."""
-        return lowered(layer.operator, layer.launched, (*tensors, True))
+        """Return the output and the gates, for x, the weights, the mask and its order."""
+        *tensors, mask, order = tensors
+        arguments = (*tensors, mask, True), (*tensors, order, True)
+        return lowered(layer.operator, layer.launched, *arguments)
 
     @staticmethod
     def setup_context(ctx, inputs, output):
         """Keep what backward takes."""
-        ctx.op, *tensors, _mask = inputs
-        ctx.save_for_backward(*tensors, *output[1:])
-        ctx.mark_non_differentiable(*output[1:])
+        ctx.op, *tensors, _mask, order = inputs
+        _, gates = output
+        ctx.save_for_backward(*tensors, gates, order)
+        ctx.mark_non_differentiable(gates)
 
     @staticmethod
-    def backward(ctx, g, *_):
+    def backward(ctx, g, _):
         """Return the gradients."""
         wanted = ctx.op.wanted(ctx.needs_input_grad)
         grads = Backward.apply(ctx.op, *wanted, g, *ctx.saved_tensors)
-        return ctx.op.by_place(wanted, *grads)
+        return *ctx.op.by_place(wanted, *grads), None
 
 
 class Backward(Reverse):
@@ -328,7 +335,7 @@ def _ffn_forward(how, x, w1, w2, w3, u1, u2, u3, order):
 
 @Recorded
 def _forward(launch, tokens, tile, keep, apart, x, w1, w2, w3, u1, u2, u3, order):
-    """Return the output [tokens, width], the gates [2, rows, inner] to keep, and x's copy."""
+    """Return the output [tokens, width], the gates [3, rows, inner] to keep, and x's copy."""
     _check("masked_ffn", tokens, x, w1, w2, w3, u1, u2, u3)
     order = Partition(tokens, tile, order)
     x = pack(launch, order, Rows(x), 2 * w1.shape[0])
@@ -343,8 +350,8 @@ def _backward_down(launch, tokens, tile, of_down, g, w2, u2, gates, order):
     """Return the gates' gradient [2, rows, inner], and d_w2 and d_u2 [2, width, inner], or None."""
     order = Partition(tokens, tile, order)
     g = pack(launch, order, Rows(g))
-    d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order)
-    d_w = weight_gradients(launch, g, Rows(hidden, sorted=True), order) if of_down else None
+    d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order), Rows(gates[2], sorted=True)
+    d_w = weight_gradients(launch, g, hidden, order) if of_down else None
     return d_gates, d_w
 
 
@@ -360,7 +367,7 @@ def _backward_up(launch, tokens, tile, of_x, of_up, d_gates, x, w1, w3, u1, u3, 
 def _ffn_backward(how, g, x, w1, w2, w3, u1, u2, u3, gates, packed, order):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None.
 
-    Two directions, so that the memory of g's copy and of hidden is free in the second one.
+    Two directions, so that the memory of g's copy is free in the second one.
     """
     *sizes, of_x, of_up, of_down = how
     d_gates, d_down = _backward_down((*sizes, of_down), g, w2, u2, gates, order)
@@ -376,7 +383,7 @@ def _plain_ffn(x, w1, w2, w3):
 
 _ffn = Layer(
     "masked_ffn", WEIGHTS["masked_ffn"], [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward,
-    _plain_ffn, gates=2,
+    _plain_ffn, kept=3,
 )  # fmt: skip
 
 

@@ -185,10 +185,13 @@ def applied(function):
     return call
 
 
-def lowered(operator, launched, arguments):
-    """Return what the operator gives on the next level of torch.func, or, on the last, a launch."""
+def lowered(operator, launched, arguments, of_launched=None):
+    """Return what the operator gives on the next level of torch.func, or, on the last, a launch.
+
+    of_launched: The arguments of the launch, if they are others.
+    """
     if not transforms_are_active():
-        return launched(*arguments)
+        return launched(*(of_launched or arguments))
     # a Function's forward is without gradients, which the next level may want
     with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
         return operator(*arguments)

@@ -2,13 +2,14 @@
 
     mask   1 0 1 1 | 1 1 1 1 | 0 0 1 0        tiles of 4 tokens
     order  4 5 6 7 | 0 2 3 10 | 1 8 9 11 | -1 -1 -1 -1
-    end    8
+    ends   8, 12
 
-`order` says where each row of the sorted tokens comes from, `end` where the visual ones end. Each
-kind begins a tile of its own, so that a tile has one kind of token and takes one weight; -1 fills
-the last ones. Of a kind, the mask's tiles that have no other come first: their tokens lie together,
-so that one copy fetches them. The host does not know how many tiles either kind has, but their sum:
-one more than the tokens fill, of which -1 may fill one. So nothing waits for the device.
+`order` says where each row of the sorted tokens comes from, `ends` where the visual ones end, and
+all. Each kind begins a tile of its own, so that a tile has one kind of token and takes one weight;
+-1 fills the last ones. Of a kind, the mask's tiles that have no other come first: their tokens lie
+together, so that one copy fetches them. The host does not know how many tiles either kind has, but
+a bound of their sum: one more than the tokens fill, which a mask may leave unused, as here. Memory
+has that size, programs read `ends`, and nothing waits for the device.
 """
 
 import weakref
@@ -20,15 +21,16 @@ import triton.language as tl
 
 from .forms import gpu, is_small, kernel_of
 from .launch import Recorded, ceil_div, power_of_2
+from .operators import define
 
-LONGEST = 32768
-"""Tokens that a program counts at once."""
+SHORTEST, LONGEST = 4096, 32768
+"""Tokens that a program counts at once, from and to."""
 
 
 class Partition(NamedTuple):
     """The sorted tokens of one mask.
 
-    `sorted`, int32 `[rows + 1]`, has each row's token, -1 for padding, then the visual rows' end.
+    `sorted`, int32 `[rows + 2]`, has each row's token, -1 for padding, then the two ends.
     """
 
     tokens: int
@@ -117,6 +119,11 @@ def _sort_kernel(
         tl.store(order + visual + gap, -1, visual + gap < end)
         tl.store(order + last + gap, -1, last + gap < rows)
         tl.store(order + rows, end)
+        tl.store(order + rows + 1, tl.cdiv(last, TILE) * TILE)
+
+
+# One kernel for all lengths; the other one knows whether 16 divides a length, for wide loads.
+_sort_few_kernel = triton.jit(_sort_kernel.fn, do_not_specialize=["tokens", "rows"])
 
 
 def check_mask(mask):
@@ -129,13 +136,16 @@ def check_mask(mask):
 def _sort(launch, tile, mask):
     check_mask(mask)
     (tokens,), (stride,) = mask.shape, mask.stride()
-    block, warps = (256, 4) if tokens <= 2048 and not is_small(tile) else (1024, 8)
-    few = tokens <= 4 * block and is_small(tile)
-    at_once = block if few else min(max(power_of_2(tokens), block), LONGEST)
+    few = tokens <= SHORTEST
+    block, warps = (256, 4) if few and not is_small(tile) else (1024, 8)
+    at_once = min(max(power_of_2(tokens), SHORTEST), LONGEST)
+    if few and is_small(tile):
+        at_once = block
     rows = Partition(tokens, tile, None).rows
-    result = mask.new_empty(rows + 1, dtype=torch.int32)
+    result = mask.new_empty(rows + 2, dtype=torch.int32)
     launch(
-        kernel_of(_sort_kernel, tile), (max(ceil_div(tokens, block), 1),),
+        kernel_of(_sort_few_kernel if few else _sort_kernel, tile),
+        (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,
         BLOCK=block, AT_ONCE=at_once, TILE=tile, TRIGGERS=gpu().hopper,
         num_warps=16 if at_once >= 16384 else warps,
@@ -147,6 +157,17 @@ def partition_of(mask: torch.Tensor, tile: int) -> Partition:
     """Return the partition of a mask, bool `[tokens]`, in tiles of so many rows."""
     return Partition(mask.numel(), tile, *_sort((tile,), mask))
 
+
+def _fake_sorted(mask, tile):
+    return mask.new_empty(Partition(mask.shape[0], tile, None).rows + 2, dtype=torch.int32)
+
+
+# Compiled for training, layers with the same mask share its result, in both directions. None is
+# kept for a next call: CUDA graphs (mode="reduce-overhead") own the memory that operators make.
+sorted_operator = define(
+    "masked_sort", "(Tensor mask, int tile) -> Tensor",
+    lambda mask, tile: partition_of(mask, tile).sorted, _fake_sorted,
+)  # fmt: skip
 
 _last = None, ()
 """The last partition, and its key; the layers of a model take the same mask one after the other."""

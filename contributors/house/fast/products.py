@@ -29,11 +29,12 @@ def _product_kernel(
     FULL: steps divide the depths; TRANSPOSED: descriptors have the weights' transposes. It STORES:
 
     "tokens": out[token] = a[token] @ (v or t) + a2[token] @ (v2 or t2), [tokens, columns].
-    "gated": out[row] = silu(g) * u, where g = a[token] @ (v or t) and u is by v2 or t2; both to
-        `gates` [2, rows, columns], if backward needs them. The left half of a tile is g and its
-        right half u. With TMA v and t describe both weights; where they are swapped, u is left.
-    "gradients": d_gates [2, rows, columns] and, once more, out = silu(g) * u, given the gates and
-        the gradient of out, a[token] @ (v or t).
+    "gated": out[row] = silu(g) * u, where g = a[token] @ (v or t) and u is by v2 or t2; g and u to
+        `gates` [3, rows, columns], whose last is `out`, if backward needs them. The left half of a
+        tile is g and its right half u. With TMA v and t describe both weights; where they are
+        swapped, u is left.
+    "gradients": d_gates [2, rows, columns], given g and u in `gates` and the gradient of
+        silu(g) * u, a[token] @ (v or t).
 
     Bytes: a, the weights, the order and the gates are read and the results written once, if L2
     keeps what several programs read. FLOPs: 2 * tokens * depths * columns, PAIRS or two times.
@@ -49,7 +50,7 @@ def _product_kernel(
     WIDTH: tl.constexpr = N // 2 if STORES == "gated" else N
     POINTERS: tl.constexpr = HOW == "gathered" or HOW == "rows"
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
-    blocks, visuals = rows // M, tl.load(order + rows) // M
+    visuals, blocks = tl.load(order + rows) // M, tl.load(order + rows + 1) // M
     of_w, w_strides = (depths, columns), (w_depth, w_column)
     # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
     first, count = tl.program_id(0), tl.num_programs(0)
@@ -101,7 +102,21 @@ def _product_kernel(
             swapped = tl.where(visual, v_swapped, t_swapped) != 0
             _store_gated(out, gates, row, rows, column, columns, acc, swapped)
         else:
-            _store_gradients(out, gates, d_gates, row, rows, column, columns, acc, TMA)
+            _store_gradients(gates, d_gates, row, rows, column, columns, acc, TMA)
+    if STORES == "gated" and gates is not None:
+        _clear_unused(gates, blocks * M, rows, columns)
+
+
+@triton.jit
+def _clear_unused(gates, used, rows, columns):
+    """Store zero in the gates' rows behind the used ones, so that two calls give the same."""
+    BLOCK: tl.constexpr = 1024
+    start, size = used.to(tl.int64) * columns, (rows - used) * columns
+    for first in range(tl.program_id(0) * BLOCK, size, tl.num_programs(0) * BLOCK):
+        place = first + tl.arange(0, BLOCK)
+        for gate in tl.static_range(3):
+            to = gates + gate * rows.to(tl.int64) * columns + start + place
+            tl.store(to, tl.zeros((BLOCK,), gates.dtype.element_ty), place < size)
 
 
 @triton.jit
@@ -124,10 +139,8 @@ def _sigmoid(a):
 
 
 @triton.jit
-def _store_gradients(
-    hidden, gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr
-):
-    """Store the gradients of a and b and, once more, hidden = silu(a) * b; s = sigmoid(a).
+def _store_gradients(gates, d_gates, row, rows, column, columns, d_hidden, TMA: tl.constexpr):
+    """Store the gradients of a and b, of which hidden is silu(a) * b; s = sigmoid(a).
 
     d_a = d_hidden b (s + a s (1 - s)),  d_b = d_hidden a s
 
@@ -150,12 +163,10 @@ def _store_gradients(
         s = _sigmoid(a)
         silu = a * s
         d_a, d_b = d * b * (s + silu * (1 - s)), d * silu
-        if TMA:  # hidden first, since a store waits until the one before has read shared memory
-            hidden.store([row, at], (silu * b).to(hidden.dtype))
+        if TMA:
             both = tl.permute(tl.join(d_a, d_b), (2, 0, 1))
             d_gates.store([0, row, at], both.to(d_gates.dtype))
         else:
-            store_rows(hidden, place, at, columns, silu * b)
             store_rows(d_gates, place, at, columns, d_a)
             store_rows(d_gates, rows + place, at, columns, d_b)
 
@@ -193,14 +204,16 @@ def product(launch, a, weights, order, triggers=False):
     triggers: whether the next launch may begin while this one runs.
     """
     columns, how = weights[0].shape[1], {"pairs": len(weights) // 2, "triggers": triggers}
-    form = form_of(*weights, a.matrix, height=order.tile, shape=(order.rows, columns))
+    # narrow where each of the narrow tiles, twice as many, has a multiprocessor
+    shape = 2 * (order.rows - order.tile), columns
+    form = form_of(*weights, a.matrix, height=order.tile, shape=shape)
     out = a.matrix.new_empty(order.tokens, columns)
     _launch(launch, form, a, weights, [out], order, "tokens", **how)
     return out
 
 
 def gated_product(launch, x, weights, apart, order, keep):
-    """Return hidden [rows, columns] and, to keep, its gates [2, rows, columns]; both sorted.
+    """Return hidden [rows, columns] and, to keep, [3, rows, columns]: g, u and hidden; all sorted.
 
     x: Rows of [tokens, depths]; weights: w1, u1, w3 and u3, [depths, columns]; apart: how many
     bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
@@ -214,23 +227,23 @@ def gated_product(launch, x, weights, apart, order, keep):
             tiles_of(form, weights[kind + 2 * swapped[kind]], form.K, form.N // 2, apart[kind])
             for kind in range(2)
         ]
-    hidden = x.matrix.new_empty(order.rows, weights[0].shape[1])
-    gates = x.matrix.new_empty(2, *hidden.shape) if keep else None
+    made = x.matrix.new_empty(3 if keep else 1, order.rows, weights[0].shape[1])
+    hidden, gates = made[-1], made if keep else None
     _launch(launch, form, x, weights, [hidden, gates], order, "gated", factors, swapped)
     return hidden, gates
 
 
 def gates_gradient(launch, g, weights, gates, order):
-    """Return the gates' gradient [2, rows, columns] and hidden [rows, columns], both sorted.
+    """Return the gradient of the first two gates, [2, rows, columns], sorted.
 
-    g: Rows of [tokens, depths]; weights: w2 and u2, [depths, columns]; gates: [2, rows, columns].
+    g: Rows of [tokens, depths]; weights: w2 and u2, [depths, columns]; gates: [3, rows, columns].
     """
     form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=order.tile)
     form = forms.LIGHT if form is forms.HOPPER else form
-    d_gates, hidden = gates.new_empty(gates.shape), gates.new_empty(gates.shape[1:])
-    results, block = [hidden, gates, d_gates], [form.M, form.N // 4]
+    gates, d_gates = gates[:2], gates.new_empty(2, *gates.shape[1:])
+    results = [None, gates, d_gates]
     if form.TMA:
-        blocks = block, [2, *block], [2, *block]
-        results = [*map(TensorDescriptor.from_tensor, results, blocks)]
+        block = [2, form.M, form.N // 4]
+        results = [None, *(TensorDescriptor.from_tensor(each, block) for each in (gates, d_gates))]
     _launch(launch, form, g, weights, results, order, "gradients")
-    return d_gates, hidden
+    return d_gates

@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from tests.support import masked_layers
 from tests.support.masked_layers import FORMS, OPS
@@ -25,6 +27,29 @@ def test_output_and_gradients_are_right_in_each_form(form, dtype, some):
 
 def test_a_model_compiles_whole():
     masked_layers.require_compilation(steps=1, near=1e-6, backend="aot_eager")
+
+
+def test_compiled_layers_sort_a_mask_once_for_both_directions():
+    torch._dynamo.reset()
+    operators = []
+
+    def note(graph, _):
+        operators.extend(getattr(node.target, "_opname", "") for node in graph.graph.nodes)
+        return graph
+
+    # the partition of Inductor, which merges equal calls
+    how = {"fw_compiler": note, "bw_compiler": note}
+    backend = aot_autograd(**how, partition_fn=min_cut_rematerialization_partition)
+    first, second = masked_layers.layers()
+    tensors, mask = drawn(2)
+
+    def model(x, v, t, mask):
+        return second(first(x, v, t, mask), v, v, v, t, t, t, mask)
+
+    compiled = torch.compile(model, fullgraph=True, backend=backend)
+    torch.autograd.grad(compiled(*tensors, mask).sum(), tensors)
+    assert [operators.count(f"{each.OP.name}_backward") for each in OPS] == [1, 1]
+    assert operators.count("masked_sort") == 1
 
 
 def drawn(weights):

@@ -58,7 +58,7 @@ def as_tuple(outputs):
 
 
 def layer(ours, op, leaves):
-    names = tuple(f"{op.OP.name}{each}" for each in ("", "_launch", "_backward"))
+    names = *(f"{op.OP.name}{each}" for each in ("", "_launch", "_backward")), "masked_sort"
     functions = (functools.partial(lambda f, *x: f(*x, MASK), f) for f in (ours, op.reference))
     return Call(*functions, leaves, names, lambda *leaves: [*leaves, MASK, False])
 
