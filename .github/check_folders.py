@@ -1,15 +1,19 @@
 """Check the contributors' folders that differ from BASE: check_folders.py BASE SUMMARY.
 
-Each folder's verdicts, and its place by modelled time, are appended to the file SUMMARY as text. A
-folder that no command would take, what the main branch draws, and a check that fails end it with 1,
-after all folders. It needs no package but nox.
+Each folder's verdicts, their causes, and its place by modelled time are appended to the file
+SUMMARY, as the commands' text and as a table. A folder that no command would take, what the main
+branch draws, and a check that fails end it with 1, after all folders. It needs no package but nox.
 """
 
+import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from common.folders import NO_HANDLE, is_handle, left_out
@@ -57,6 +61,39 @@ def drawn(base: str) -> list[str]:
     ]
 
 
+def table(found: list[dict[str, Any]], printed: list[str]) -> Iterator[str]:
+    """Yield the lines of a table: what `check --json` wrote, and the places that check printed."""
+    yield "| solution | tier | passed | failed | not supported | to mend, or modelled on an H200 |"
+    yield "|---|---|---:|---:|---:|---|"
+    for summary in (each for each in found if each["kind"] == "summary"):
+        name, counts = summary["solution"], ("passed", "failed", "unsupported")
+        begin = f"{name} forward, modelled on an H200: "
+        words = [line.removeprefix(begin) for line in printed if line.startswith(begin)]
+        if summary["tier"] == "smoke":
+            words = [*map(mend, summary.get("failures", ())), summary.get("remark", "")]
+        shown = "<br>".join(code(text) for text in words if text)
+        numbers = " | ".join(str(summary[count]) for count in counts)
+        yield f"| {code(name)} | {summary['tier']} | {numbers} | {shown} |"
+
+
+def mend(failing: dict[str, Any]) -> str:
+    """Return a group of failures in words: the verdict, where, for which cases, and why."""
+    place, count = failing.get("place"), failing["failed"]
+    parts = [
+        f"{failing['verdict']} {' and '.join(failing['directions'])}, {count} of the cases",
+        f"{place['file']}:{place['line']}" if place else "",
+        failing.get("property", ""),
+        f"likely cause: {failing['cause']}" if failing.get("cause") else "",
+        f"repeat: --case {failing['case']}",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def code(text: str) -> str:
+    """Return untrusted text as code in a cell of a table."""
+    return f"`{' '.join(text.replace('`', chr(39)).replace('|', chr(166)).split())}`"
+
+
 def main(base: str, summary: Path) -> int:
     """Check, and return the exit code."""
     failed = False
@@ -65,16 +102,21 @@ def main(base: str, summary: Path) -> int:
         with summary.open("a", encoding="utf-8") as file:
             file.write(text)
 
-    def session(name: str, *words: str) -> bool:
-        """Run a session of nox and return whether it succeeded."""
+    def session(name: str, *words: str, json_file: str = "") -> bool:
+        """Run a session of nox and return whether it succeeded; of check, tell its table too."""
         command = ["python3", "-m", "nox", "-s", name, "--", *words]
+        command += ["--json", json_file] if json_file else []
         tell(f"\n`nox -s {name} -- {' '.join(words)}`\n\n")
+        printed = list[str]()
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
         ) as ran:
             for line in ran.stdout or ():
                 print(line, end="", file=sys.stderr)
                 tell(f"    {line}")  # indented, Markdown takes it as it is, whatever it prints
+                printed.append(line)
+        if json_file and (written := Path(json_file).read_text()):
+            tell("\n" + "\n".join(table(json.loads(written), printed)) + "\n")
         return ran.returncode == 0
 
     names = folders(base)
@@ -95,9 +137,10 @@ def main(base: str, summary: Path) -> int:
         if name in reasons:
             continue
         tell(f"\n## {name}\n")
-        if not session("check", name):
-            failed = True
-            continue
+        with tempfile.NamedTemporaryFile() as file:
+            if not session("check", name, json_file=file.name):
+                failed = True
+                continue
         for op in sorted({each.op for each in solutions if each.handle == name}):
             if session("bench", "--device", "cpu", "--op", op):
                 session("leaderboard", "--op", op, "--only", name)

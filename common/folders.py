@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import os
+import re
 import symtable
 import unicodedata
 from collections.abc import Callable, Iterator
@@ -175,3 +176,10 @@ def imports_of_ours(folder: Path) -> Iterator[str]:
                 f"{folder.name}/{path.relative_to(folder)} imports {found[ours[0]]}: a folder must"
                 " also work outside of this repository; copy what it needs"
             )
+
+
+def printing(folder: Path) -> list[str]:
+    """Return the names of the folder's files that print."""
+    call = re.compile(r"^[^#\n]*\b(?:device_)?print\(", re.MULTILINE)
+    texts = ((path.name, path.read_text(errors="replace")) for path in python_files(folder))
+    return [name for name, text in texts if call.search(text)]

@@ -119,3 +119,15 @@ def test_of_ops_whose_names_begin_alike_the_longest_wins(tmp_path):
         (tmp_path / "alice" / f"{file}.py").write_text(f"def {op}():\n    pass\n")
     found = {each.path.stem: each.op for each in discover(tmp_path)}
     assert found == {"rope_fast": "rope", "rope_qk_fast": "rope_qk", "rope_qkv": "rope"}
+
+
+def test_a_file_that_prints_is_told_of(tmp_path):
+    calls = {
+        "a": "x = 1; print(x)",
+        "b": "tl.device_print('x', x)",
+        "c": "# print(x)",
+        "d": "blueprint(x)",
+    }
+    for name, call in calls.items():
+        (tmp_path / f"{name}.py").write_text(f"def f(x):\n    {call}\n")
+    assert sorted(checked.printing(tmp_path)) == ["a.py", "b.py"]

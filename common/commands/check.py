@@ -13,7 +13,8 @@ from common import paths
 from common.commands import options as shared
 from common.disk_cache import DiskCache
 from common.errors import UserError
-from common.folders import imports_of_ours
+from common.folders import imports_of_ours, printing
+from common.printable import complain
 from common.processes import import_torch, require
 from common.solutions import Solution, peers
 
@@ -63,6 +64,8 @@ def run(options: argparse.Namespace) -> int:
         if refused := list(imports_of_ours(folder)):
             print("\n".join(refused))
             return 1
+        if not options.verbose and (names := printing(folder)):
+            complain(f"what {', '.join(names)} prints is hidden: --verbose shows it")
     if options.watch:
         require(["watchfiles"])
     from common.commands.result import output

@@ -25,6 +25,7 @@ from common.grading.problem import Problem
 from common.grading.sweep import Graded, Sweep, TooLarge, Verdicts
 from common.grading.worker import Worker
 from common.measure.rows import Measurement
+from common.ops._names import of_ops
 from common.records.lines import Record
 from common.solutions import Solution
 from common.spec import Case, Op
@@ -115,12 +116,13 @@ class Grader:
         Raises:
             UserError: No op of the solutions can say the name.
         """
-        smoke = [each.name for op in ops.valid(solution.op for solution in solutions)
-                 for each in op.tier("smoke", self.device)]  # fmt: skip
-        if case in smoke:
-            return Asked(solutions, {(solution.name, case) for solution in solutions})
-        own = tier_cases(solutions, "board", self.device, budget=self.memory, names=[case])
-        due = list(own)
+        valid = ops.valid(solution.op for solution in solutions)
+        smoke = {each.name for op in valid for each in op.tier("smoke", self.device)}
+        if names := {each.name for _, each in of_ops(valid, case)} & smoke:
+            return Asked(
+                solutions, set(itertools.product({each.name for each in solutions}, names))
+            )
+        due = list(tier_cases(solutions, "board", self.device, budget=self.memory, names=[case]))
         cases = {(solution.name, each.name) for solution in solutions
                  for op, found in due for each in found if op.name == solution.op}  # fmt: skip
         return Asked(solutions, cases, due=due)

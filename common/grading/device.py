@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.errors import UserError
 from common.ops._names import of_ops
-from common.printable import complain
+from common.printable import complain, complain_once
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 
@@ -125,7 +125,13 @@ def tier_cases(
         large = [op.large] if op.large and tier == "matrix" else []
         every = [*op.tier(tier, device), *large]
         if names:
-            every = [op.twin(case) if device == "cpu" else case for of, case in asked if of is op]
+            every = [case for of, case in asked if of is op]
+        if names and device == "cpu":
+            pairs = [(case.name, op.twin(case)) for case in every]
+            every = [twin for _, twin in pairs]
+            for name, twin in pairs:
+                if name != twin.name:
+                    complain_once(f"without a GPU {twin.name} stands in for {name}")
         cases = [
             case
             for case in every

@@ -51,10 +51,11 @@ def named(op: Op[C], name: str) -> C:
 
 
 def of_ops(ops: Collection[Op[Any]], name: str) -> list[tuple[Op[Any], Case]]:
-    """Return the case of a name for each op that can say it.
+    """Return the case of a name for each op that can say it, or the one whose name begins so.
 
     Raises:
-        Impossible: No op can; the fault is that of the op which could read the most parts.
+        Impossible: No op can, and no case or several begin so; the fault is that of the op which
+            could read the most parts.
     """
     found, faults = [], []
     for op in ops:
@@ -63,7 +64,11 @@ def of_ops(ops: Collection[Op[Any]], name: str) -> list[tuple[Op[Any], Case]]:
         except Impossible as fault:
             faults.append(fault)
     if not found:
-        raise max(faults, key=lambda fault: fault.read)
+        every = ((op, case) for op in ops for tier in TIERS for case in op.cases(tier))
+        begun = {case.name: [(op, case)] for op, case in every if case.name.startswith(name)}
+        if len(begun) != 1:
+            raise max(faults, key=lambda fault: fault.read)
+        (found,) = begun.values()
     return found
 
 

@@ -7,7 +7,7 @@ import pytest
 from common import ops
 from common.errors import UserError
 from common.grading.device import tier_cases
-from common.ops._names import named, of_head_and_options
+from common.ops._names import named, of_head_and_options, of_ops
 from common.solutions import Solution
 from tests.support.ops import ALL
 
@@ -82,3 +82,11 @@ def test_an_impossible_name_says_what_is_wrong_with_it(op, name, fault):
         named(ops.load(op), name)
     assert str(raised.value).startswith(f"no case {name} of {op}: {fault}")
     assert "\n" not in str(raised.value)
+
+
+def test_the_beginning_of_one_name_is_enough():
+    rope = ops.load("rope")
+    whole = "bshd-2x5x3x80-float16-d2=24-paired"
+    assert [each.name for _, each in of_ops([rope], whole[:13])] == [whole]
+    with pytest.raises(UserError, match="no case bshd of rope: nothing stands"):
+        of_ops([rope], "bshd")

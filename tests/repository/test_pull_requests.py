@@ -15,10 +15,25 @@ from tests.support.git import git as run_git
 GITHUB = ROOT / ".github"
 COMMIT = "0123456789" * 4
 PYTHON = """#!/bin/sh
-echo "$4 $6 $7 $8 $9"; echo '```'
+if [ "$4" = check ]; then echo "$4 $6"; cp ../answer.json "$8"; else echo "$4 $6 $7 $8 $9"; fi
+echo '```'; echo 'x/rope forward, modelled on an H200: 0.31 of the limit'
 [ "$6" != bad ]
 """
 """A stand-in for `nox -s check` and the like."""
+FOUND = [
+    {"kind": "summary", "solution": "x/rope", "tier": "smoke", "passed": 55, "failed": 12,
+     "unsupported": 93, "failures": [{
+         "verdict": "INCORRECT_NUMERICAL", "directions": ["forward"], "failed": 12, "case": "a",
+         "place": {"file": "rope.py", "line": 46}, "cause": "cos `|` sin"}]},
+    {"kind": "summary", "solution": "x/rope", "tier": "board", "passed": 3, "failed": 0,
+     "unsupported": 0},
+]  # fmt: skip
+"""What `check --json` writes."""
+ROWS = """
+| `x/rope` | smoke | 55 | 12 | 93 | `INCORRECT_NUMERICAL forward, 12 of the cases; rope.py:46;
+ likely cause: cos '¦' sin; repeat: --case a` |
+| `x/rope` | board | 3 | 0 | 0 | `0.31 of the limit` |
+"""
 README = "words\n<!-- board -->\nold\n<!-- /board -->\n"
 
 
@@ -58,6 +73,7 @@ def proposed(tmp_path):
     (tree / "contributors" / "old").mkdir(parents=True)
     (tree / "contributors" / "old" / "rope.py").write_text("def rope(): ...")
     (tree / "README.md").write_text(README)
+    (tmp_path / "answer.json").write_text(json.dumps(FOUND))
     (tmp_path / "python3").write_text(PYTHON)
     (tmp_path / "python3").chmod(0o755)
     git("init", "-q", "-b", "main")
@@ -87,11 +103,12 @@ def test_each_folder_is_checked_once_and_placed(proposed):
                              "contributors/김철수/README.md", "common/x.py")  # fmt: skip
     assert code == 1
     lines = [line.strip() for line in summary.splitlines() if line.startswith("    ")]
-    assert [line for line in lines if line != "```"] == [
+    assert [line for line in lines if line != "```" and "modelled" not in line] == [
         "check bad", "check 김철수",
         "bench --device cpu --op rope", "leaderboard --op rope --only 김철수",
     ]  # fmt: skip
     assert "    ```" in summary, "what a solution prints stays text"
+    assert ROWS.replace(";\n", ";") in summary
 
 
 @pytest.mark.parametrize("handle", ["--only", "$(touch x)", "a b", "..a", "a'b", "_alice"])
