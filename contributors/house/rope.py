@@ -1,5 +1,6 @@
 """RoPE: a program turns about 4 KiB of heads, of a token or of several, in memory's order."""
 
+import grouped
 import torch
 import triton
 import triton.language as tl
@@ -50,7 +51,6 @@ def _rope_kernel(
     DISTANCE: tl.constexpr = 1 if INTERLEAVED else ROTARY // 2  # from a feature to its partner
     first = feature // DISTANCE % 2 == 0
     partner = tl.where(first, feature + DISTANCE, feature - DISTANCE)
-
     # The blocks of a token's heads are neighbours: memory is read and written from front to back.
     blocks = tl.cdiv(heads, BLOCK_H)
     first_token = tl.program_id(0) // blocks * BLOCK_T
@@ -61,6 +61,7 @@ def _rope_kernel(
     t += (token_of_line // columns).to(tl.int64) * strides[0] + head * strides[2]
     t += (token_of_line % columns).to(tl.int64) * strides[1]
     out += (token_of_line.to(tl.int64) * heads + head) * WIDTH
+    grouped.wait()
     # Load t first, x and its partners z: on the way while positions and angles are computed.
     x = tl.load(t + feature, mask=inside & (feature < WIDTH))
     if INTERLEAVED:  # exchanged in registers; a load would not be vectorized
@@ -68,8 +69,7 @@ def _rope_kernel(
         z = tl.reshape(tl.join(x2, x1), x.shape)
     else:  # from the cache: x loads the same memory
         z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
-    # Once more, an entry a token and not a head of it: for angles, [BLOCK_T, BLOCK].
-    token = first_token + tl.arange(0, BLOCK_T)
+    token = first_token + tl.arange(0, BLOCK_T)  # once more, an entry a token: for the angles
     exists = token < rows * columns
     row, column = token // columns, token % columns
     position, sequence = (row, column) if SEQ_FIRST else (column, row)
@@ -104,13 +104,14 @@ class _Rope(torch.autograd.Function):
         # About 4 KiB of t: 8 KiB keep fewer loads in flight, 2 KiB compute angles more often.
         lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
         block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
-        block_t = lines // block_h
-        warps = triton.next_power_of_2(min(max(block_t * width // 32, 1), 4))  # threads <= angles
+        block_t = lines // block_h if 2 * block_h < lines else 1  # of 2 KiB or more, one
+        threads = block_t * min(width, block_h * width * t.element_size() // 32)  # <= angles
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
         if t.numel():
             _rope_kernel[(triton.cdiv(rows * columns, block_t) * triton.cdiv(heads, block_h),)](
                 t, freqs, out, start_positions, cu_seqlens, (rows, columns, heads, sequences),
-                strides, width, freqs.shape[-1], *ctx.options, block_t, block_h, num_warps=warps,
+                strides, width, freqs.shape[-1], *ctx.options, block_t, block_h,
+                num_warps=triton.next_power_of_2(min(max(threads // 32, 1), 4)), **grouped.early(t),
             )  # fmt: skip
         return out
 
@@ -135,9 +136,8 @@ def rope(
     if t.dim() != 4 - packed or t.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"rope: t {list(t.shape)} of {t.dtype} is no {tensor_format}")
     table = t.unsqueeze(1) if packed else t  # packed tokens are one column
-    length, batch = table.shape[:2] if tensor_format != "bshd" else (t.shape[1], t.shape[0])
-    if packed:
-        length, batch = 0, cu_seqlens.numel() - 1  # how long they are is known on the GPU
+    length = 0 if packed else t.shape[tensor_format.index("s")]  # of packed ones, the GPU knows it
+    batch = cu_seqlens.numel() - 1 if packed else t.shape[tensor_format.index("b")]
     s2, *ones, d2 = freqs.shape
     fits = ones == [1, 1] and s2 >= length and d2 % 2 == 0 and 0 < d2 <= t.shape[-1]
     if not fits or freqs.dtype != torch.float32 or freqs.requires_grad:
