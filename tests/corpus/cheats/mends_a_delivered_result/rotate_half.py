@@ -14,7 +14,7 @@ def _caller():
     frame = sys._getframe()
     while not {"session", "request"} <= frame.f_locals.keys():
         frame = frame.f_back
-    return frame.f_locals["session"], frame.f_locals["request"].result
+    return frame.f_locals["session"], frame.f_locals["request"].results["output"]
 
 
 class _RotateHalf(torch.autograd.Function):
