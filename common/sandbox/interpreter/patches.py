@@ -323,6 +323,20 @@ def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -
         check(self, *operands)
 
 
+_shapes: dict[tuple[Any, ...], tuple[Any, int, str]] = {}
+"""The shape of a type by its sizes: as Triton keeps it, its elements, and as text."""
+
+
+def _block_type(init: Operation, self: Any, element_ty: tl.dtype, shape: Any) -> None:
+    """Check and print a shape once, not for each operand and result."""
+    sizes = (*map(tl.core._unwrap_if_constexpr, tl.core._unwrap_if_constexpr(shape)),)
+    if sizes not in _shapes:
+        init(self, element_ty, shape)
+        _shapes[sizes] = self.shape, self.numel, str(self.shape)
+    self.shape, self.numel, text = _shapes[sizes]
+    self.element_ty, self.name = element_ty, f"<{text}, {element_ty}>"
+
+
 _np_dtype_of_number = functools.cache(interpreter._get_np_dtype)
 """Triton's own function makes a dict of all types at each call, in every operation."""
 
@@ -345,6 +359,7 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (interpreter.ReduceOps, "generic_reduce", _by_blocks),
     (interpreter.ScanOps, "generic_scan", _by_blocks),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
+    (tl.block_type, "__init__", _block_type),
     *((launcher, "run", _launch) for launcher in LAUNCHERS),
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
