@@ -202,4 +202,5 @@ OP = Op(
     ),
     permutable=("freqs",),
     table=PairTable(FACTORS, _of_row, SUBSETS),
+    large=_of_rope(_rope_cases.LARGE),
 )
