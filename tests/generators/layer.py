@@ -11,6 +11,7 @@ nothing is written: set TRITON_INTERPRET=1 for the house's kernels.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import sys
@@ -144,18 +145,18 @@ def quack() -> type[Eager]:
 def house() -> type[Eager]:
     """Return the layer with the house's two functions."""
     sys.path.insert(0, str(ROOT / "contributors" / "house"))
-    from fast import masked_ffn, rope_qk
+    fast = importlib.import_module("fast")
 
     class House(Eager):
         def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
             return freqs
 
         def turn(self, q: Tensor, k: Tensor, angles: Any) -> tuple[Tensor, Tensor]:
-            return rope_qk(q, k, angles, tensor_format="bshd")
+            return fast.rope_qk(q, k, angles, tensor_format="bshd")
 
         def experts(self, x: Tensor, mask: Tensor) -> Tensor:
             weights = [each[name].weight for each in (self.visual, self.textual) for name in FFN]
-            return masked_ffn(x, *weights, mask)
+            return fast.masked_ffn(x, *weights, mask)
 
     return House
 
