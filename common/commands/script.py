@@ -45,7 +45,7 @@ def written(answer: Answer, solution: Solution) -> str:
         op=op.name,
         path=solution.path.relative_to(paths.ROOT),
         slack=op.slack[case.dtype],
-        reference="\n\n".join(reference_of(op.name)),
+        reference="\n\n".join(text for text in reference_of(op.name) if text != "import torch"),
         inputs=entries([*inputs]),
         options=entries([*options]),
         upstream="\n".join(f"    {_literal(each, False)}," for each in upstream.values()),
