@@ -127,11 +127,16 @@ def test_a_solution_imports_nothing_of_ours():
 
 
 @pytest.mark.slow
+GENERATORS = ROOT / "tests" / "generators"
+
+
 def test_tests_import_no_solution_and_no_test_module():
-    """What several tests need is in tests/support."""
+    """What several tests need is in tests/support; a generator is no test, but a program."""
     solutions = ("contributors", "common.peers", *CORPORA)
     checked = [
-        path for path in files("tests") if path.parent == CORPUS or CORPUS not in path.parents
+        path
+        for path in files("tests")
+        if path.parent == CORPUS or not {CORPUS, GENERATORS} & {*path.parents}
     ]
     assert {*RUNS_TESTS, CORPUS / "test_wrong.py"} <= set(checked)
     for path in [*checked, ROOT / "conftest.py", ROOT / "noxfile.py"]:
