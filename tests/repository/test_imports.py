@@ -61,6 +61,7 @@ NO_TORCH = (
 LOADERS = {"import_module", "__import__", "spec_from_file_location", "run_path", "run_module"}
 MAY_LOAD = ("common/ops/__init__.py", "common/sandbox/contract.py", "common/cli.py")
 """Files that import a module whose name they compute."""
+GENERATORS = ROOT / "tests" / "generators"
 CORPUS = ROOT / "tests" / "corpus"
 CORPORA = tuple(f"tests.corpus.{name}." for name in ("wrong", "cheats", "honest"))
 """Solutions to grade, which are read and run as contributors' are."""
@@ -127,9 +128,6 @@ def test_a_solution_imports_nothing_of_ours():
 
 
 @pytest.mark.slow
-GENERATORS = ROOT / "tests" / "generators"
-
-
 def test_tests_import_no_solution_and_no_test_module():
     """What several tests need is in tests/support; a generator is no test, but a program."""
     solutions = ("contributors", "common.peers", *CORPORA)
