@@ -24,6 +24,8 @@ from common.solutions import package_of
 
 PINNED = ("torch", "triton", "numpy")
 """Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
+ALONE = ("lmdeploy",)
+"""Libraries without what they require, which their Triton files do not need."""
 TRITON_ONLY = dict.fromkeys(
     ("FLASH_ATTENTION_SKIP_CUDA_BUILD", "FLASH_ATTENTION_FORCE_BUILD"), "TRUE"
 )
@@ -58,7 +60,7 @@ def _install(library: str, groups: Mapping[str, list[str]]) -> str:
     tools = groups.get(f"build-{group}", [])
     if tools and not settings and not _torchs_cuda():
         return "it is compiled for CUDA, and torch here is built without CUDA"
-    isolation = ["--no-build-isolation"] * bool(tools)
+    isolation = ["--no-build-isolation"] * bool(tools) + ["--no-deps"] * (library in ALONE)
     if tools and not _pip(tools, {}):
         return "pip cannot install its build tools"
     installed = _pip([*isolation, *groups[f"peers-{group}"]], settings)

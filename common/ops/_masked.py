@@ -20,7 +20,7 @@ from common.ops._draw import place, randn
 from common.ops._pairs import Factors, PairTable
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tier, described
 
-Mask = Literal["span", "random", "all", "none"]
+Mask = Literal["span", "third", "random", "all", "none"]
 Widths = tuple[int, int]
 WIDEST_TWIN = 512
 """The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
@@ -30,7 +30,7 @@ and two minutes at 1024."""
 # at 14,336. A tf32 product errs a thousand times as much as cuBLAS.
 MASKED_SLACK = {**spec.SLACK, "float32": 16.0}
 WIDE: Widths = (4096, 14336)
-"""The widths of a current model."""
+"""The widths of Llama 3 8B."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,8 @@ class MaskedCase(Case):
     widths: Widths
     """Input and output width of `masked_linear`, model and intermediate width of `masked_ffn`."""
     mask: Mask = described("option", "span", "", "the mask")
-    """The visual tokens, where the mask is true: a span in each sequence, random, all or none."""
+    """The visual tokens, where the mask is true: a span in each sequence, a third of all, which is
+    one span, random, all or none."""
     percent: int = described("option", 50, "{0.percent}%", "the percentage of a random mask")
     """The percentage of visual tokens in a random mask."""
     sequences: int = described("option", 1, "", "the number of sequences")
@@ -207,9 +208,9 @@ def masked(
         elif tier == "board":
             for tokens in (2048, 16384, 63488):
                 yield case(tokens, *model, dtype="bfloat16")
-            yield case(16384, *model, dtype="bfloat16", sequences=8)
-            yield case(16384, *model, dtype="bfloat16", mask="random")
-            yield case(16384, *model, dtype="float16")
+            yield case(16384, *model, dtype="float16", mask="random")
+            yield case(16384, 2048, 5632, dtype="bfloat16", sequences=8)  # TinyLlama
+            yield case(8192, 3584, 18944, dtype="bfloat16", mask="third")  # Qwen 2.5 7B
             yield case(4096, *WIDE, dtype="bfloat16")
         else:
             # between the least and the most tokens that the seed measured
@@ -244,10 +245,10 @@ def draw_mask(case: MaskedCase, generator: torch.Generator) -> Tensor:
     mask = torch.full((case.tokens,), case.mask == "all", device=device)
     if case.mask == "random":
         mask = torch.rand(case.tokens, generator=generator, device=device) < case.percent / 100
-    elif case.mask == "span":
+    elif case.mask in ("span", "third"):
         length = case.tokens // case.sequences
-        # the seed's sequences have one image each, of 1,024 visual tokens
-        span = min(1024, (length + 1) // 2)
+        # the seed's sequences have one image each, of 1,024 visual tokens; a prompt may have more
+        span = length // 3 if case.mask == "third" else min(1024, (length + 1) // 2)
         size = (case.sequences, 1)
         first = torch.randint(length - span + 1, size, generator=generator, device=device)
         position = torch.arange(length, device=device)

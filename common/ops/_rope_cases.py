@@ -355,7 +355,6 @@ def _board() -> Iterator[RopeCase]:
     yield _case(16384, 1, 64, 128, **bshd)  # Llama 3 70B
     yield _case(131072, 1, 8, 128, **bshd)  # Llama 3 70B: keys, at the longest context
     yield _case(8192, 2, 32, 128, **half)  # Megatron's layout
-    yield _case(4096, 4, 4, 128, **half)  # Qwen 2.5 7B: keys
     yield _case(2048, 8, 16, 64, tensor_format="sbhd", dtype="float16")
     yield _case(8192, 1, 32, 128, 64, **bshd)  # GLM 4
     yield _case(8192, 1, 16, 256, 64, **bshd)  # Qwen 3 Next
@@ -370,12 +369,14 @@ def _board() -> Iterator[RopeCase]:
     yield _case(8192, 2, 32, 128, **current)
     yield _case(2048, 4, 32, 128, **current)
     yield _case(8192, 2, 32, 128, 64, **current)
-    # 16,384 tokens: 64 long and short sequences, then 2,047 of 1 to 13 tokens and a long one, so
-    # that on a grid of longest by number 4.2 million programs have no token
-    mixed = (*(256 + (240 - 16 * (i % 31)) * (-1) ** i for i in range(62)), 256, 256)
-    short = [1 + 5 * i % 13 for i in range(2047)]
-    for lengths in (mixed, (*short[:1000], 2055, *short[1000:])):
-        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=lengths, **current)
+    # 65,536 tokens: 64 long and short sequences, then short ones and a long one, so that on a grid
+    # of longest by number 30 million programs have no token
+    lengths = [(512, 1536) * 32]
+    for count, most in ((2401, 51), (8192, 14)):
+        short = [1 + 5 * i % most for i in range(count - 1)]
+        lengths.append((*short[:1000], 65536 - sum(short), *short[1000:]))
+    for each in lengths:
+        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=each, **half)
     yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 

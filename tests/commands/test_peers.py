@@ -15,8 +15,8 @@ from common.paths import ROOT
 
 GROUPS = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
 LIBRARIES = [
-    "liger_kernel", "flash_linear_attention", "flash_attention", "transformers", "quack",
-    "transformer_engine",
+    "liger_kernel", "flash_linear_attention", "flash_attention", "transformers", "lmdeploy",
+    "quack", "transformer_engine",
 ]  # fmt: skip
 
 

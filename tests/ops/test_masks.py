@@ -40,6 +40,12 @@ def test_each_sequence_has_a_span_of_at_most_1024_tokens():
     assert [int(part.sum()) for part in mask.split(4096)] == [1024, 1024, 1024, 0]
 
 
+def test_a_third_of_the_tokens_is_one_span():
+    mask = mask_of(tokens=8192, mask="third")
+    assert (runs(mask), int(mask.sum())) == (1, 2730)
+    assert not mask_of(tokens=2, mask="third").any()
+
+
 def test_all_none_and_random_masks():
     assert bool(mask_of(mask="all").all())
     assert not bool(mask_of(mask="none").any())

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.slow
 
 OF_TORCH = {"eager", "gather_scatter", "grouped_mm", "torch_compile"}
 LIBRARIES = {
-    "flash_attention", "flash_linear_attention", "liger_kernel", "quack", "transformer_engine",
-    "transformers",
+    "flash_attention", "flash_linear_attention", "liger_kernel", "lmdeploy", "quack",
+    "transformer_engine", "transformers",
 }  # fmt: skip
 
 
@@ -105,7 +105,9 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session.bind = lambda call: ({"t": torch.zeros(1)}, {})
     session.tensor = lambda slot: None
     session.solution = contract.Loaded(ops.load("rope"), None, None, {}, prepare)
-    given = wire.Arguments({}, [], {}, [], {}, wire.TensorSlot(0, 4, "float32", (1,), (1,)))
+    given = wire.Arguments(
+        {}, [], {}, [], {}, {"upstream": wire.TensorSlot(0, 4, "float32", (1,), (1,))}
+    )
     call = clock.timed_call(session, given, {})
     assert done == ["prepared"]
     call.forward(), call.forward()

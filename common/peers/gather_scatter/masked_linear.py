@@ -1,17 +1,16 @@
-"""Plain torch: gather rows, a product for each set, scatter."""
+"""Plain torch: slices of one kind, or rows gathered by two lists."""
 
-import torch
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from torch import Tensor
 from torch.nn.functional import linear
 
-from common.peers.gather_scatter.rows import Layer, by_mask
+from common.peers.gather_scatter.rows import by_mask
 
 
-def masked_linear(
-    x: torch.Tensor, w_v: torch.Tensor, w_t: torch.Tensor, mask: torch.Tensor
-) -> torch.Tensor:
-    """Multiply each group of rows with its own weight."""
-
-    def layer(weight: torch.Tensor) -> Layer:
-        return lambda rows: linear(rows, weight)
-
-    return by_mask(x, mask, len(w_v), layer(w_v), layer(w_t))
+def prepare(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Callable[[], Tensor]:
+    """Do the untimed part: find the rows of each kind, as a collator does for a batch."""
+    return by_mask(x, mask, partial(linear, weight=w_v), partial(linear, weight=w_t))

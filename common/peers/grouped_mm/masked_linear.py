@@ -1,4 +1,4 @@
-"""torch's grouped_mm; sorting and scattering timed."""
+"""torch's grouped_mm; sorting untimed, scattering timed."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from common.peers.grouped_mm.groups import Groups, stacked
 
 
 def prepare(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Callable[[], Tensor]:
-    """Stack the weights, untimed, and return the timed call."""
-    weights = stacked(w_v, w_t)
+    """Do the untimed part: stack the weights, and sort the mask, once for all layers."""
+    weights, groups = stacked(w_v, w_t), Groups.of(mask)
 
     def call() -> Tensor:
-        groups = Groups.of(mask)
         return groups.scattered(groups.linear(groups.gathered(x), weights))
 
     return call

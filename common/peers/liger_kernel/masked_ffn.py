@@ -1,4 +1,4 @@
-"""Liger's fused MoE: two experts, the mask as their router."""
+"""Liger's fused MoE as installed, not tuned; the mask routes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from liger_kernel.ops.rope import LigerRopeFunction
 
-from common.peers.angles import cos_and_sin
+from common.peers.angles import of_whole_heads
 
 
 def prepare(
@@ -20,24 +20,21 @@ def prepare(
     and so is the copy of a bshd gradient, which Liger would overwrite.
 
     Raises:
-        NotImplementedError: Liger does not take the case.
+        NotImplementedError: Liger does not take the case. It could turn a part of the features, but
+            would move less than a new output needs, since it turns them in place.
     """
-    if freqs.shape[-1] != q.shape[-1]:
-        # what passes through would stay where it is, which moves less than a new output needs
-        raise NotImplementedError("a part of the features: it turns them in place")
     if not q.numel():
         raise NotImplementedError("an empty tensor")
-    swap = tensor_format == "sbhd"
     # a model's queries have the shape [b, h, s, d] and lie as [b, s, h, d] in memory
-    own = [(t.transpose(0, 1) if swap else t).clone(memory_format=torch.contiguous_format)
-           for t in (q, k)]  # fmt: skip
-    queries, keys = (t.transpose(1, 2) for t in own)
-    halves = cos_and_sin(freqs[: queries.shape[2]], False, q.dtype)
-    cos, sin = (torch.cat((half, half), dim=1)[None] for half in halves)
+    swap = tensor_format == "sbhd"
+    batch_first = [t.transpose(0, 1) if swap else t for t in (q, k)]
+    own = [t.clone(memory_format=torch.contiguous_format).transpose(1, 2) for t in batch_first]
+    tables = of_whole_heads(q, freqs, tensor_format)
+    cos, sin = (table.transpose(0, 1).contiguous() if swap else table for table in tables)
 
     def call() -> tuple[torch.Tensor, ...]:
         outputs = []
-        for turned in LigerRopeFunction.apply(queries, keys, cos, sin):
+        for turned in LigerRopeFunction.apply(*own, cos, sin):
             if turned.requires_grad:
                 turned.register_hook(_spared)
             turned = turned.transpose(1, 2)

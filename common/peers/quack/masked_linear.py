@@ -1,4 +1,4 @@
-"""quack's grouped product; sorting and scattering timed."""
+"""quack's grouped product as installed, not tuned; scattering timed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from common.peers.quack.routing import Routing, gemm, readable
 def prepare(x: Tensor, w_v: Tensor, w_t: Tensor, mask: Tensor) -> Callable[[], Tensor]:
     """Do the untimed part: stack the weights, as users hold them, and copy an unreadable x."""
     rows, weights = readable(x, torch.stack((w_v, w_t)))
-    return lambda: _Grouped.apply(rows, weights, mask)  # type: ignore[no-untyped-call]
+    routing = Routing.of(mask)
+    return lambda: _Grouped.apply(rows, weights, routing)  # type: ignore[no-untyped-call]
 
 
 class _Grouped(torch.autograd.Function):
     """The product with its gradient, made of grouped products too, since quack has none."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weights: Tensor, mask: Tensor) -> Tensor:
-        routing = Routing.of(mask)
+    def forward(ctx: Any, x: Tensor, weights: Tensor, routing: Routing) -> Tensor:
         ctx.save_for_backward(x, weights)
         ctx.routing = routing
         rows = gemm(x, weights.mT, cu_seqlens_m=routing.starts, A_idx=routing.index)
