@@ -15,15 +15,15 @@ from common.records.lines import Launch, Operator
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
-COPY = 0.906
+COPY = 0.897
 """The share of the memory's bandwidth that a copy reaches."""
 PROGRAMS = 0.918
 """Programs that the GPU starts per clock."""
 WAIT = 0.381e-6
 """The latency of a load from memory, in seconds."""
-PRODUCTS = 0.697
+PRODUCTS = 0.725
 """The share of the tensor cores' rate that torch's and Triton's products reach."""
-STEP = 8.42e-06
+STEP = 8.5e-06
 """Seconds between the ends of two empty launches."""
 
 HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 11.5, 35.3, 43.5

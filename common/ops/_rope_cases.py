@@ -376,7 +376,7 @@ def _board() -> Iterator[RopeCase]:
         short = [1 + 5 * i % most for i in range(count - 1)]
         lengths.append((*short[:1000], 65536 - sum(short), *short[1000:]))
     for each in lengths:
-        yield _case(0, 0, 32, 128, tensor_format="thd", lengths=each, **half)
+        yield _case(0, 0, 8, 128, tensor_format="thd", lengths=each, **half)
     yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 
