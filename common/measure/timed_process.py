@@ -234,8 +234,7 @@ def wrong_replay(problem: Problem, timed: TimedProcess) -> str | None:
 def _wrong(problem: Problem, staged: StagedCalls, kept: Results) -> str | None:
     """Describe the first wrong value of a timed call, if any."""
     shift, results = kept
-    gradients = len(results) > len(problem.upstream)
-    truth = oracle.truth(problem.op, *staged.inputs(shift), gradients)
+    truth = oracle.truth(problem.op, *staged.inputs(shift), len(results) > len(problem.upstream))
     for name, result in results.items():
         if truth[name].numel():
             wrong, _ = check_values(

@@ -371,12 +371,12 @@ def _board() -> Iterator[RopeCase]:
     yield _case(8192, 2, 32, 128, 64, **current)
     # 65,536 tokens: 64 long and short sequences, then short ones and a long one, so that on a grid
     # of longest by number 30 million programs have no token
-    lengths = [(512, 1536) * 32]
+    packed: dict[str, Any] = {"tensor_format": "thd", **half}
+    yield _case(0, 0, 8, 128, lengths=(512, 1536) * 32, **packed)
     for count, most in ((2401, 51), (8192, 14)):
         short = [1 + 5 * i % most for i in range(count - 1)]
-        lengths.append((*short[:1000], 65536 - sum(short), *short[1000:]))
-    for each in lengths:
-        yield _case(0, 0, 8, 128, tensor_format="thd", lengths=each, **half)
+        lengths = (*short[:1000], 65536 - sum(short), *short[1000:])
+        yield _case(0, 0, 8, 128, lengths=lengths, **packed)
     yield _case(8192, 2, 32, 128, interleaved=True, **current)
 
 

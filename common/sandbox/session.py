@@ -216,27 +216,28 @@ class Session(SharedTensors):
             if fault := log.fault():
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
+    def check_timed(self, outputs: tuple[torch.Tensor, ...]) -> None:
+        """Raise Failure if an output of a timed call is none, or the process was tampered with."""
+        self.seal.check()  # a solution may restore a replaced function before the end
+        self.check_outputs(outputs if outputs[1:] else outputs[0], len(outputs))
+
     def check_outputs(self, returned: Any, count: int = 1) -> None:
         """Raise Failure unless a call returned so many plain tensors, one alone or in a tuple.
 
         None may lie in an argument's memory.
         """
         assert self.arena is not None
-        wanted = "a tensor" if count == 1 else f"a tuple of {count} tensors"
-        if isinstance(returned, tuple) == (count == 1) or len(outputs_of(returned)) != count:
-            raise Failure("INCORRECT_SHAPE", f"returned {_kind(returned)}, not {wanted}")
-        for output in outputs_of(returned):
-            if not isinstance(output, torch.Tensor):
-                raise Failure("INCORRECT_SHAPE", f"returned {_kind(returned)}, not {wanted}")
+        outputs = outputs_of(returned)
+        kinds = ", ".join(type(output).__name__ for output in outputs)
+        fits = (len(outputs), isinstance(returned, tuple)) == (count, count > 1)
+        if not fits or not all(isinstance(output, torch.Tensor) for output in outputs):
+            shown = f"({kinds})" if isinstance(returned, tuple) else kinds
+            wanted = f"a tuple of {count} tensors" if count > 1 else "a tensor"
+            raise Failure("INCORRECT_SHAPE", f"returned {shown}, not {wanted}")
+        for output in outputs:
             check_class(output)
             if output.numel() and self.arena.holds(output):
                 raise Failure("MUTATED_INPUT", "the output lies in the memory of an argument")
-
-
-def _kind(returned: Any) -> str:
-    """Return the type of what a call returned, with the types in a tuple."""
-    kinds = [type(each).__name__ for each in outputs_of(returned)]
-    return f"({', '.join(kinds)})" if isinstance(returned, tuple) else kinds[0]
 
 
 def check_class(result: torch.Tensor) -> None:

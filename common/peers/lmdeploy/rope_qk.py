@@ -11,10 +11,10 @@ import torch
 from common.peers.angles import of_whole_heads
 
 # the file needs torch and Triton alone, and importing the package needs its engine
-sys.path.extend(
-    f"{folder}/pytorch/kernels/cuda"
-    for folder in importlib.util.find_spec("lmdeploy").submodule_search_locations or ()
-)
+if _found := importlib.util.find_spec("lmdeploy"):
+    sys.path.extend(
+        f"{each}/pytorch/kernels/cuda" for each in _found.submodule_search_locations or ()
+    )
 
 from apply_rotary_pos_emb import apply_rotary_pos_emb
 
