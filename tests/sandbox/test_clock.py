@@ -195,7 +195,7 @@ def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     memory = torch.zeros(64)
     bounds.WATCH.begin_call({"x": memory[:16]})
     solution = SimpleNamespace(prepare=None)
-    session = SimpleNamespace(solution=solution, clocks={}, tensor=None)
+    session = SimpleNamespace(solution=solution, clocks={}, tensor=None, check_timed=None)
     clock.begin_timing(session, BeginTiming([]))
     (span,) = spans_of("x", memory[8:40], bounds.WATCH.inputs)
     assert span.holds(memory[8:40].data_ptr(), memory[40:].data_ptr())
