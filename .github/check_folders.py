@@ -81,7 +81,7 @@ def mend(failing: dict[str, Any]) -> str:
     place, count = failing.get("place"), failing["failed"]
     parts = [
         f"{failing['verdict']} {' and '.join(failing['directions'])}, {count} of the cases",
-        f"{place['file']}:{place['line']}" if place else "",
+        f"{place[0]}:{place[1]}" if place else "",
         failing.get("property", ""),
         f"likely cause: {failing['cause']}" if failing.get("cause") else "",
         f"repeat: --case {failing['case']}",

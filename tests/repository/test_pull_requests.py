@@ -24,7 +24,7 @@ FOUND = [
     {"kind": "summary", "solution": "x/rope", "tier": "smoke", "passed": 55, "failed": 12,
      "unsupported": 93, "failures": [{
          "verdict": "INCORRECT_NUMERICAL", "directions": ["forward"], "failed": 12, "case": "a",
-         "place": {"file": "rope.py", "line": 46}, "cause": "cos `|` sin"}]},
+         "place": ["rope.py", 46, "x"], "cause": "cos `|` sin"}]},
     {"kind": "summary", "solution": "x/rope", "tier": "board", "passed": 3, "failed": 0,
      "unsupported": 0},
 ]  # fmt: skip
