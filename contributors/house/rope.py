@@ -1,6 +1,6 @@
 """RoPE: a program turns about 4 KiB of heads, of a token or of several, in memory's order."""
 
-import grouped
+import grouped  # early, wait: a launch begins while the last kernel runs, on Hopper
 import torch
 import triton
 import triton.language as tl
@@ -9,7 +9,7 @@ from fast.trigonometry import cos_sin  # tl.cos(a), tl.sin(b) in a fifth of thei
 
 @triton.jit
 def _find_sequence(cu_seqlens, token, sequences):
-    """Return the last sequence that begins by each token; each look leaves one of 128 ranges."""
+    """Return each token's sequence, the last with start <= token; a look keeps 1 of 128 ranges."""
     found, step = tl.zeros_like(token), 1
     while step * 128 < sequences:
         step *= 128
@@ -27,15 +27,15 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # t's shape, contiguous
     start_positions,  # [sequences] int or None: every sequence begins at position 0
-    cu_seqlens,  # [sequences + 1] int, where each begins; None: one is a column or a row of t
-    sizes,  # rows, columns, heads, sequences
+    cu_seqlens,  # [sequences + 1] int, where each begins; None: not packed, see SEQ_FIRST
+    sizes,  # rows, columns, heads (in forward also of a batch), sequences (packed, or 0)
     strides,  # of t, in elements: from a row, a column, a head and a feature (1) to the next
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
-    SEQ_FIRST: tl.constexpr,  # a column is a sequence (sbhd), otherwise a row (bshd)
+    SEQ_FIRST: tl.constexpr,  # a column of t is a sequence (sbhd), otherwise a row is (bshd)
     INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + ROTARY / 2
-    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
-    BLOCK_T: tl.constexpr,  # tokens of a program
+    BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
+    BLOCK_T: tl.constexpr,  # tokens of a program, a power of two
     BLOCK_H: tl.constexpr,  # heads of a program, of each of its tokens
 ):
     """Turn each pair of features (x1, x2) by its angles (f1, f2), which need not be the same.
@@ -43,7 +43,7 @@ def _rope_kernel(
         forward    y1 = x1 cos f1 - x2 sin f1    y2 = x2 cos f2 + x1 sin f2
         backward   y1 = x1 cos f1 + x2 sin f2    y2 = x2 cos f2 - x1 sin f1
 
-    Bytes: 2 * t.numel() * itemsize, and 4 * ROTARY for each token's angles.
+    Bytes: 2 * t.numel() * itemsize, and 4 * ROTARY for each position, if L2 keeps its angles.
     """
     rows, columns, heads, sequences = sizes
     BLOCK: tl.constexpr = triton.next_power_of_2(WIDTH)
@@ -54,14 +54,14 @@ def _rope_kernel(
     # The blocks of a token's heads are neighbours: memory is read and written from front to back.
     blocks = tl.cdiv(heads, BLOCK_H)
     first_token = tl.program_id(0) // blocks * BLOCK_T
-    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # a head of a token
+    line = tl.arange(0, BLOCK_T * BLOCK_H)[:, None]  # each is a head of a token
     token_of_line = first_token + line // BLOCK_H
     head = (tl.program_id(0) % blocks * BLOCK_H + line % BLOCK_H).to(tl.int64)
     inside = (token_of_line < rows * columns) & (head < heads)
     t += (token_of_line // columns).to(tl.int64) * strides[0] + head * strides[2]
     t += (token_of_line % columns).to(tl.int64) * strides[1]
     out += (token_of_line.to(tl.int64) * heads + head) * WIDTH
-    grouped.wait()
+    grouped.wait()  # for the last kernel, which may have written t; addresses need nothing of it
     # Load t first, x and its partners z: on the way while positions and angles are computed.
     x = tl.load(t + feature, mask=inside & (feature < WIDTH))
     if INTERLEAVED:  # exchanged in registers; a load would not be vectorized
@@ -69,7 +69,7 @@ def _rope_kernel(
         z = tl.reshape(tl.join(x2, x1), x.shape)
     else:  # from the cache: x loads the same memory
         z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
-    token = first_token + tl.arange(0, BLOCK_T)  # once more, an entry a token: for the angles
+    token = first_token + tl.arange(0, BLOCK_T)  # again, without heads: angles are [BLOCK_T, BLOCK]
     exists = token < rows * columns
     row, column = token // columns, token % columns
     position, sequence = (row, column) if SEQ_FIRST else (column, row)
@@ -84,7 +84,7 @@ def _rope_kernel(
     of_sin = -tl.load(freqs + partner, mask=turns, other=0) if BACKWARD else angle
     cos, sin = cos_sin(angle, of_sin)
     sin = tl.where(first, -sin, sin)
-    # With threads <= angles, one thread computes each angle; now copy it to all heads.
+    # One thread computes each angle, if threads <= BLOCK_T * BLOCK; now copy it to all heads.
     cos = tl.reshape(tl.broadcast_to(cos[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     sin = tl.reshape(tl.broadcast_to(sin[:, None, :], [BLOCK_T, BLOCK_H, BLOCK]), x.shape)
     y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
@@ -101,10 +101,10 @@ class _Rope(torch.autograd.Function):
         if seq_first and start_positions is None and strides[1] == heads * strides[2]:
             heads, columns = heads * columns, 1  # a row has one position: take it for one token
         sequences = cu_seqlens.numel() - 1 if cu_seqlens is not None else 0
-        # About 4 KiB of t: 8 KiB keep fewer loads in flight, 2 KiB compute angles more often.
+        # About 4 KiB, at most 128 lines: 8 KiB keep fewer loads in flight, 2 KiB repeat angles.
         lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
         block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
-        block_t = lines // block_h if 2 * block_h < lines else 1  # of 2 KiB or more, one
+        block_t = lines // block_h if 2 * block_h < lines else 1  # one if it fills half of them
         threads = block_t * min(width, block_h * width * t.element_size() // 32)  # <= angles
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
         if t.numel():
@@ -128,7 +128,7 @@ def rope(
 
     t: [s, b, h, d] (sbhd), [b, s, h, d] (bshd) or [tokens, h, d] (thd, with cu_seqlens [b + 1]);
     freqs: [s2, 1, 1, d2] float32, no gradient; start_positions: [b]. Returns t's shape and dtype.
-    What does not fit is a ValueError. Values on the GPU, such as a position past s2, are not read.
+    What does not fit is a ValueError. Values on the GPU are not looked at: past s2 is past freqs.
     """
     packed = tensor_format == "thd"
     if tensor_format not in ("sbhd", "bshd", "thd") or packed != (cu_seqlens is not None):

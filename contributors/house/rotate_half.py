@@ -14,7 +14,7 @@ def _rotate_half_kernel(
     rows,
     WIDTH: tl.constexpr,  # features of a row, an even number
     INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + WIDTH / 2
-    BACKWARD: tl.constexpr,  # x is the gradient of y
+    BACKWARD: tl.constexpr,  # x is the gradient of forward's result, y that of its x
     BLOCK_R: tl.constexpr,  # rows of a program
 ):
     """Turn each pair of features (x1, x2) by a quarter: (-x2, x1), backward (x2, -x1).
@@ -45,7 +45,7 @@ class _RotateHalf(torch.autograd.Function):
         y = torch.empty_like(x)
         *rows, width = x.shape
         rows = math.prod(rows)
-        # 32 bytes for each of 128 threads, two accesses of the widest kind
+        # 4 KiB or one row: 32 bytes for each of 128 threads, two accesses of the widest kind
         block_r = max(4096 // (triton.next_power_of_2(max(width, 1)) * x.element_size()), 1)
         if x.numel():
             grid = (triton.cdiv(rows, block_r),)

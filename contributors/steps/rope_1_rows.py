@@ -16,18 +16,18 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # as t
     heads,
-    tokens_per_position,  # tokens in a row that have one position
-    positions,  # after so many, positions begin again with 0
+    tokens_per_position,  # tokens one after the other that have one position
+    positions,  # their number; the token after the last one has position 0
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
-    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
 ):
     """Turn each pair of features, i and i + ROTARY / 2, of t:
 
         forward    y1 = x1 cos f1 - x2 sin f1    y2 = x2 cos f2 + x1 sin f2
         backward   y1 = x1 cos f1 + x2 sin f2    y2 = x2 cos f2 - x1 sin f1
 
-    Bytes: 2 * t.numel() * itemsize, and for every head of a token ROTARY angles.
+    Bytes: 2 * t.numel() * itemsize, and for every head of a token ROTARY angles, which repeat.
     """
     line = tl.program_id(0)  # a head of a token
     position = line // heads // tokens_per_position % positions

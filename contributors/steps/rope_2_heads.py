@@ -15,11 +15,11 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # as t
     heads,
-    tokens_per_position,  # tokens in a row that have one position
-    positions,  # after so many, positions begin again with 0
+    tokens_per_position,  # tokens one after the other that have one position
+    positions,  # their number; the token after the last one has position 0
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
-    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
     BLOCK_H: tl.constexpr,  # heads, rounded up to a power of two
 ):
     """Turn each pair of features, i and i + ROTARY / 2, of t:

@@ -1,8 +1,9 @@
 """Step three: about 4 KiB of a token's heads a program, in memory's order.
 
-A program of step two has 8 KiB where a token has 32 heads of 128, and 16 KiB of 64: few of its
-loads are under way at once. Here a token has as many programs as it has blocks of 4 KiB. Their
-numbers follow each other, so that programs that run together still have neighbouring memory.
+A program of step two has 8 KiB where a token has 32 heads of 128 in half precision, 16 KiB where
+it has 64: few of its loads are under way at once. Here a token has as many programs as it has
+blocks of 4 KiB. Their numbers follow each other, so that programs that run together still have
+neighbouring memory. But each computes the token's angles: by itself this step gains nothing.
 """
 
 import torch
@@ -16,11 +17,11 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # as t
     heads,
-    tokens_per_position,  # tokens in a row that have one position
-    positions,  # after so many, positions begin again with 0
+    tokens_per_position,  # tokens one after the other that have one position
+    positions,  # their number; the token after the last one has position 0
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
-    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
     BLOCK_H: tl.constexpr,  # heads of a program
 ):
     """Turn each pair of features, i and i + ROTARY / 2, of t:

@@ -2,7 +2,8 @@
 
 Step three has less than 4 KiB in a program where a token has few heads. With several tokens in one
 block, the thread of each head would compute its token's cosines and sines anew. Here they are a
-block [tokens, features] of their own, and are copied to the heads afterwards.
+block [tokens, features] of their own, and are copied to the heads afterwards. Threads exchange
+these alone; where they have an angle each, step three exchanges whole blocks of t instead.
 """
 
 import torch
@@ -17,11 +18,11 @@ def _rope_kernel(
     out,  # as t
     tokens,
     heads,
-    tokens_per_position,  # tokens in a row that have one position
-    positions,  # after so many, positions begin again with 0
+    tokens_per_position,  # tokens one after the other that have one position
+    positions,  # their number; the token after the last one has position 0
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
-    BACKWARD: tl.constexpr,  # t is the gradient of a result, out that of its argument
+    BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
     BLOCK_T: tl.constexpr,  # tokens of a program
     BLOCK_H: tl.constexpr,  # heads of a program, of each of its tokens
 ):
