@@ -5,7 +5,7 @@
     ends   4, 8               the rows at which the visual tokens end, and all
 
 The host does not know how many tiles either kind has, but a bound of their sum: one more than the
-tokens fill. Launches have that size, programs read `ends`, and nothing waits for the device.
+tokens fill. Memory has room for that; programs read `ends`, and nothing waits for the device.
 """
 
 from typing import NamedTuple
@@ -17,29 +17,29 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 
 class Sorted(NamedTuple):
-    """The tokens of a mask sorted by kind: first the visual ones, where the mask is true."""
+    """The tokens of a mask sorted by kind: first the visual ones, where it is true; a `plan`."""
 
-    order: torch.Tensor  # int32 [rows], the token of each row, or -1
+    order: torch.Tensor  # int32 [rows], the token of each row, or -1; undefined from ends[1] on
     ends: torch.Tensor  # int32 [2], where the visual rows end, and all; multiples of a tile
     tokens: int
 
 
 def blocks_for(x):
-    """Return the options of a product's launch: BLOCK_M x BLOCK_N sums, over steps of BLOCK_K."""
+    """Return the options of a product's launch: BLOCK_M x BLOCK_N accumulators, BLOCK_K a step."""
     sizes = (64, 64, 32), 4, 2  # float32 multiplies without tensor cores, in more registers
     if x.dtype.itemsize == 2:
-        # Each of two groups of 128 threads has 64 x 256 sums, the most that its registers hold;
-        # four steps of both factors fill the 227 KiB of shared memory that Hopper has.
+        # Each of two groups of 128 threads has 64 x 256 accumulators, as many as its registers
+        # hold; four steps of both factors take 192 of Hopper's 227 KiB of shared memory.
         sizes = (128, 256, 64), 8, 4
         if x.is_cuda and not early(x):
-            sizes = (128, 128, 32), 8, 3  # 48 KiB
+            sizes = (128, 128, 32), 8, 3  # 48 KiB, for other GPUs
     (m, n, k), warps, stages = sizes
     launch = {"num_warps": warps, "num_stages": stages} | early(x)
     return {"BLOCK_M": m, "BLOCK_N": n, "BLOCK_K": k} | launch
 
 
 def early(x):
-    """Return the option to launch while the last kernel still runs, from Hopper on; see `wait`."""
+    """Return the option to launch while the last kernel runs, on capability 9.0 or 10.0: `wait`."""
     nvidia = x.is_cuda and torch.version.cuda
     hopper = nvidia and torch.cuda.get_device_capability(x.device) in ((9, 0), (10, 0))
     return {"launch_pdl": True} if hopper else {}
@@ -51,7 +51,7 @@ def processors(x):
 
 
 def new_rows(like, rows, columns):
-    """Return a new matrix of so many columns or, so that rows are multiples of 16 bytes, more."""
+    """Return a new matrix of so many columns, rounded up to a multiple of 16 bytes a row."""
     unit = 16 // like.dtype.itemsize
     return like.new_empty(rows, triton.cdiv(columns, unit) * unit)
 
@@ -100,6 +100,7 @@ def sort(mask, tile):
 
 def pack(plan, matrix):
     """Return a matrix, [tokens, columns], and a copy of those sorted rows that lie apart."""
+    # blocks of BLOCK_K rows whose tokens follow one another stay empty: sums read the matrix
     matrix, columns, rows = aligned(matrix), matrix.shape[1], blocks_for(matrix)["BLOCK_K"]
     copy = new_rows(matrix, len(plan.order), columns)
     sizes = columns, matrix.stride(0), copy.stride(0)
@@ -110,7 +111,7 @@ def pack(plan, matrix):
 
 @triton.jit
 def wait():
-    """Wait for the kernel before this one, which may have been launched early (`launch_pdl`)."""
+    """Wait until the kernel before has ended; this one may have begun early (`launch_pdl`)."""
     if tl.target_info.cuda_capability_geq(9):
         tl.extra.cuda.gdc_wait()
 
@@ -119,7 +120,7 @@ def wait():
 def tile_at(number, row_blocks, column_blocks):
     """Return a tile's row and column, by groups of 8 rows, that share their factors in L2."""
     group, inside = number // (8 * column_blocks), number % (8 * column_blocks)
-    height = tl.maximum(tl.minimum(row_blocks - group * 8, 8), 1)  # past the last: a row past it
+    height = tl.maximum(tl.minimum(row_blocks - group * 8, 8), 1)  # past the last: outside
     return group * 8 + inside % height, inside // height
 
 

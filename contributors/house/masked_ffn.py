@@ -9,7 +9,7 @@ from masked_linear import check, product, weight_gradients
 
 @triton.jit
 def _sigmoid(a):
-    """Return 1 / (1 + exp(-a)); a division takes twice the instructions of a squared root."""
+    """Return 1 / (1 + exp(-a)); by a division it takes twice the instructions."""
     root = tl.rsqrt(1.0 + tl.exp2(a * -1.4426950408889634))  # log2(e)
     return root * root
 
@@ -25,13 +25,13 @@ def _up_kernel(
     order,  # int32 [rows]
     ends,  # int32 [2]
     sizes,  # depths, columns (inner or, of zeros, a few more); x's row stride, elements
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and sums of a tile, half a and half b
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile: half a, half b
     BLOCK_K: tl.constexpr,  # depths of a step
     WHOLE: tl.constexpr,  # whether steps fill the depths
 ):  # fmt: skip
     """Compute hidden[row] = silu(a) * b, a = x[token] @ (visual ? w1 : u1).T, b with w3 and u3.
 
-    The left half of the sums is a and the right half b, so that one tile serves both. Rows
+    The left half of the accumulator is a and the right half b, so that one tile serves both. Rows
     without a token are zero.
 
     Bytes: x, the weights and the order are read, hidden and the gates written, if L2 keeps the
@@ -93,7 +93,7 @@ def _down_gradient_kernel(
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
     row_block, column_block = grouped.tile_at(tl.program_id(0), row_blocks, column_blocks)
-    if row_block < row_blocks:
+    if row_block < row_blocks:  # as many programs are launched as a mask can need
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
         w = grouped.choose(row < visual_end, v_tiles, t_tiles)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
@@ -177,7 +177,7 @@ class _MaskedFFN(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        if torch.is_grad_enabled():  # create_graph; autograd would take results for constants
+        if torch.is_grad_enabled():  # create_graph: a second derivative would be wrong, silently
             raise NotImplementedError("masked_ffn has no second derivative")
         x, w1, w2, w3, u1, u2, u3, gates, hidden = ctx.saved_tensors
         plan, (of_x, *of_weights, _) = ctx.plan, ctx.needs_input_grad

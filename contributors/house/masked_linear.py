@@ -2,7 +2,7 @@
 
 # out[token] = x[token] @ (mask[token] ? w_v : w_t).T
 #
-# forward   the sort of the mask; a product of sorted tiles, whose rows are read and stored in place
+# forward   the sort of the mask; a product of sorted tiles, rows read and stored by their tokens
 # backward  d_x by the same product; d_w by sums over shares of the sorted rows, added in order
 
 import grouped
@@ -16,13 +16,13 @@ def _product_kernel(
     a,  # pointer, [tokens, depths]; SORTED, a descriptor of tiles of [rows, PAIRS * depths]
     v_tiles,  # of the visual weights, [PAIRS, depths, columns]; TRANSPOSED, [.., columns, depths]
     t_tiles,  # of the textual weights
-    weights,  # pointers, only compared: of a pair, the tiles have the lower address first
+    weights,  # pointers, compared by `is_swapped`: tiles of a pair have the lower one first
     out,  # [tokens, columns], contiguous, the result
     order,  # int32 [rows]
     ends,  # int32 [2]
     sizes,  # depths, columns; a's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
-    BLOCK_K: tl.constexpr,  # depths of a step
+    BLOCK_K: tl.constexpr,  # depths of a step of the inner loop
     PAIRS: tl.constexpr,  # products to add: 1, or 2 in masked_ffn, SORTED then
     TRANSPOSED: tl.constexpr, SORTED: tl.constexpr,
     WHOLE: tl.constexpr,  # whether steps fill the depths
@@ -37,8 +37,8 @@ def _product_kernel(
     visual_end, end = tl.load(ends), tl.load(ends + 1)
     row_blocks, column_blocks = end // BLOCK_M, tl.cdiv(columns, BLOCK_N)
     tiles, steps = row_blocks * column_blocks, tl.cdiv(depths, BLOCK_K)
-    # As many programs as run at once go through all tiles. Triton fuses this loop with the one over
-    # depths (`flatten`), so that the next tile is loaded while this one is stored.
+    # A program a multiprocessor; together they go through all tiles. Triton fuses this loop with
+    # the one over depths (`flatten`), so that the next tile is loaded while this one is stored.
     for number in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
         row_block, column_block = grouped.tile_at(number, row_blocks, column_blocks)
         row, column = row_block * BLOCK_M, column_block * BLOCK_N
@@ -54,7 +54,7 @@ def _product_kernel(
             second = (step >= steps).to(tl.int32) if PAIRS == 2 else 0
             depth = (step - second * steps) * BLOCK_K
             if SORTED:
-                a_tile = a.load([row, second * depths + depth])
+                a_tile = a.load([row, second * depths + depth])  # past its half: w_tile is 0 there
             else:
                 a_tile = grouped.load_columns(pointers, tokens, depth, depths, BLOCK_K, WHOLE)
             at = second ^ swapped if PAIRS == 2 else 0
@@ -96,19 +96,19 @@ def product(a, visual, textual, plan, transposed, a_sorted=False):
 @triton.jit
 def _sums_kernel(
     g,  # the products' gradient, [tokens, outputs]; SORTED, tiles of [rows, outputs]
-    x,  # tiles of the products' factor, [tokens, inputs]; without a copy, [rows, inputs]
+    x,  # tiles of their factor, [tokens, inputs]; x_packed None: sorted, [rows, inputs]
     x_packed,  # tiles of its packed rows, [rows, inputs], or None
     slots,  # [shares + 1, outputs, inputs], the result
     order,  # int32 [rows]
     ends,  # int32 [2]
     sizes,  # outputs, inputs, shares; g's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # outputs and inputs of a tile
-    BLOCK_K: tl.constexpr, SORTED: tl.constexpr,  # rows of a step
+    BLOCK_K: tl.constexpr, SORTED: tl.constexpr,  # rows of a step; whether g is sorted
 ):  # fmt: skip
     """Sum g[row] x[row], an outer product, over a share of the sorted rows, for a tile.
 
-    Share s stores its visual sum in slot s and its textual one in slot s + 1. One share at most
-    has both kinds, so that no two sums meet in a slot. A single share's slots are the results.
+    Share s stores its visual sum in slot s and its textual one in slot s + 1. Textual rows follow
+    all visual ones, so that no slot gets two sums. A single share's slots are the results.
 
     Bytes: g and x are read and the slots written, if L2 keeps what several programs read.
     FLOPs: 2 * tokens * outputs * inputs.
@@ -156,7 +156,7 @@ def _add_kernel(
     sizes,  # elements of a slot; shares
     STEP: tl.constexpr, BLOCK: tl.constexpr,  # rows of a step, elements of a program
 ):  # fmt: skip
-    """Add a kind's slots in order, the same bits in each run: visual from 0, textual after it.
+    """Add a kind's slots in order, the same bits in each run; `_sums_kernel` says which they are.
 
     Bytes: 4 * (shares + 1) * size read, and out written.
     """
@@ -189,11 +189,11 @@ def weight_gradients(g, x, plan, g_sorted=False):
     if not plan.tokens:
         return d_w.zero_()
     tiles = triton.cdiv(outputs, m) * triton.cdiv(inputs, n)
-    # as many shares as run at once, of eight steps at least
+    # as many shares as run at once, of about eight steps at least
     shares, slots = max(min(grouped.processors(d_w) // tiles, len(plan.order) // k // 8), 1), d_w
     if shares > 1:
         slots = d_w.new_empty(shares + 1, outputs, inputs, dtype=torch.float32)
-    blocks["num_stages"] += 1  # places, then rows, share them: docs/masked.md, Stages
+    blocks["num_stages"] += 1  # some for places, three for rows (145 KiB): docs/masked.md, Stages
     _sums_kernel[(tiles * shares,)](
         grouped.tiles_of(g, k, m) if g_sorted else g,
         *(None if each is None else grouped.tiles_of(each, k, n) for each in x),
@@ -215,7 +215,7 @@ class _MaskedLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, g):
-        if torch.is_grad_enabled():  # create_graph; autograd would take results for constants
+        if torch.is_grad_enabled():  # create_graph: a second derivative would be wrong, silently
             raise NotImplementedError("masked_linear has no second derivative")
         (x, w_v, w_t), plan = ctx.saved_tensors, ctx.plan
         of_x, of_v, of_t, _ = ctx.needs_input_grad

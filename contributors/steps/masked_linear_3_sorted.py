@@ -16,7 +16,7 @@ def _product_kernel(
     w_v,  # [outputs, inputs]
     w_t,  # [outputs, inputs]
     order,  # int32 [tokens], the visual tokens first
-    visuals,  # int32 [1], the number of visual tokens
+    visuals,  # int32 [], the number of visual tokens
     out,  # [tokens, outputs], contiguous
     sizes,  # (tokens, inputs, outputs)
     x_strides,  # (token, input), elements
@@ -49,7 +49,7 @@ def _sums_kernel(
     g,  # [tokens, outputs], the output's gradient
     x,  # [tokens, inputs]
     order,  # int32 [tokens], the visual tokens first
-    visuals,  # int32 [1], the number of visual tokens
+    visuals,  # int32 [], the number of visual tokens
     d_w,  # [2, outputs, inputs], contiguous: the visual weight's gradient, the textual one's
     sizes,  # (tokens, inputs, outputs)
     g_strides,  # (token, output), elements
