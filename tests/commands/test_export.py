@@ -15,7 +15,8 @@ from common.paths import ROOT
 from tests.support.study import RIGHT, one_line
 from tests.support.waiting import LONGEST
 
-BOARD = ("house/masked_linear", "house/rope_fast", "lkm2835/rope", "wenhaoli_xmu/masked_ffn")
+BOARD = ("house/masked_linear", "house/rope_fast", "house/rope_qk_fast", "lkm2835/rope")
+BOARD += ("wenhaoli_xmu/masked_ffn",)
 OPERATORS = tuple(f"{name}_operator/rotate_half" for name in ("custom", "triton"))
 OPERATORS += ("library_kernel/rotate_half",)
 
