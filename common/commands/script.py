@@ -19,7 +19,7 @@ from common.interfaces import reference_of
 from common.ops._draw import draw, given
 from common.solutions import Solution
 
-TEMPLATE = Path(__file__).parent / "templates" / "script.txt"
+TEMPLATE = Path(__file__).with_name("script.txt")
 MOST_KEPT = 1 << 13
 """The most elements of a tensor whose very values are in the script; larger ones are drawn anew."""
 SEED = 0

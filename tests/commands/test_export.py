@@ -163,6 +163,7 @@ def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names
     code = (tmp_path / "my_kernels" / "torch-ext" / "my_kernels" / "__init__.py").read_text()
     assert "import rotate_half as 김_철수_rotate_half" in code and "import rope\n" in code
     readme = (tmp_path / "my_kernels" / "README.md").read_text()
+    assert not (tmp_path / "my_kernels" / "script.txt").exists()
     assert "2.50" in readme and f"gpu/{recorded.name}" in readme and "torch 2" in readme
     again = study("export", "house/rope", "--to", tmp_path / "my_kernels")
     assert "is there already" in one_line(again)
