@@ -29,7 +29,7 @@ def blocks_for(x):
     sizes = (64, 64, 32), 4, 2  # float32 multiplies without tensor cores, in more registers
     if x.dtype.itemsize == 2:
         # Each of two groups of 128 threads has 64 x 256 accumulators, as many as its registers
-        # hold; four steps of both factors and a store take 224 KiB of shared memory, Hopper has 227.
+        # hold; four steps of both factors and a store take 224 of the 227 KiB of shared memory.
         sizes = (128, 256, 64), 8, 4
         if x.is_cuda and not early(x):
             sizes = (128, 128, 32), 8, 3  # 48 KiB, for other GPUs
