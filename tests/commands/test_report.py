@@ -195,6 +195,16 @@ def test_the_end_is_korean_where_the_terminals_language_is(korean, capsys):
         assert len(re.findall(r"\{\d?\}", words)) == pattern.groups, "a value is lost"
 
 
+def test_a_share_of_each_tier_is_korean_inside_its_sentence(korean):
+    for tail, words in {"; 2 not supported": "; 2개는 지원하지 않음", "": ""}.items():
+        said = printable.translated(
+            f"you/rope_qk: PASSED in 80 of 84 cases and 3 of 9 board cases{tail}"
+        )
+        assert said == f"you/rope_qk: 케이스 84개 중 80개, 순위표 케이스 9개 중 3개 PASSED{words}"
+    said = printable.translated("you/rope: PASSED in 1 of 1 case and 3 of 9 board cases")
+    assert said == "you/rope: 케이스 1개 중 1개, 순위표 케이스 9개 중 3개 PASSED"
+
+
 def test_every_exercise_hint_and_mistake_has_a_korean_sentence(korean):
     path = hint.path()
     texts = [text for each in path.exercise for text in (each.title, each.task, *each.hints)]
