@@ -9,7 +9,7 @@ from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from common import paths, source
+from common import ops, paths, source
 from common.board import model, modelled, terminal
 from common.board.devices import about_solutions
 from common.board.ranking import QUANTITIES, rank
@@ -335,7 +335,8 @@ def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Result
     It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
     """
     gpu, quantity = model.GPUS[model.DEFAULT], QUANTITIES[0]
-    tracks = rank(measured.latest())
+    known = {case.name for case in ops.load(solution.op).cases("board")}
+    tracks = rank([row for row in measured.latest() if row.case in known])  # a record has others
     if not tracks:
         return ""
     entries = [each for each in tracks[0].placed(quantity) if each.solution != solution.name]

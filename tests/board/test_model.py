@@ -103,7 +103,7 @@ def case_of(pair):
 
 def test_the_order_over_all_cases_of_an_op_is_that_of_the_clock(device, counted):
     found = fitting.correlations(pairs(device, counted), op_of)
-    assert set(found) == {"rope", "rotate_half", "masked_linear", "masked_ffn"}
+    assert set(found) >= {"rope", "rotate_half", "masked_linear", "masked_ffn"}
     assert min(found.values()) >= OVERALL[device], found
 
 
