@@ -126,6 +126,15 @@ class Package:
         names = (each.op if ops.count(each.op) == 1 else each.name for each in self.solutions)
         return dict(zip(map(identifier, names), self.solutions, strict=True))
 
+    def signature(self, name: str, solution: Solution) -> str:
+        """Return the signature of a function of the package; its op's if no `def` states it."""
+        for file in closure(solution.path.parent, solution.path, Path.read_text):
+            for node in ast.parse(file.read_text("utf-8-sig")).body:
+                match node:
+                    case ast.FunctionDef(solution.op, ast.arguments(kwarg=None) as given):
+                        return f"{name}({ast.unparse(given)})".replace("'", '"')
+        return name + interfaces.read(solution.op).signature.removeprefix(solution.op)
+
     def write(self) -> None:
         """Write the package, its tests, and what describes both."""
         code = self.folder / "torch-ext" / self.name
@@ -133,6 +142,9 @@ class Package:
             data = shutil.ignore_patterns("*.py", "*.pyc", "__pycache__", ".*")
             shutil.copytree(modules.root, code / name, ignore=data)
             modules.write(code / name, self.name)
+        for page in code.rglob("*.md"):  # a link out of a contributor's folder leads nowhere here
+            text = re.sub(r"!?\[([^]]*)\]\(\.\./[^)]*\)", r"\1", page.read_text("latin-1"))
+            page.write_text(text, "latin-1")  # which keeps the bytes of any encoding
         self.ops.write(self.folder / "tests" / f"{self.name}_study", self.name)
         shutil.copy(paths.ROOT / "LICENSE", self.folder)
         written = [path for path in code.rglob("*") if path.is_file()]

@@ -35,8 +35,8 @@ def written(answer: Answer, solution: Solution) -> str:
     said = [f"{each.direction}: {each.verdict} {each.reason}" for each in failures]
 
     def entries(names: list[str]) -> str:
-        lines = (_entry(name, arguments[name], name in differentiable) for name in names)
-        return "\n".join(lines)
+        values = ((name, _literal(arguments[name], name in differentiable)) for name in names)
+        return "\n".join(f'    "{name}": {value},' for name, value in values)
 
     return Template(TEMPLATE.read_text()).substitute(
         title=f"{solution.name} in the case {case.name}.",
@@ -52,10 +52,6 @@ def written(answer: Answer, solution: Solution) -> str:
         outputs=[*op.outputs(case)],
         differentiable=differentiable,
     )
-
-
-def _entry(name: str, value: Any, grad: bool) -> str:
-    return f'    "{name}": {_literal(value, grad)},'
 
 
 def _literal(value: Any, grad: bool) -> str:

@@ -152,11 +152,13 @@ def test_what_is_no_package_is_one_line(written, tmp_path, text, says):
 
 
 def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names(
-    study, by_hand, recorded, tmp_path
+    study, repository, by_hand, recorded, tmp_path
 ):
     for handle in ("alice", "김-철수"):
         by_hand(handle, RIGHT)
     by_hand("bob", "from common import spec\n" + RIGHT)
+    page = "[a\n쪽](../../docs/rope.md), [a file](rotate_half.py), [him](https://him.example)"
+    (repository / "contributors" / "alice" / "README.md").write_text(page)
     names = [f"{handle}/rotate_half" for handle in ("alice", "bob", "김-철수")]
     ran = study("export", *names, "house/rope", "--to", tmp_path / "my_kernels")
     assert "bob/rotate_half is not exported: line 1 of rotate_half.py" in one_line(ran)
@@ -164,6 +166,10 @@ def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names
     assert "import rotate_half as 김_철수_rotate_half" in code and "import rope\n" in code
     readme = (tmp_path / "my_kernels" / "README.md").read_text()
     assert not (tmp_path / "my_kernels" / "script.txt").exists()
+    assert "`alice_rotate_half(x, *, interleaved=False)`" in readme
+    assert "start_positions=None, cu_seqlens=None)`" in readme, "house/rope takes no cp_size"
+    page = tmp_path / "my_kernels" / "torch-ext" / "my_kernels" / "alice" / "README.md"
+    assert page.read_text() == "a\n쪽, [a file](rotate_half.py), [him](https://him.example)"
     assert "2.50" in readme and f"gpu/{recorded.name}" in readme and "torch 2" in readme
     again = study("export", "house/rope", "--to", tmp_path / "my_kernels")
     assert "is there already" in one_line(again)
