@@ -168,6 +168,7 @@ def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names
     assert not (tmp_path / "my_kernels" / "script.txt").exists()
     assert "`alice_rotate_half(x, *, interleaved=False)`" in readme
     assert "start_positions=None, cu_seqlens=None)`" in readme, "house/rope takes no cp_size"
+    assert "alice/README.md" in readme and "철수/README.md" not in readme, "there is none"
     page = tmp_path / "my_kernels" / "torch-ext" / "my_kernels" / "alice" / "README.md"
     assert page.read_text() == "a\n쪽, [a file](rotate_half.py), [him](https://him.example)"
     assert "2.50" in readme and f"gpu/{recorded.name}" in readme and "torch 2" in readme
