@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -30,8 +30,8 @@ CALLS = {
 DEFAULT = {"tensor_format": "sbhd", "interleaved": False, "cp_size": 1, "cp_rank": 0}
 
 
-def called(function, op, case) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Return the output and the leaves of a case, whose options are given where they matter."""
+def called(function, op, case) -> tuple[Sequence[torch.Tensor], list[torch.Tensor]]:
+    """Return the outputs and the leaves of a case, whose options are given where they matter."""
     arguments = op.draw(case, torch.Generator().manual_seed(0))
     leaves = [arguments[name].requires_grad_() for name in op.differentiable]
     tensors = [each for each in arguments.values() if torch.is_tensor(each)]
@@ -40,14 +40,16 @@ def called(function, op, case) -> tuple[torch.Tensor, list[torch.Tensor]]:
         for name, value in arguments.items()
         if not torch.is_tensor(value) and value != DEFAULT.get(name, ...)
     }
-    return function(*tensors, **options), leaves
+    out = function(*tensors, **options)
+    return out if isinstance(out, tuple) else (out,), leaves
 
 
 def derivative(function, op, case, inner, call) -> list[torch.Tensor]:
-    """Return the gradients of a loss that the output and its gradients are part of."""
-    out, leaves = called(function, op, case)
-    gradients = torch.autograd.grad(inner(out), leaves, create_graph=True)
-    return call(out.sum() + sum(each.square().sum() for each in gradients), leaves)
+    """Return the gradients of a loss that the outputs and their gradients are part of."""
+    outs, leaves = called(function, op, case)
+    gradients = torch.autograd.grad(sum(map(inner, outs)), leaves, create_graph=True)
+    loss = sum(out.sum() for out in outs) + sum(each.square().sum() for each in gradients)
+    return call(loss, leaves)
 
 
 def verdict(function, op, case, *way) -> str:
