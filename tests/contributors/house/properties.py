@@ -15,6 +15,7 @@ from torch.autograd import forward_ad
 from torch.utils._pytree import tree_map_only
 from torch.utils.flop_counter import FlopCounterMode
 
+from common.gradients import outputs_of
 from common.ops import masked_ffn, masked_linear, rope, rotate_half
 from tests.support import interpreting
 from tests.support.corpora import ROOT, in_the_docs
@@ -50,11 +51,7 @@ class Call(NamedTuple):
 
 
 def loss(outputs):
-    return sum(each.float().square().sum() for each in as_tuple(outputs))
-
-
-def as_tuple(outputs):
-    return outputs if isinstance(outputs, tuple) else (outputs,)
+    return sum(each.float().square().sum() for each in outputs_of(outputs))
 
 
 def layer(ours, op, leaves):
@@ -193,7 +190,7 @@ def vmapped(call):
 
     def mapped(function):
         run = torch.vmap if function is call.ours else each
-        outputs, gradients = run(lambda *x: as_tuple(function(*x))), run(call.graded(function))
+        outputs, gradients = run(lambda *x: outputs_of(function(*x))), run(call.graded(function))
         return outputs(*batches), gradients(*batches)
 
     with warnings.catch_warnings():
@@ -207,7 +204,7 @@ def jvp(call):
     def dual(function):
         with torch.autograd.forward_ad.dual_level():
             leaves = map(forward_ad.make_dual, call.leaves, tangents)
-            return [forward_ad.unpack_dual(each) for each in as_tuple(function(*leaves))]
+            return [forward_ad.unpack_dual(each) for each in outputs_of(function(*leaves))]
 
     def by_func(function):
         return torch.func.jvp(function, (*call.leaves,), tangents)
@@ -226,7 +223,7 @@ def second_derivative(call):
         return torch.autograd.grad(loss(first), leaves, allow_unused=True)
 
     def of_sum(outputs):
-        return sum(each.sum() for each in as_tuple(outputs))
+        return sum(each.sum() for each in outputs_of(outputs))
 
     def by_func(function):
         graded = call.graded(function)
@@ -247,7 +244,7 @@ def autocast(call):
     for function, into in ((call.ours, got), (call.plain, wanted), (run, compiled)):
         leaves = [each.detach().requires_grad_() for each in call.leaves]
         with torch.autocast("cpu", torch.bfloat16):
-            outputs = as_tuple(function(*leaves))
+            outputs = outputs_of(function(*leaves))
         into += [*outputs, *torch.autograd.grad(loss(outputs), leaves)]
     assert [each.dtype for each in got] == [each.dtype for each in wanted]
     for one, other in zip(got + compiled, wanted + wanted, strict=True):

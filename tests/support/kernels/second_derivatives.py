@@ -20,6 +20,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 
 from common import ops
+from common.gradients import outputs_of
 from common.sandbox.interpreter import patches
 
 UPSTREAM = {"constant": lambda out: out.sum(), "of the output": lambda out: out.square().sum()}
@@ -40,8 +41,7 @@ def called(function, op, case) -> tuple[Sequence[torch.Tensor], list[torch.Tenso
         for name, value in arguments.items()
         if not torch.is_tensor(value) and value != DEFAULT.get(name, ...)
     }
-    out = function(*tensors, **options)
-    return out if isinstance(out, tuple) else (out,), leaves
+    return outputs_of(function(*tensors, **options)), leaves
 
 
 def derivative(function, op, case, inner, call) -> list[torch.Tensor]:
