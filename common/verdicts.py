@@ -87,25 +87,6 @@ class Difference(msgspec.Struct, frozen=True):
     got: float | None
 
 
-WRONG, SOME, RIGHT = "█▒·"
-"""The marks of a cell with only wrong elements, some wrong elements, or none."""
-
-
-@dataclass(frozen=True)
-class Picture:
-    """The wrong elements of one result, as a grid of cells over two of its dimensions."""
-
-    rows: str
-    """The singular name of the row dimension; empty if the grid is a single row."""
-    columns: str
-    block: tuple[int, int]
-    """The number of rows and of columns in one cell."""
-    cells: tuple[str, ...]
-    """The marks of each row."""
-    others: tuple[str, ...]
-    """The names of the other dimensions, over which a cell sums."""
-
-
 class Autotuned(msgspec.Struct):
     """The configurations in which an autotuned kernel ran, in the reply to a call."""
 
@@ -164,8 +145,6 @@ class Verdict:
     after: tuple[str, ...] | None = field(default=None, repr=False, compare=False)
     """The cases that the process answered before, if the failure depends on earlier calls; empty if
     these calls are of the same case."""
-    picture: Picture | None = field(default=None, repr=False)
-    """The wrong elements, if some but not all are wrong."""
     difference: Difference | None = field(default=None, repr=False, compare=False)
     """The wrong elements of the first result with wrong values."""
     plan: str = field(default="", repr=False, compare=False)

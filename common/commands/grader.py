@@ -79,8 +79,6 @@ class Grader:
     """The limit of GPU memory in bytes; None for all that is free."""
     verbose: bool = False
     """Whether to print every failure at once."""
-    picture: bool = False
-    """Whether to draw the wrong elements of each printed failure."""
     stop: bool = False
     """Whether to stop at the first failure."""
 
@@ -96,7 +94,7 @@ class Grader:
 
     def report(self, watched: bool = False) -> TierReport:
         """Return a report without answers."""
-        return TierReport(self.verbose, self.picture, watched)
+        return TierReport(self.verbose, watched)
 
     def interrupt(self) -> None:
         """End the requests under way; what waits for them raises ServerEnded until `resume`."""

@@ -18,7 +18,6 @@ from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
-from common.grading.mismatch import drawn
 from common.measure import machine
 from common.printable import columns, printable, say, translated, wrapped
 from common.records import runs
@@ -42,16 +41,15 @@ REASONS = 3
 class TierReport(Answers):
     """The answers of one tier, of which the first failures are printed at once."""
 
-    def __init__(self, verbose: bool, picture: bool = False, watched: bool = False) -> None:
+    def __init__(self, verbose: bool, watched: bool = False) -> None:
         """Start with no answer.
 
         Args:
             verbose: Whether to print every failure.
-            picture: Whether to print a picture of the wrong elements after each printed failure.
             watched: Whether to print the first answer at once even if it is no failure.
         """
         super().__init__()
-        self._verbose, self._picture, self._watched = verbose, picture, watched
+        self._verbose, self._watched = verbose, watched
         self._printed: set[tuple[object, ...]] = set()
         """The printed failures: a solution with a verdict, or with a place in its source."""
 
@@ -88,7 +86,7 @@ class TierReport(Answers):
         return new
 
     def _show(self, failure: Verdict) -> None:
-        """Print a failure's reason and its source; with `picture`, its picture."""
+        """Print a failure's reason and its source."""
         folder = paths.CONTRIBUTORS / failure.solution.partition("/")[0]
         room = columns() - len(MARGIN) if columns() else None
         excerpt = list(source.excerpt(failure.places, folder, room))
@@ -98,12 +96,6 @@ class TierReport(Answers):
         plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
         for text in (*excerpt, *tuned, *plan):
             print(f"{MARGIN}{printable(text)}", flush=True)
-        if self._picture and failure.picture:
-            console = terminal.console()
-            # captured, since the console would overwrite the progress bar, unlike `print`
-            with console.capture() as captured:
-                console.print(drawn(failure.picture, MARGIN), soft_wrap=True)
-            print(captured.get(), end="", flush=True)
 
 
 def _without(place: Place | None, reason: str) -> str:

@@ -13,12 +13,12 @@ import torch
 from common.arena import integers
 from common.errors import Kind
 from common.grading.call_plan import Attempt
-from common.grading.mismatch import describe, picture
+from common.grading.mismatch import describe
 from common.grading.problem import Problem
 from common.grading.tolerance import check_values, first_index
 from common.source import Place
 from common.spec import Axis, is_output
-from common.verdicts import Difference, Failure, Picture
+from common.verdicts import Difference, Failure
 from common.wire import POISONS, SECOND_RUN
 
 FEWEST_EQUAL = 8
@@ -32,7 +32,6 @@ class Finding(NamedTuple):
 
     verdict: str
     reason: str
-    picture: Picture | None = None
     kind: Kind = Kind.NONE
     attempt: Attempt | None = None
     """The call that fails, if one call fails by itself."""
@@ -105,14 +104,12 @@ def _check(
         return [], ratio
     at, elements, count = f"at {list(wrong.index)}", "", 0
     if wrong.mask is None:
-        reason, drawn = f"{label(name)} {at}{call}: {wrong.text}", None
+        reason = f"{label(name)} {at}{call}: {wrong.text}"
     else:
-        axes = problem.axes(name)
-        elements, count = describe(wrong.mask, axes), int(wrong.mask.sum())
+        elements, count = describe(wrong.mask, problem.axes(name)), int(wrong.mask.sum())
         reason = f"{label(name)} wrong{call}: {elements}; {at} {wrong.text}"
-        drawn = picture(wrong.mask, axes)
     difference = Difference(name, elements, count, wrong.index, wrong.expected, wrong.got)
-    return [Finding("INCORRECT_NUMERICAL", reason, drawn, difference=difference)], ratio
+    return [Finding("INCORRECT_NUMERICAL", reason, difference=difference)], ratio
 
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
@@ -146,7 +143,7 @@ def differing(
         return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {inputs}")]
     count = f"({int(mask.sum())} of {mask.numel()})"
     reason = f"{label(name)} changes: {describe(mask, axes)} {count}; {values} on {inputs}"
-    return [Finding("NONDETERMINISTIC", reason, picture(mask, axes))]
+    return [Finding("NONDETERMINISTIC", reason)]
 
 
 def _relation(first: torch.Tensor, second: torch.Tensor) -> str:
@@ -181,5 +178,5 @@ def _from_poison(
         if (mask := mask & ~truth.isnan()).any():
             count = f"({int(mask.sum())} of {truth.numel()})"
             reason = f"{label(name)} {fault}: {describe(mask, axes)} {count}"
-            findings.append(Finding(verdict, reason, picture(mask, axes)))
+            findings.append(Finding(verdict, reason))
     return findings

@@ -304,7 +304,6 @@ class PlanRun:
             notes=(*self.notes[direction], *launches) if passed else (),
             configurations=self.execution.configurations(direction),
             after=after,
-            picture=finding.picture,
             difference=finding.difference,
             plan="" if finding.verdict in FINE else str(self.plan),
             results=results,

@@ -1,4 +1,4 @@
-"""Describe the wrong elements of a result in the op's terms, and draw them in a small picture.
+"""Describe the wrong elements of a result in the op's terms.
 
 For example: "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
 rotated), every batch and head".
@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from itertools import combinations, pairwise
+from itertools import pairwise
 
 import torch
-from rich.text import Text
-from torch.nn.functional import avg_pool2d
 
 from common.spec import Axis
-from common.verdicts import RIGHT, SOME, WRONG, Picture
 
 MOST_LISTED = 4
 """The most single indices that are listed."""
@@ -26,12 +23,6 @@ RUNS = 3
 ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 WITHIN = 3
 """The fewest wrong indices for which "within" a part is reported."""
-ROWS, COLUMNS = 24, 64
-"""The most rows and the most columns of a picture."""
-MARKS = {WRONG: ("wrong", "red"), SOME: ("wrong in part", "yellow"), RIGHT: ("right", "dim")}
-"""The meaning and the style of each mark of a picture."""
-TICKS = 8
-"""The columns between two indices in a picture's heading."""
 
 
 def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
@@ -127,84 +118,3 @@ def listed(words: Sequence[object]) -> str:
     """Return `a`, `a and b` or `a, b and c`."""
     *first_words, last = map(str, words)
     return f"{', '.join(first_words)} and {last}" if first_words else last
-
-
-# --- the picture ----------------------------------------------------------------------------------
-
-
-def picture(mask: torch.Tensor, axes: Sequence[Axis]) -> Picture | None:
-    """Return a picture of the wrong elements; None if all are wrong or there is only one element.
-
-    A cell stands for a block of indices of two dimensions, and for every index of the others.
-    Block sizes are powers of two, so that the edges of blocks are also edges of tiles.
-
-    Args:
-        mask: The wrong elements, bool, in any shape.
-        axes: The name of each dimension.
-    """
-    names = [axis.name for axis, size in zip(axes, mask.shape, strict=True) if size > 1]
-    if not names or mask.all():
-        return None
-    mask = torch.atleast_2d(mask.squeeze())
-    names = [""] * (mask.dim() - len(names)) + names
-    drawings = {pair: _shares(mask, pair) for pair in combinations(range(mask.dim()), 2)}
-    # the picture with the most variation over the cells, of several the one with the most cells
-    variation = {pair: round(float(each.var(correction=0)), 6) for pair, each in drawings.items()}
-    pair = max(drawings, key=lambda pair: (variation[pair], drawings[pair].numel()))
-    marks = {0.0: RIGHT, 1.0: WRONG}
-    cells = ("".join(marks.get(share, SOME) for share in row) for row in drawings[pair].tolist())
-    rows, columns = (names[dim] for dim in pair)
-    others = [name for dim, name in enumerate(names) if dim not in pair]
-    return Picture(rows, columns, _block(mask, pair), tuple(cells), tuple(others))
-
-
-def _block(mask: torch.Tensor, pair: tuple[int, int]) -> tuple[int, int]:
-    """Return the smallest powers of two for whose blocks the picture is large enough."""
-    height, width = (
-        1 << (-(-mask.shape[dim] // most) - 1).bit_length()
-        for dim, most in zip(pair, (ROWS, COLUMNS), strict=True)
-    )
-    return height, width
-
-
-def _shares(mask: torch.Tensor, pair: tuple[int, int]) -> torch.Tensor:
-    """Return the share of wrong elements in each cell of two dimensions, `[rows, columns]`."""
-    others = [dim for dim in range(mask.dim()) if dim not in pair]
-    shares = mask.mean(others, dtype=torch.float64) if others else mask.double()
-    return avg_pool2d(shares[None], _block(mask, pair), ceil_mode=True)[0]
-
-
-def drawn(picture: Picture, left: str) -> Text:
-    """Return the drawing: a heading, a line for each row of cells, and a legend.
-
-    `left` is the margin of each line.
-
-    Example for an output of 4 positions and 16 features:
-
-                   feature
-                   0       8
-        position 0 ················
-                 1 ████████········
-                 2 ████████········
-                 3 ████████········
-                   █ wrong  · right; a cell: every batch and head
-    """
-    height, width = picture.block
-    labels = [str(index * height) if picture.rows else "" for index in range(len(picture.cells))]
-    margin = len(labels[-1])
-    indent = " " * (len(left) + len(picture.rows) + margin + 2)
-    ticks = range(0, len(picture.cells[0]), TICKS)
-    heading = "".join(f"{index * width:<{TICKS}}" for index in ticks).rstrip()
-    drawing = Text(f"{indent}{picture.columns}\n{indent}{heading}\n")
-    for index, (label, cells) in enumerate(zip(labels, picture.cells, strict=True)):
-        name = "" if index else picture.rows
-        drawing.append(f"{left}{name:{len(picture.rows)}} {label:>{margin}} ")
-        for mark in cells:
-            drawing.append(mark, MARKS[mark][1])
-        drawing.append("\n")
-    marks = [f"{mark} {words}" for mark, (words, _) in MARKS.items()
-             if mark in "".join(picture.cells)]  # fmt: skip
-    cell = [f"{height} x {width} elements"] * (picture.block != (1, 1))
-    others = [f"every {' and '.join(picture.others)}"] * bool(picture.others)
-    holds = " of ".join(cell + others)
-    return drawing.append(f"{indent}{'  '.join(marks)}" + f"; a cell: {holds}" * bool(holds))

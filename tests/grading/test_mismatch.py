@@ -1,4 +1,4 @@
-"""The wrong elements of a result, in words and as a picture."""
+"""The wrong elements of a result, in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading.compare import compare, differing
-from common.grading.mismatch import COLUMNS, ROWS, describe, drawn, picture
+from common.grading.mismatch import describe
 from common.grading.problem import make_problem
 from common.ops._draw import draw
 from common.spec import Axis
@@ -21,7 +21,6 @@ PARTS = {
 }
 AXES = (Axis("position"), Axis("batch"), Axis("head"), Axis("feature", PARTS))
 ALL = slice(None)
-MARGIN = 4 * " "
 
 
 def wrong(shape, *sharing):
@@ -83,39 +82,6 @@ def test_every_op_names_each_dimension_of_each_result(name):
                 assert indices <= set(range(size)), axis
 
 
-# --- pictures -------------------------------------------------------------------------------------
-
-
-def test_a_picture_shows_the_two_dimensions_that_vary_most():
-    found = picture(wrong((4, 2, 3, 16), (slice(1, 4), ALL, ALL, slice(0, 8))), AXES)
-    assert drawn(found, MARGIN).plain.splitlines() == [
-        "               feature",
-        "               0       8",
-        "    position 0 ················",
-        "             1 ████████········",
-        "             2 ████████········",
-        "             3 ████████········",
-        "               █ wrong  · right; a cell: every batch and head",
-    ]
-
-
-def test_a_large_picture_has_cells_of_several_elements_along_the_edges_of_tiles():
-    found = picture(wrong((70, 1, 1, 200), (slice(64, 70), ALL, ALL, slice(0, 130))), AXES)
-    assert found.block == (4, 4)
-    assert len(found.cells) == 18 <= ROWS and len(found.cells[0]) == 50 <= COLUMNS
-    assert set("".join(found.cells[:16])) == {"·"}
-    assert found.cells[16] == found.cells[17] == "█" * 32 + "▒" + "·" * 17
-    assert drawn(found, MARGIN).plain.splitlines()[-1].strip() == (
-        "█ wrong  ▒ wrong in part  · right; a cell: 4 x 4 elements"
-    )
-
-
-def test_one_dimension_is_one_row_and_nothing_to_tell_apart_no_picture():
-    assert picture(wrong((1, 1, 5), (0, 0, 3)), AXES[1:]).cells == ("···█·",)
-    assert picture(wrong((1, 1), (0, 0)), AXES[:2]) is None
-    assert picture(wrong((3, 4), (ALL, ALL)), AXES[:2]) is None
-
-
 # --- in a verdict ---------------------------------------------------------------------------------
 
 
@@ -132,7 +98,6 @@ def test_a_finding_says_where_in_the_words_of_the_op():
         " (the second half of the rotated features), every batch; at [2, 0, 1, 8] expected"
         f" {expected:.8g} ± {bound:.2g}, got {came:.8g} (80 of 672 wrong)"
     )
-    assert (found.picture.rows, found.picture.columns) == ("head", "feature")
 
 
 @pytest.mark.parametrize(
