@@ -1,28 +1,24 @@
 """One decoder layer with the kernels of libraries, forward and backward: `docs/models.md`'s table.
 
-    python -m tests.generators.layer    # on a GPU: docs/layer.json, and the table
+    python -m tests.generators.layer [HIDDEN...]    # on a GPU: docs/layer.json, and the table
 
 Attention with RoPE on the queries and keys, and two experts of SwiGLU, of which a mask selects one
 for each token: as CogVLM writes it, and with the rotary embedding and the experts of Liger, quack
-and the house. A library that is not installed is left out. Without a GPU the layers are tiny, and
-nothing is written: set TRITON_INTERPRET=1 for the house's kernels.
+and the house. A library that is not installed is left out. Without a GPU a tiny layer is compared,
+and nothing is written.
 """
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import json
 import statistics
 import sys
-from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from importlib import metadata
-from typing import Any
+from functools import partial
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import scaled_dot_product_attention, silu
+from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, silu
 
 from common import stats
 from common.measure.machine import versions
@@ -32,311 +28,241 @@ from tests.support.corpora import in_the_docs
 RECORD = ROOT / "docs" / "layer.json"
 WIDTH = 128
 """Features of a head."""
-SIZES = [(4096, 11008, 8192), (4096, 11008, 1024), (2048, 5632, 8192), (2048, 5632, 1024)]
-"""Hidden and inner features, and tokens."""
-TINY = [(256, 80, 40)]
+SIZES, TOKENS = {4096: 11008, 2048: 5632}, (8192, 1024)
+"""Inner features by hidden ones, and the numbers of tokens."""
 WRONG = 0.1
 """The error from which on a layer is wrong; bfloat16 rounds to a part in 256."""
-ROUNDS, LEAST = 9, 0.06
-"""The rounds in which all layers are timed in turn, and the seconds of each layer in a round."""
-FFN = "gate_proj", "down_proj", "up_proj"
+ROUNDS, CALLS = 9, 10
+"""The rounds in which all layers are timed in turn, and the calls of each layer in a round."""
+FFN = "gate", "down", "up"
+SHOWN = {
+    "ms": "{ms:.2f}",
+    "ms, compiled": "{ms:.2f}",
+    "MiB": "{mib:,.0f}",
+    "MiB, compiled": "{mib:,.0f}",
+    "error of the output, of a gradient": "{output:.1e}, {gradient:.1e}",
+}
 
 
-class Eager(nn.Module):
-    """The layer as models write it."""
+class Eager:
+    """The layer as models write it; `w` has its weights by name."""
 
-    def __init__(self, hidden: int, inner: int) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(nn.RMSNorm(hidden, eps=1e-5) for _ in range(2))
-        self.projections = nn.ModuleList(nn.Linear(hidden, hidden, bias=False) for _ in range(4))
-        sizes = (hidden, inner), (inner, hidden), (hidden, inner)
-        self.visual, self.textual = (
-            nn.ModuleDict({n: nn.Linear(*s, bias=False) for n, s in zip(FFN, sizes, strict=True)})
-            for _ in range(2)
-        )
-
-    def forward(self, x: Tensor, angles: Any, mask: Tensor) -> Tensor:
+    def __call__(self, x, w, angles, mask):
         """Return [1, s, hidden] for x of that shape, what `angles` returned, and a mask [s]."""
-        before, after = self.norms
-        to_q, to_k, to_v, to_x = self.projections
-        q, k, v = (to(before(x)).unflatten(-1, (-1, WIDTH)) for to in (to_q, to_k, to_v))
-        q, k, v = (t.transpose(1, 2) for t in (*self.turn(q, k, angles), v))
+        normed = rms_norm(x, w["before"].shape, w["before"])
+        q, k, v = (linear(normed, w[name]).unflatten(-1, (-1, WIDTH)) for name in "qkv")
+        q, k, v = (t.transpose(1, 2) for t in (*self.turn(q, k, *angles), v))
         attended = scaled_dot_product_attention(q, k, v, is_causal=True)
-        x = x + to_x(attended.transpose(1, 2).flatten(2))
-        return x + self.experts(after(x)[0], mask)[None]
+        x = x + linear(attended.transpose(1, 2).flatten(2), w["o"])
+        return x + self.experts(rms_norm(x, w["after"].shape, w["after"])[0], w, mask)[None]
 
-    def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
+    def angles(self, freqs, dtype):
         """Return what a model computes once of angles, float32 [s, 1, 1, WIDTH]."""
         return freqs.cos()[:, 0].to(dtype), freqs.sin()[:, 0].to(dtype)
 
-    def turn(self, q: Tensor, k: Tensor, angles: Any) -> tuple[Tensor, Tensor]:
+    def turn(self, q, k, cos, sin):
         """Return q and k, [1, s, heads, WIDTH], turned."""
-        cos, sin = angles
+        halves = ((t, *t.chunk(2, -1)) for t in (q, k))
+        return [t * cos + torch.cat((-b, a), dim=-1) * sin for t, a, b in halves]
 
-        def turned(t: Tensor) -> Tensor:
-            first, second = t.chunk(2, -1)
-            return t * cos + torch.cat((-second, first), dim=-1) * sin
-
-        return turned(q), turned(k)
-
-    def experts(self, x: Tensor, mask: Tensor) -> Tensor:
+    def experts(self, x, w, mask):
         """Return what each token's expert returns, for x [s, hidden]."""
         out = torch.empty_like(x)
-        for layers, chosen in ((self.visual, mask), (self.textual, ~mask)):
+        for expert, chosen in (("visual", mask), ("textual", ~mask)):
+            gate, down, up = (w[f"{expert} {name}"] for name in FFN)
             rows = x[chosen]
-            inner = self.gated(layers["gate_proj"](rows), layers["up_proj"](rows))
-            out[chosen] = layers["down_proj"](inner)
+            out[chosen] = linear(self.gated(linear(rows, gate), linear(rows, up)), down)
         return out
 
-    def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+    def gated(self, gate, up):
         """Return silu(gate) * up."""
         return silu(gate) * up
 
-    def rearrange(self) -> None:
-        """Lay the weights as the library's users hold them."""
+    def held(self, w):
+        """Return the weights as the library's users hold them."""
+        return w
 
 
-def liger() -> type[Eager]:
+def liger():
     """Return the layer with what Liger puts into a Llama."""
     from liger_kernel.ops.rope import LigerRopeFunction
     from liger_kernel.ops.swiglu import LigerSiLUMulFunction
 
     class Liger(Eager):
-        def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
+        def angles(self, freqs, dtype):
             return [each.flatten(1)[None] for each in super().angles(freqs, dtype)]
 
-        def turn(self, q: Tensor, k: Tensor, angles: Any) -> tuple[Tensor, Tensor]:
-            q, k = LigerRopeFunction.apply(q.transpose(1, 2), k.transpose(1, 2), *angles)
-            return q.transpose(1, 2), k.transpose(1, 2)
+        def turn(self, q, k, cos, sin):
+            turned = LigerRopeFunction.apply(q.transpose(1, 2), k.transpose(1, 2), cos, sin)
+            return [t.transpose(1, 2) for t in turned]
 
-        def gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        def gated(self, gate, up):
             return LigerSiLUMulFunction.apply(gate, up)
 
-    return Liger
+    return Liger()
 
 
-def quack() -> type[Eager]:
+def quack():
     """Return the layer with quack's rotary embedding, and its products as the board has them."""
     from quack.rotary import apply_rotary_emb
 
     gated = importlib.import_module("common.peers.quack.masked_ffn")._Gated
 
     class Quack(Eager):
-        def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
+        def angles(self, freqs, dtype):
             return [t.flatten(1).chunk(2, -1)[0].contiguous() for t in super().angles(freqs, dtype)]
 
-        def turn(self, q: Tensor, k: Tensor, angles: Any) -> tuple[Tensor, Tensor]:
-            return apply_rotary_emb(q, *angles), apply_rotary_emb(k, *angles)
+        def turn(self, q, k, cos, sin):
+            return [apply_rotary_emb(t, cos, sin) for t in (q, k)]
 
-        def experts(self, x: Tensor, mask: Tensor) -> Tensor:
-            out: Tensor = gated.apply(x, self.up, self.down, mask)
-            return out
+        def experts(self, x, w, mask):
+            return gated.apply(x, w["up"], w["down"], mask)
 
-        def rearrange(self) -> None:
-            both = [[expert[name].weight for name in FFN] for expert in (self.visual, self.textual)]
+        def held(self, w):
+            both = [[w[f"{expert} {name}"] for name in FFN] for expert in ("visual", "textual")]
             up = [torch.stack((gate, up), dim=1).flatten(0, 1) for gate, _, up in both]
-            self.up = nn.Parameter(torch.stack(up).detach())
-            self.down = nn.Parameter(torch.stack([down for _, down, _ in both]).detach())
-            del self.visual, self.textual
+            others = {name: each for name, each in w.items() if " " not in name}
+            down = torch.stack([each for _, each, _ in both])
+            return others | {"up": torch.stack(up), "down": down}
 
-    return Quack
+    return Quack()
 
 
-def house() -> type[Eager]:
+def house():
     """Return the layer with the house's two functions."""
     sys.path.insert(0, str(ROOT / "contributors" / "house"))
     fast = importlib.import_module("fast")
 
     class House(Eager):
-        def angles(self, freqs: Tensor, dtype: torch.dtype) -> Any:
-            return freqs
+        def angles(self, freqs, dtype):
+            return (freqs,)
 
-        def turn(self, q: Tensor, k: Tensor, angles: Any) -> tuple[Tensor, Tensor]:
-            return fast.rope_qk(q, k, angles, tensor_format="bshd")
+        def turn(self, q, k, freqs):
+            return fast.rope_qk(q, k, freqs, tensor_format="bshd")
 
-        def experts(self, x: Tensor, mask: Tensor) -> Tensor:
-            weights = [each[name].weight for each in (self.visual, self.textual) for name in FFN]
+        def experts(self, x, w, mask):
+            weights = [w[f"{expert} {name}"] for expert in ("visual", "textual") for name in FFN]
             return fast.masked_ffn(x, *weights, mask)
 
-    return House
+    return House()
 
 
-KINDS = {"eager": lambda: Eager, "Liger": liger, "quack": quack, "house/fast": house}
+KINDS = {"eager": Eager, "Liger": liger, "quack": quack, "house/fast": house}
 
 
-class Bench:
-    """One size: its inputs, and the layers of each kind with the same weights."""
-
-    def __init__(self, size: tuple[int, int, int], device: str, kinds: Iterable[str]) -> None:
-        hidden, inner, tokens = size
-        torch.manual_seed(0)
-        dtype = torch.bfloat16 if device == "cuda" else torch.float32
-        self.x = torch.randn(1, tokens, hidden, device=device, dtype=dtype, requires_grad=True)
-        self.upstream = torch.randn_like(self.x)
-        spans = torch.rand(-(-tokens // 64), device=device) < 0.5  # images and text
-        self.mask = spans.repeat_interleave(64)[:tokens]
-        rates = 10000.0 ** -(torch.arange(0, WIDTH, 2, device=device) / WIDTH)
-        half = torch.outer(torch.arange(tokens, device=device), rates)
-        self.freqs = torch.cat((half, half), dim=-1)[:, None, None]
-        with torch.device(device):  # a CPU draws two billion weights for a minute
-            exact = Eager(hidden, inner).to(dtype)
-        self.steps: dict[str, Callable[[], dict[str, Tensor]]] = {}
-        self.absent: dict[str, str] = {}
-        for kind in kinds:
-            try:
-                with torch.device(device):
-                    layer = KINDS[kind]()(hidden, inner).to(dtype)
-            except ImportError as error:
-                self.absent[kind] = str(error)
-                continue
-            layer.load_state_dict(exact.state_dict())
-            layer.rearrange()
-            self.steps[kind] = self.step(layer, layer)
-            self.steps[f"{kind}, compiled"] = self.step(layer, torch.compile(layer))
-        double = torch.float32 if device == "cuda" else torch.float64
-        self.exact = self.step(exact.to(double), exact)()
-
-    def step(self, layer: Eager, call: Callable[..., Tensor]) -> Callable[[], dict[str, Tensor]]:
-        """Return a function that runs forward and backward; it returns the output and gradients."""
-        dtype = next(layer.parameters()).dtype
-        angles = layer.angles(self.freqs, dtype)
-        x, upstream = (each.detach().to(dtype) for each in (self.x, self.upstream))
-        x.requires_grad_()
-
-        def run() -> dict[str, Tensor]:
-            layer.zero_grad()
-            x.grad = None
-            out = call(x, angles, self.mask.clone())  # each batch of a model has a new mask
-            out.backward(upstream)
-            grads = {name: each.grad for name, each in layer.named_parameters()}
-            return {"output": out.detach(), "x": x.grad, **grads}  # type: ignore[dict-item]
-
-        return run
-
-    def errors(self, name: str) -> tuple[float, float, str]:
-        """Return the relative errors of the output and of the gradient that errs most; its name."""
-        found = {
-            key: float((value - self.exact[key]).norm() / self.exact[key].norm())
-            for key, value in self.steps[name]().items()
-            if key in self.exact
-        }
-        output, worst = found.pop("output"), max(found, key=lambda key: found[key])
-        return output, found[worst], worst
-
-    def memory(self, name: str) -> int:
-        """Return the most bytes that a step takes beyond weights and inputs, with gradients."""
-        self.steps[name]()
-        held = torch.cuda.memory_allocated()  # with the gradients, which a step begins by freeing
-        torch.cuda.reset_peak_memory_stats()
-        results = self.steps[name]()
-        freed = sum(value.nbytes for key, value in results.items() if key != "output")
-        return torch.cuda.max_memory_allocated() - held + freed
-
-    def times(self, names: list[str], rounds: int) -> dict[str, list[float]]:
-        """Return each step's milliseconds in each round; its steps follow each other."""
-        found: dict[str, list[float]] = {name: [] for name in names}
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        for _ in range(1 + rounds):
-            for name in names:
-                run = self.steps[name]
-                run()
-                count = int(LEAST * 1000 / min(found[name])) + 1 if found[name] else 3
-                start.record()
-                for _ in range(count):
-                    run()
-                end.record()
-                end.synchronize()
-                found[name].append(start.elapsed_time(end) / count)
-        return {name: times[1:] for name, times in found.items()}
+def drawn(hidden, inner, tokens, device):
+    """Return x and an upstream gradient, the weights, the angles and a mask of a size."""
+    random = partial(torch.randn, device=device, dtype=torch.bfloat16)
+    shapes = {"gate": (inner, hidden), "down": (hidden, inner), "up": (inner, hidden)}
+    shapes = {f"{expert} {n}": shapes[n] for expert in ("visual", "textual") for n in FFN}
+    shapes |= dict.fromkeys("qkvo", (hidden, hidden))
+    w = {name: random(*shape) / shape[1] ** 0.5 / 2 for name, shape in shapes.items()}
+    w |= {name: torch.ones_like(random(hidden)) for name in ("before", "after")}
+    rates = 10000.0 ** -(torch.arange(0, WIDTH, 2, device=device) / WIDTH)
+    half = torch.outer(torch.arange(tokens, device=device), rates)
+    spans = torch.rand(-(-tokens // 64), device=device) < 0.5  # images and text
+    x, upstream = random(2, 1, tokens, hidden)
+    freqs = torch.cat((half, half), dim=-1)[:, None, None]
+    return x, upstream, w, freqs, spans.repeat_interleave(64)[:tokens]
 
 
-def measured(size: tuple[int, int, int], kinds: Iterable[str], rounds: int) -> list[dict[str, Any]]:
-    """Return a row for each kind, plain and compiled, which the device can run."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    bench, rows = Bench(size, device, kinds), []
-    for name in bench.steps:
-        row: dict[str, Any] = {"hidden": size[0], "tokens": size[2], "layer": name}
+def step(call, angles, x, upstream, w, mask):
+    """Run forward and backward, and return the output and the gradients by name."""
+    leaves = {"x": x.detach().requires_grad_()}
+    leaves |= {name: each.detach().requires_grad_() for name, each in w.items()}
+    out = call(leaves["x"], leaves, angles, mask.clone())  # each batch of a model has a new mask
+    gradients = torch.autograd.grad(out, [*leaves.values()], upstream)
+    return {"output": out.detach()} | dict(zip(leaves, gradients, strict=True))
+
+
+def memory(run):
+    """Return the most bytes that a step takes beyond weights and inputs, with gradients."""
+    run()
+    held = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    run()
+    return torch.cuda.max_memory_allocated() - held
+
+
+def milliseconds(run):
+    """Return the time of one of several calls that follow each other."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    run()
+    start.record()
+    for _ in range(CALLS):
+        run()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / CALLS
+
+
+def measured(hidden, inner, tokens, device):
+    """Return a row for each layer, plain and compiled, with the same weights."""
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    x, upstream, w, freqs, mask = drawn(hidden, inner, tokens, device)
+    eager, exact = Eager(), {name: each.float() for name, each in w.items()}
+    angles = eager.angles(freqs, torch.float32)
+    wanted = step(eager, angles, x.float(), upstream.float(), exact, mask)
+    rows, steps = [], []
+    for kind, make in KINDS.items():
         try:
-            row["output"], row["gradient"], row["worst"] = bench.errors(name)
-            if device == "cuda":
-                row["bytes"] = bench.memory(name)
-        except Exception as error:
-            row["absent"] = f"{type(error).__name__}: {error}"[:300]
-        rows.append(row)
-    names = [row["layer"] for row in rows if "absent" not in row]
-    for name, times in bench.times(names, rounds).items() if device == "cuda" else ():
-        row = next(row for row in rows if row["layer"] == name)
-        row["ms"], row["interval"] = statistics.median(times), stats.interval(times)
-    for kind, why in bench.absent.items():
-        rows.append({"hidden": size[0], "tokens": size[2], "layer": kind, "absent": why})
-    for row in rows:
-        print(json.dumps(row), flush=True)
+            layer = make()
+        except ImportError:
+            continue
+        for name, call in ((kind, layer), (f"{kind}, compiled", torch.compile(layer))):
+            angles, weights = layer.angles(freqs, x.dtype), layer.held(w)
+            steps.append(partial(step, call, angles, x, upstream, weights, mask))
+            errors = {n: float((each - wanted[n]).norm() / wanted[n].norm())
+                      for n, each in steps[-1]().items() if n in wanted}  # fmt: skip
+            row = {"hidden": hidden, "tokens": tokens, "layer": name}
+            rows.append(row | {"output": errors.pop("output"), "gradient": max(errors.values())})
+    if device == "cuda":
+        times = zip(*([*map(milliseconds, steps)] for _ in range(ROUNDS)), strict=True)
+        for row, run, several in zip(rows, steps, times, strict=True):
+            row["bytes"], row["ms"] = memory(run), statistics.median(several)
+            row["interval"] = stats.interval(several)
+    print(*rows, sep="\n", flush=True)
     return rows
 
 
-def table(runs: list[dict[str, Any]]) -> str:
+def table(runs):
     """Return the table of the record's runs, in Markdown; a wrong layer has no times."""
     rows = {(r["hidden"], r["tokens"], r["layer"]): r for run in runs for r in run["rows"]}
+
+    def cell(row, shown):
+        if not row:
+            return "–"
+        right = max(row["output"], row["gradient"]) < WRONG
+        return shown.format(**row, mib=row["bytes"] / 2**20) if right else "wrong"
+
     lines = [["hidden", "tokens", "", *KINDS], ["---:", "---:", "---", *["---:"] * len(KINDS)]]
-    for hidden, _, tokens in (size for size in SIZES if (size[0], size[2], "eager") in rows):
+    for hidden, tokens in dict.fromkeys(key[:2] for key in rows):
         for how, shown in SHOWN.items():
-            suffix = ", compiled" * ("compiled" in how)
-            found = [rows.get((hidden, tokens, kind + suffix), {}) for kind in KINDS]
-            cells = [cell_of(row, shown) for row in found]
+            names = [kind + ", compiled" * ("compiled" in how) for kind in KINDS]
+            cells = [cell(rows.get((hidden, tokens, name)), shown) for name in names]
             lines.append([f"{hidden:,}", f"{tokens:,}", how, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def cell_of(row: dict[str, Any], shown: Callable[[dict[str, Any]], str]) -> str:
-    """Return what is shown of a row."""
-    if "ms" not in row:
-        return "–"
-    return shown(row) if max(row["output"], row["gradient"]) < WRONG else "wrong"
-
-
-def _milliseconds(row: dict[str, Any]) -> str:
-    return f"{row['ms']:.2f}"
-
-
-SHOWN: dict[str, Callable[[dict[str, Any]], str]] = {
-    "ms": _milliseconds,
-    "ms, compiled": _milliseconds,
-    "MiB": lambda row: f"{row['bytes'] / 2**20:,.0f}",
-    "MiB, compiled": lambda row: f"{row['bytes'] / 2**20:,.0f}",
-    "error of the output, of a gradient": lambda row: f"{row['output']:.1e}, {row['gradient']:.1e}",
-}
-
-
-def main() -> None:
-    """Measure every size, and on a GPU write the record and the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="0 only compiles")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="one of these layers alone")
-    parser.add_argument("--hidden", type=int, help="one width alone: a run of its own")
-    options = parser.parse_args()
-    gpu = torch.cuda.is_available()
-    peers = {"liger-kernel", "quack-kernels"} & {
-        each.name.replace("_", "-") for each in metadata.distributions()
-    }
-    sizes = SIZES if gpu else TINY
-    for hidden in [options.hidden] if options.hidden else dict.fromkeys(size[0] for size in sizes):
-        rows = list[dict[str, Any]]()
-        for size in (size for size in sizes if size[0] == hidden):
-            rows += measured(size, options.kind or KINDS, options.rounds)
-            torch._dynamo.reset()
-        if gpu and options.rounds and not options.kind:
-            run = {
-                "hidden": hidden,
-                "device": torch.cuda.get_device_name(),
-                "time": datetime.now(UTC).isoformat(timespec="seconds"),
-                "versions": versions() | {name: metadata.version(name) for name in sorted(peers)},
-                "rows": rows,
-            }
-            runs = json.loads(RECORD.read_text()) if RECORD.exists() else []
-            runs = [*(each for each in runs if each["hidden"] != hidden), run]
-            RECORD.write_text(json.dumps(runs, indent=1) + "\n")
-            in_the_docs("layer", table(runs), True, "models")
+def main(*widths):
+    """Measure these hidden features, by default all; on a GPU write the record and the table."""
+    if not torch.cuda.is_available():
+        measured(256, 80, 40, "cpu")
+        return
+    for hidden in widths or SIZES:
+        rows = [row for n in TOKENS for row in measured(hidden, SIZES[hidden], n, "cuda")]
+        run = {
+            "hidden": hidden,
+            "device": torch.cuda.get_device_name(),
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "versions": versions(),
+            "rows": rows,
+        }
+        runs = [each for each in json.loads(RECORD.read_text()) if each["hidden"] != hidden]
+        RECORD.write_text(json.dumps([*runs, run], indent=1) + "\n")
+        in_the_docs("layer", table([*runs, run]), True, "models")
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))
