@@ -82,7 +82,7 @@ def _turned(launch, *arguments, in_place=False):
         q, k = ((*t.shape, t.dtype) for t in tensors)
         raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
     outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]
-    pairs = zip((_table(t, how[0]) for t in tensors), outs, strict=True)
+    pairs = [[_table(t, how[0]) for t in pair] for pair in zip(tensors, outs, strict=True)]
     pairs = [pair for pair in pairs if 0 not in pair[0].shape]
     if pairs:
         _launch(launch, how, pairs, freqs, starts, ends, in_place)
@@ -102,20 +102,25 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     if pairs[0][0].device.type == "cpu" and (why := missing(pairs[0][0].dtype)):
         warn_once(f"{why}: plain torch computes {'rotate_half' if freqs is None else 'rope'}")
         return _in_plain_torch(how, pairs, freqs, starts, ends)
+    # the tensor of more heads first: each program has a share of the other one's
+    pairs = sorted(pairs, key=lambda pair: -pair[0].shape[2])
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
     positions, batch, heads, width = t.shape
     (of_batch, of_head), batch_first = t.stride()[1:3], tensor_format == "bshd"
-    k_heads, k_strides = (0, (0,) * 4) if k is None else (k.shape[2], k.stride())
+    k_heads, k_strides, k_out_strides = 0, (0,) * 4, (0, 0)
+    if k is not None:
+        k_heads, k_strides, k_out_strides = k.shape[2], k.stride(), k_out.stride()[:2]
     freqs_row, *_, freqs_feature = (0, 0) if freqs is None else freqs.stride()
     if k is starts is None and of_batch == heads * of_head and not batch_first:
         heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
     # int(): torch.compile may not know the sizes, and the kernel takes these as constants
-    heads, width = int(heads), int(width)
+    heads, width, k_heads = int(heads), int(width), int(k_heads)
     rotary = width if freqs is None else int(freqs.shape[-1])
     small = t.numel() * t.dtype.itemsize <= SMALL
-    sizes = _sizes(batch if starts is None else 1, heads, width, rotary, t.dtype.itemsize, small)
-    block_h = sizes["TURNS"] * sizes["BLOCK_H"]
-    blocks = ceil_div(heads, block_h) + ceil_div(k_heads, block_h)
+    sizes = _sizes(
+        batch if starts is None else 1, heads, k_heads, width, rotary, t.dtype.itemsize, small
+    )
+    blocks = ceil_div(heads, sizes["TURNS"] * sizes["BLOCK_H"])
     groups, outer = ceil_div(batch, sizes["BLOCK_B"]), 1
     if batch_first and groups <= GRID:  # in memory's order, and without a division
         groups, outer = 1, groups
@@ -126,8 +131,8 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     launch(
         rope_kernel, (ceil_div(positions, sizes["BLOCK_P"]) * groups * blocks, outer),
         t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
-        sequences, *t.stride(), *k_strides, freqs_row, freqs_feature, cp_rank,
-        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, BATCH_FIRST=batch_first,
+        sequences, *t.stride(), *k_strides, *out.stride()[:2], *k_out_strides, freqs_row,
+        freqs_feature, cp_rank, CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary,
         INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step,
         PDL=gpu().hopper, **sizes, **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
@@ -135,7 +140,7 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
 
 def _in_plain_torch(how, pairs, freqs, starts, ends):
     """Write what the kernel writes, for one or two pairs of a table and its result."""
-    tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    _, interleaved, cp_size, cp_rank, transposed = how
     token, sequence = torch.arange(len(pairs[0][0]))[:, None], torch.arange(pairs[0][0].shape[1])
     position, length = token, len(token)
     if ends is not None:
@@ -153,7 +158,7 @@ def _in_plain_torch(how, pairs, freqs, starts, ends):
         return (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
 
     for t, out in pairs:
-        out, rotary = _table(out, tensor_format), t.shape[-1]
+        rotary = t.shape[-1]
         first, second = halves(t)
         if freqs is None:
             turned = (second, -first) if transposed else (-second, first)
@@ -170,13 +175,14 @@ def _in_plain_torch(how, pairs, freqs, starts, ends):
             place.copy_(values)
 
 
-def _sizes(batch, heads, width, rotary, itemsize, small):
+def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
     """Return a program's positions, sequences, heads and features, and its warps.
 
     A program has about 4 KiB: more of them wait for memory at once than with 8 KiB, and fewer
     compute the same angles than with 2 KiB. Where the heads of a position have less, it takes them
-    of several sequences, and then of several positions if it has less than 2 KiB. A thread has at
-    least one angle and 32 bytes, and two angles where lanes have no feature or no head.
+    of several sequences, and then of several positions if it has less than 2 KiB. It has a share
+    of k besides. A thread has at least one angle and 32 bytes (64 beside k), and two angles where
+    lanes have no feature or no head.
     """
     block, last = max(power_of_2(width), 2), 0
     lines = power_of_2(max(4096 // (width * itemsize), 1))
@@ -191,7 +197,7 @@ def _sizes(batch, heads, width, rotary, itemsize, small):
         threads = power_of_2(rotary)
         if width < block or heads < block_h:
             threads = min(threads, block // 2)
-        threads = min(threads, block_b * block_h * width * itemsize // 32)
+        threads = min(threads, block_b * block_h * width * itemsize // (64 if k_heads else 32))
     else:  # few heads: the angles are most of the work
         if small:
             block_p = max(block_p // 4, 1)
@@ -201,9 +207,12 @@ def _sizes(batch, heads, width, rotary, itemsize, small):
         rest = power_of_2(width - block // 2)
         if 16 <= rest < block // 2:  # 128 and 64 lanes for a width of 192
             block, last = block // 2, rest
+    share = max(ceil_div(k_heads, ceil_div(heads, block_h * turns)), 1)
+    block_k, k_turns = (1, share) if turns > 1 else (power_of_2(share), 1)
     return {
-        "BLOCK_P": block_p, "BLOCK_B": block_b, "BLOCK_H": block_h, "TURNS": turns,
-        "BLOCK": block, "LAST": last, "num_warps": min(max(threads // 32, 1), 4),
+        "BLOCK_P": block_p, "BLOCK_B": block_b, "BLOCK_H": block_h, "BLOCK_K": block_k,
+        "TURNS": turns, "K_TURNS": k_turns, "BLOCK": block, "LAST": last,
+        "num_warps": min(max(threads // 32, 1), 4),
     }  # fmt: skip
 
 

@@ -69,74 +69,115 @@ def _for_each_head(values, HEADS: tl.constexpr):
 
 
 @triton.jit
+def _lines(
+    first, group, block, positions, batch, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
+    BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
+):  # fmt: skip
+    """Return row, column and first head of each line of a program, and whether its token exists."""
+    line = tl.arange(0, BLOCK_P * BLOCK_B * BLOCK_H)[:, None]
+    row = first + line // (BLOCK_B * BLOCK_H)
+    column = group * BLOCK_B + line // BLOCK_H % BLOCK_B
+    head = block * TURNS * BLOCK_H + line % BLOCK_H
+    exists = (row < positions) & (column < batch)
+    return row.to(tl.int64), column.to(tl.int64), head.to(tl.int64), exists
+
+
+@triton.jit
+def _load(
+    t, lines, heads, strides, WIDTH: tl.constexpr, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
+    BLOCK_H: tl.constexpr, TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+):  # fmt: skip
+    """Return (feature, keep, x, partners of x) of each tile of features and turn of heads."""
+    row, column, head, exists = lines
+    t += row * strides[0] + column * strides[1] + head * strides[2]
+    loaded = ()
+    for tile in tl.static_range(2 if WIDTH > BLOCK else 1):
+        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
+        for turn in tl.static_range(TURNS):
+            x_heads = t + turn * BLOCK_H * strides[2]
+            keep = exists & (head + turn * BLOCK_H < heads)
+            x = tl.load(x_heads + feature * strides[3], mask=keep & (feature < WIDTH))
+            z = x
+            if tile * BLOCK < ROTARY:
+                z = partners(x, x_heads, feature, strides[3], keep, ROTARY, INTERLEAVED)
+            loaded += ((feature, keep, x, z),)
+    return loaded
+
+
+@triton.jit
+def _store(
+    out, lines, strides, loaded, angles, STORED: tl.constexpr, ROTARY: tl.constexpr,
+    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Turn what `_load` returned, by a quarter where there are no angles; store STORED features."""
+    row, column, head, _ = lines
+    out += row * strides[0] + column * strides[1] + head * strides[2]
+    for tile in tl.static_range(len(loaded) // TURNS):
+        for turn in tl.static_range(TURNS):
+            feature, keep, x, z = loaded[tile * TURNS + turn]
+            y = x
+            if len(angles) == 0:
+                _, is_first = partner_of(feature, ROTARY, INTERLEAVED)
+                y = tl.where(is_first != TRANSPOSED, -z, z)
+            elif tile * BLOCK < ROTARY:
+                cos, sin = angles[tile]
+                cos = _for_each_head(cos, x.shape[0] // cos.shape[0])
+                sin = _for_each_head(sin, x.shape[0] // sin.shape[0])
+                y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
+                y = tl.where(feature < ROTARY, y.to(x.dtype), x)
+            place = out + turn * BLOCK_H * strides[2] + feature * strides[3]
+            tl.store(place, y, mask=keep & (feature < STORED))
+
+
+@triton.jit
 def rope_kernel(
     t, k, freqs, out, k_out, start_positions, cu_seqlens,
     positions, batch, heads, k_heads, blocks, groups, sequences,
     t_position, t_batch, t_head, t_feature, k_position, k_batch, k_head, k_feature,
-    freqs_row, freqs_feature, cp_rank,
-    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr, BATCH_FIRST: tl.constexpr,
+    out_position, out_batch, k_out_position, k_out_batch, freqs_row, freqs_feature, cp_rank,
+    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
     PDL: tl.constexpr, STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_H: tl.constexpr, TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
+    BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, TURNS: tl.constexpr, K_TURNS: tl.constexpr,
+    BLOCK: tl.constexpr, LAST: tl.constexpr,
 ):  # fmt: skip
     """Turn heads of BLOCK_P positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     t is a table of positions and the sequences of a batch, whatever the strides; packed tokens are
     one column. The blocks of a token's heads are neighbours, so that memory is read and written
-    from front to back; those of k, if there is one, follow those of t. IN_PLACE says that out is t.
-    Without freqs each feature turns by a quarter: y1 = -x2, y2 = x1.
+    from front to back. IN_PLACE says that out is t. Without freqs each feature turns by a quarter:
+    y1 = -x2, y2 = x1.
 
     A program has the same heads of BLOCK_P positions and BLOCK_B sequences, and reads a position's
     angles once for all of these. It has TURNS times BLOCK_H heads; a thread has as many of the
-    first BLOCK_H as of each further ones. A head's features are a tile of BLOCK or, of more, a
-    second one of LAST. With PDL it begins while the kernel before it still runs.
+    first BLOCK_H as of each further ones. If there is a k, it also has K_TURNS times BLOCK_K of k's
+    heads. A head's features are a tile of BLOCK or, of more, a second one of LAST. With PDL it
+    begins while the kernel before it still runs.
 
-    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, and each program
-    reads BLOCK_P * ROTARY angles in float32.
+    Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, the same for k,
+    and each program reads BLOCK_P * ROTARY angles in float32.
     """
-    TILES: tl.constexpr = 2 if WIDTH > BLOCK else 1
-    LINES: tl.constexpr = BLOCK_B * BLOCK_H  # of a position
     # where blocks or groups is 1, Triton knows it: no division
     block, number = tl.program_id(0) % blocks, tl.program_id(0) // blocks
     first, group = number // groups * BLOCK_P, number % groups + tl.program_id(1)
-    if k is not None:
-        of_t = tl.cdiv(heads, TURNS * BLOCK_H)
-        of_k = block >= of_t
-        t, out = tl.where(of_k, k, t), tl.where(of_k, k_out, out)
-        heads, block = tl.where(of_k, k_heads, heads), tl.where(of_k, block - of_t, block)
-        t_position, t_batch = (
-            tl.where(of_k, k_position, t_position),
-            tl.where(of_k, k_batch, t_batch),
-        )
-        t_head, t_feature = tl.where(of_k, k_head, t_head), tl.where(of_k, k_feature, t_feature)
-    line = tl.arange(0, BLOCK_P * LINES)[:, None]  # a head of a token
-    row, column = first + line // LINES, group * BLOCK_B + line // BLOCK_H % BLOCK_B
-    head = (block * TURNS * BLOCK_H + line % BLOCK_H).to(tl.int64)
-    exists = (row < positions) & (column < batch)
-    t += row.to(tl.int64) * t_position + column.to(tl.int64) * t_batch + head * t_head
-    if IN_PLACE:
-        out, out_head, out_feature = t, t_head, t_feature
-    else:
-        token = row.to(tl.int64) * batch + column
-        if BATCH_FIRST:
-            token = column.to(tl.int64) * positions + row
-        out, out_head, out_feature = out + (token * heads + head) * WIDTH, WIDTH, 1
+    strides = t_position, t_batch, t_head, t_feature
+    lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_H, TURNS)
+    k_strides = k_position, k_batch, k_head, k_feature
+    k_lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_K, K_TURNS)
 
     if PDL:  # from here on the kernel before this one has ended
         tl.extra.cuda.gdc_wait()
     # Load t first: the loads are under way while the positions and the angles are computed.
-    loaded = ()
-    for tile in tl.static_range(TILES):
-        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
-        for turn in tl.static_range(TURNS):
-            x_heads = t + turn * BLOCK_H * t_head
-            keep = exists & (head + turn * BLOCK_H < heads)
-            x = tl.load(x_heads + feature * t_feature, mask=keep & (feature < WIDTH))
-            z = x
-            if tile * BLOCK < ROTARY:
-                z = partners(x, x_heads, feature, t_feature, keep, ROTARY, INTERLEAVED)
-            loaded += ((feature, keep, x, z),)
+    loaded = _load(
+        t, lines, heads, strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_H, TURNS, BLOCK, LAST
+    )
+    if k is not None:
+        k_loaded = _load(
+            k, k_lines, k_heads, k_strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_K, K_TURNS, BLOCK,
+            LAST,
+        )  # fmt: skip
 
     row = first + tl.arange(0, BLOCK_P)
     exists = row < positions
@@ -162,21 +203,21 @@ def rope_kernel(
             if TRANSPOSED:  # backward: the sine of the partner, with the other sign
                 other = -tl.load(freqs + partner * freqs_feature, turned, other=0).to(tl.float32)
             cos, sin = cos_sin(angle, other)
-            sin = tl.where(is_first, -sin, sin)
-            angles += ((_for_each_head(cos, LINES), _for_each_head(sin, LINES)),)
+            angles += ((cos, tl.where(is_first, -sin, sin)),)
 
+    STORED: tl.constexpr = ROTARY if IN_PLACE else WIDTH
+    out_head, k_out_head = (t_head, k_head) if IN_PLACE else (WIDTH, WIDTH)
+    out_feature, k_out_feature = (t_feature, k_feature) if IN_PLACE else (1, 1)
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-    for tile in tl.static_range(TILES):
-        for turn in tl.static_range(TURNS):
-            feature, keep, x, z = loaded[tile * TURNS + turn]
-            y, stored = x, feature < (ROTARY if IN_PLACE else WIDTH)
-            if freqs is None:
-                _, is_first = partner_of(feature, ROTARY, INTERLEAVED)
-                y = tl.where(is_first != TRANSPOSED, -z, z)
-            elif tile * BLOCK < ROTARY:
-                cos, sin = angles[tile]
-                y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-                y = tl.where(feature < ROTARY, y.to(x.dtype), x)
-            place = out + turn * BLOCK_H * out_head + feature * out_feature
-            tl.store(place, y, mask=keep & stored)
+    strides = out_position, out_batch, out_head, out_feature
+    _store(
+        out, lines, strides, loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED, BLOCK_H,
+        TURNS, BLOCK,
+    )  # fmt: skip
+    if k is not None:
+        k_strides = k_out_position, k_out_batch, k_out_head, k_out_feature
+        _store(
+            k_out, k_lines, k_strides, k_loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED,
+            BLOCK_K, K_TURNS, BLOCK,
+        )  # fmt: skip
