@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import itertools
 import os
 import re
@@ -110,7 +111,8 @@ def may_bind(path: Path, name: str) -> bool:
         return True
 
 
-def imported(source: str) -> set[str]:
+@functools.lru_cache(maxsize=1024)
+def imported(source: str) -> frozenset[str]:
     """Return the imported dotted names: `common.spec` for `from common import spec`.
 
     `from . import tiles` gives `.tiles`, and `import_module("common.spec")` gives `common.spec`.
@@ -124,7 +126,7 @@ def imported(source: str) -> set[str]:
             names |= {start + alias.name for alias in node.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(IMPORTERS):
             names |= {str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)}
-    return names
+    return frozenset(names)
 
 
 def closure(root: Path, path: Path, read: Callable[[Path], str]) -> list[Path]:
