@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from common.commands.grader import Grader
 from common.commands.report import TierReport
-from common.grading import diagnosis
 from common.grading.compiling import Compiler
+from common.grading.diagnosis import Diagnosis
 from common.grading.fork_server import ForkServer
 from common.grading.sweep import Graded
 from common.paths import ROOT
@@ -49,25 +49,28 @@ class Line(NamedTuple):
     text: str
 
 
-def lines(kept: Sequence[Graded], server: ForkServer) -> dict[str, Line]:
+def lines(
+    kept: Sequence[Graded], causes: Mapping[str, Sequence[Diagnosis]], server: ForkServer
+) -> dict[str, Line]:
     """Return the line on each solution, by its name.
 
     Args:
-        kept: All smoke cases, as `grade(..., keep=True)` graded them.
+        kept: Smoke cases, as `grade(..., keep=True)` graded them.
+        causes: The causes of each solution, by its name.
         server: The fork server, which has solutions answer further cases.
     """
     report = TierReport(verbose=False)
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
-    told = list(diagnosis.causes(kept))
     solutions = {graded.solution.name: graded.solution for graded in kept}.values()
     grader = Grader(server, Compiler(server.device))
+    told = [cause for solution in solutions for cause in causes[solution.name]]
     apart = list(grader.contrasts(report.unexplained(told, solutions)))
     lines = {}
     for solution in solutions:
-        causes = [each.mistake for each in told if each.solution == solution.name]
+        mistakes = [cause.mistake for cause in causes[solution.name]]
         changes = [contrast.text for contrast in apart if contrast.solution == solution.name]
-        lines[solution.name] = _line(solution, report, causes, changes)
+        lines[solution.name] = _line(solution, report, mistakes, changes)
     return lines
 
 
