@@ -17,6 +17,7 @@ from common.records import runs
 from common.records.lines import Selection
 from common.solutions import Solution, discover
 from tests.support.records import ROW, RUN, written
+from tests.support.study import RIGHT
 
 ALICE = Solution(paths.CONTRIBUTORS / "alice" / "rope.py", "rope")
 DEVICE = DeviceInfo(device="cpu", name="a laptop", node="", uuid="cpu", versions={"torch": "2"})
@@ -60,15 +61,6 @@ def test_otherwise_a_new_one_starts(changed, resumed):
     assert not resumed(**changed)
 
 
-PLAIN = '''"""plain torch"""
-import torch
-
-def rotate_half(x, *, interleaved=False):
-    if interleaved:
-        return torch.stack((-x[..., 1::2], x[..., ::2]), dim=-1).flatten(-2)
-    x1, x2 = x.chunk(2, dim=-1)
-    return torch.cat((-x2, x1), dim=-1)
-'''
 CASES = 3
 
 
@@ -98,29 +90,28 @@ def run(tmp_path, monkeypatch, fork_server):
 
 @pytest.mark.slow
 def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
-    run(PLAIN)
-    second, others, results = run(PLAIN)
+    run(RIGHT)
+    second, others, results = run(RIGHT)
     assert not second
     assert others[-1].kept == CASES and not others[-1].resumed
     assert {row.run for row in results.latest()} == {results.runs[-1].run}
     assert len(results.latest()) == 2 * CASES
-    changed, _, _ = run(PLAIN + "changed = True\n")
+    changed, _, _ = run(RIGHT + "changed = True\n")
     assert len(changed) == CASES
 
 
 @pytest.mark.slow
-def test_a_case_whose_second_row_a_kill_lost_is_measured_again(run):
-    """Each row stands once in the results, the new one of the half case; none is lost."""
-    run(PLAIN)
+@pytest.mark.parametrize(("lines", "done"), [(1 + 3, 1), (-1, CASES)])
+def test_a_killed_run_is_continued(run, lines, done):
+    """Amid a case or after its last row: each row stands once in the results, and none is lost."""
+    run(RIGHT)
     (path,) = runs.files(paths.RESULTS / "cpu")
     whole = runs.read(path.parent)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[: 1 + 3]))  # the run, one case and half of the next
-    half = whole.rows[2]
-    found, others, results = run(PLAIN)
-    assert others[-1].resumed and others[-1].kept == 1
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:lines]))
+    found, others, results = run(RIGHT)
+    assert others[-1].resumed and others[-1].kept == done
     again = {result.case for result in found}
-    assert len(found) == CASES - 1 and half.case in again
+    assert len(found) == CASES - done and again <= {whole.rows[2].case, whole.rows[4].case}
     latest = results.latest()
     assert sorted(row.key for row in latest) == sorted(row.key for row in whole.latest())
     new = {row.key: row for result in found for row in result.rows}
