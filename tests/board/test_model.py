@@ -117,7 +117,7 @@ def test_the_order_within_a_case_is_that_of_the_clock(device, counted):
 
 @pytest.mark.parametrize("constant", fitting.WITHOUT)
 def test_each_constant_is_needed_and_at_its_best(constant, counted, monkeypatch):
-    """`python -m tests.support.fitting` shows what a fit finds."""
+    """A failure shows the constant that the fit finds."""
     committed = getattr(model, constant)
     monkeypatch.setattr(model, constant, committed)
     _, times = fitting.together(constant, fitting.times(FITTED, counted))

@@ -1,7 +1,5 @@
 """The fit of the model's constants to the times that one GPU measured.
 
-    python -m tests.support.fitting            # each constant as committed, and as found
-
 The error of some times is the mean of |log(modelled / measured)|. Constants are made larger or
 smaller by a factor, one after the other, as long as that lessens the error; the factors become ever
 smaller. HELD_OUT is of a GPU that decides no constant.
@@ -221,18 +219,3 @@ def fit(names: Sequence[str], found: Sequence[Time]) -> float:
                 else:
                     setattr(model, name, value)
     return left
-
-
-def main() -> None:
-    """Fit, and print each constant as committed and as found."""
-    found = times(FITTED, counted())
-    for constant in ("COPY", "HOST_OPERATOR"):
-        names, of = together(constant, found)
-        committed, off = {name: getattr(model, name) for name in names}, error(of)
-        print(f"{fit(names, of):.4f} off, and {off:.4f} with the committed constants:")
-        for name in names:
-            print(f"{name:14} {getattr(model, name):10.3g} {committed[name]:10.3g}")
-
-
-if __name__ == "__main__":
-    main()
