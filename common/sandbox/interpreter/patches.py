@@ -127,6 +127,8 @@ def _cast(
 def _reduce(method: Operation, self: Any, input: Any) -> Any:
     """Accumulate reductions and scans of bfloat16 in float32, as `tl.sum` does on a GPU."""
     inputs = input if isinstance(input, tuple) else (input,)
+    if (self.axis or 0) < 0:  # Triton's own way of an axis from the end fails
+        self.axis += len(inputs[0].shape)
     if all(tensor.dtype != tl.bfloat16 for tensor in inputs):
         return method(self, input)
     wide = (x.to(tl.float32) if x.dtype == tl.bfloat16 else x for x in inputs)
@@ -255,63 +257,15 @@ def _libdevice_result(
     return TensorHandle(result.astype(interpreter._get_np_dtype(dtype)), dtype.scalar)
 
 
-# --- reductions and scans of several tensors ------------------------------------------------------
-
-# Triton's interpreter calls the combine function once per element; `tl.flip` and `tl.sort` consist
-# of many reductions. Since Triton assumes that the function is associative, one call combines all
-# pairs of neighbours, and the next call all pairs of results: ten calls for 1,024 elements. If the
-# function branches on a value, which fails for a block, Triton's own implementation runs instead.
+# --- reductions by exclusive or, of which `tl.flip`, `tl.sort` and `tl.topk` consist --------------
 
 
-def _truth(tensor: Any) -> bool:
-    """Return the truth value of a scalar; Triton returns True for a block."""
-    if tensor.type.is_block():
-        raise TypeError("a block is neither true nor false")
-    return bool(tensor.handle.data)
-
-
-def _by_blocks(elementwise: Operation, self: Any, input: Sequence[Any]) -> Any:
-    """Combine elements at distance 1, then results at distance 2, 4, ...: the prefix results.
-
-    A reduction's result is the last of them.
-    """
-    axis, arrays = self.axis or 0, [tensor.handle.data for tensor in input]
-    arrays = [x.ravel() if self.axis is None else np.moveaxis(x, axis, 0) for x in arrays]
-    try:
-        for step in (1 << n for n in range((len(arrays[0]) - 1).bit_length())):
-            arrays = _combined(self, input, arrays, step)
-    except Exception:  # Triton's own implementation raises the function's exceptions again
-        return elementwise(self, input)
-    if isinstance(self, interpreter.ScanOps):
-        return _tensors(self, input, [np.moveaxis(x, 0, axis) for x in arrays])
-    arrays = [x[-1] for x in arrays]
-    if self.keep_dims:
-        reduced = tuple(range(len(input[0].shape))) if self.axis is None else axis
-        arrays = [np.expand_dims(x, reduced) for x in arrays]
-    return _tensors(self, input, arrays)
-
-
-def _combined(
-    self: Any, input: Sequence[Any], arrays: Sequence[np.ndarray], step: int
-) -> list[np.ndarray]:
-    """Combine each element with the one `step` places before it, along the first axis."""
-    before = _tensors(self, input, [np.roll(x, step, axis=0) for x in arrays])
-    truth, tl.tensor.__bool__ = tl.tensor.__bool__, _truth
-    try:
-        result = self.combine_fn(*before, *_tensors(self, input, arrays))
-    finally:
-        tl.tensor.__bool__ = truth
-    results = result if isinstance(result, tuple) else (result,)
-    wide = [np.broadcast_to(tensor.handle.data, arrays[0].shape) for tensor in results]
-    return [
-        np.concatenate([x[:step], y[step:].astype(x.dtype)])
-        for x, y in zip(arrays, wide, strict=True)
-    ]
-
-
-def _tensors(self: Any, like: Sequence[Any], arrays: Sequence[np.ndarray]) -> list[Any]:
-    """Return the arrays as tensors of the types of others."""
-    return [self.to_tensor(x, tensor.dtype) for x, tensor in zip(arrays, like, strict=True)]
+def _apply(apply_impl: Operation, self: Any, input: Sequence[Any]) -> Any:
+    """Reduce by exclusive or at once: Triton calls any other combine function for each element."""
+    if self.combine_fn != tl.standard._xor_combine:
+        return apply_impl(self, input)
+    array = np.bitwise_xor.reduce(input[0].handle.data, axis=self.axis, keepdims=self.keep_dims)
+    return self.to_tensor(array, input[0].dtype)
 
 
 # --- speed ----------------------------------------------------------------------------------------
@@ -321,20 +275,6 @@ def _only_in_debug_mode(check: Callable[..., None], self: Any, *operands: Any) -
     """Skip a check in int64 whose assertion has an effect only in debug mode."""
     if self.builder.options.debug:
         check(self, *operands)
-
-
-_shapes: dict[tuple[Any, ...], tuple[Any, int, str]] = {}
-"""The shape of a type by its sizes: as Triton keeps it, its elements, and as text."""
-
-
-def _block_type(init: Operation, self: Any, element_ty: tl.dtype, shape: Any) -> None:
-    """Check and print a shape once, not for each operand and result."""
-    sizes = (*map(tl.core._unwrap_if_constexpr, tl.core._unwrap_if_constexpr(shape)),)
-    if sizes not in _shapes:
-        init(self, element_ty, shape)
-        _shapes[sizes] = self.shape, self.numel, str(self.shape)
-    self.shape, self.numel, text = _shapes[sizes]
-    self.element_ty, self.name = element_ty, f"<{text}, {element_ty}>"
 
 
 _np_dtype_of_number = functools.cache(interpreter._get_np_dtype)
@@ -356,10 +296,8 @@ WRAPPED: tuple[tuple[Any, str, Operation], ...] = (
     (InterpreterBuilder, "create_fp_to_fp", _cast),
     (InterpreterBuilder, "create_atomic_rmw", _atomic_rmw),
     (interpreter.ReduceScanOpInterface, "apply", _reduce),
-    (interpreter.ReduceOps, "generic_reduce", _by_blocks),
-    (interpreter.ScanOps, "generic_scan", _by_blocks),
+    (interpreter.ReduceOps, "apply_impl", _apply),
     (TritonSemantic, "binary_op_sanitize_overflow_impl", _only_in_debug_mode),
-    (tl.block_type, "__init__", _block_type),
     *((launcher, "run", _launch) for launcher in LAUNCHERS),
 )  # fmt: skip
 """Functions and their wrappers, which get the original function first."""
