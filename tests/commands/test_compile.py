@@ -89,7 +89,7 @@ def test_what_stops_a_call_is_a_line_with_its_reason(compiled):
     assert line.verdict == "CRASHED"
 
 
-@pytest.mark.parametrize("target", ["sm_80", "sm_120", "gfx942"])
+@pytest.mark.parametrize("target", ["sm_80", "gfx942"])
 @pytest.mark.slow
 def test_figures_are_those_that_the_kernel_must_have(compiled, target):
     launches = launching(2048, num_warps=8), launching(16384), "product[(1,)](x.detach(), y, 64)"

@@ -48,7 +48,8 @@ def exported(request, tmp_path_factory):
 @pytest.mark.slow
 def test_its_own_test_is_green_and_no_name_is_taken_from_a_users_process(exported):
     tests = exported.folder / "tests"
-    out = alone(exported.folder.parent, "-m", "pytest", "-q", "-p", "no:cacheprovider", tests)
+    words = "-m pytest -q -p no:cacheprovider -k".split()
+    out = alone(exported.folder.parent, *words, "not sbhd", tests)  # of three formats two
     assert " passed" in out
     program = """if True:
         import sys, launch, my_kernels

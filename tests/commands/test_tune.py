@@ -186,7 +186,7 @@ def test_an_interrupted_search_continues_at_its_shape(alice):
 
 @pytest.mark.slow
 def test_configurations_that_fail_are_skipped_and_counted(alice):
-    lines, _, calls = alice.write((1, 100, 101, 105, 106, 2)).run(deadline=2.0)
+    lines, _, calls = alice.write((1, 100, 101, 105, 106, 2)).run(deadline=1.0)
     assert alice.blocks == {"turn": {80: 2, 512: 2}, "back": {80: 2, 512: 2}}
     assert calls == 4 * 6
     for result in lines:

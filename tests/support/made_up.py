@@ -1,4 +1,4 @@
-"""A group that does not exist: 50 solutions and a run on each of 3 devices."""
+"""A group that does not exist: 26 solutions and a run on each of 3 devices."""
 
 import random
 
@@ -11,7 +11,7 @@ from common.records.runs import Results
 from common.solutions import Solution
 
 OPS = "rope", "rotate_half", "masked_linear", "masked_ffn"
-HANDLES = [f"member{number:02}" for number in range(25)]
+HANDLES = [f"member{number:02}" for number in range(13)]
 DEVICES = ("GPU A", "GPU B", "GPU C")
 CASES = {"core": 9, "extended": 2}
 DIRECTIONS = ("forward", "backward")
@@ -22,7 +22,7 @@ SOURCES = [HOUSE / "README.md", *(HOUSE / "fast" / name for name in FILES)]
 
 
 def solutions(folder):
-    """Two solutions of each member, in folders with helpers and a README; all are 50."""
+    """Two solutions of each member, in folders with helpers and a README; all are 26."""
     found = []
     for number, handle in enumerate(HANDLES):
         (folder / handle).mkdir(parents=True)
