@@ -26,18 +26,14 @@ RIGHT = "right"
 UNSUPPORTED = "unsupported: "
 
 
-def run(script: str, *arguments: str | Path) -> Any:
-    """Return what a script of `kernels` prints, which is JSON."""
-    return printed(ROOT / "tests" / "support" / "kernels" / script, *arguments)
-
-
 def results(module: str, how: str = "patched") -> dict[str, str]:
     """Return by case whether it is RIGHT, or what it gives: `bare` in Triton's own interpreter."""
     found: dict[str, str] = printed("-m", __name__, module, how)
     return found
 
 
-def printed(*command: str | Path) -> Any:
+def printed(*command: str) -> Any:
+    """Return what a program prints, which is JSON."""
     done = subprocess.run(
         [sys.executable, *command],
         env=os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"},
