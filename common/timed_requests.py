@@ -19,11 +19,9 @@ class Limits(Struct):
 class BeginTiming(Request, tag="begin_timing"):
     """Warm up calls and keep their clock for the requests that follow.
 
-    The reply has as `slow` whether a call takes more than half of the seconds of a warm-up, and as
-    `peak_memory` the bytes that a call allocates beyond inputs and results; None on a CPU. Memory
-    that native code allocates through CUDA, and memory that the solution keeps from an earlier
-    call, are excluded. The process could forge both values, as it could its times; the harness does
-    not measure them again.
+    The reply has as `peak_memory` the bytes that a call allocates beyond inputs and results; None
+    on a CPU. Memory that native code allocates through CUDA, and memory that the solution keeps
+    from an earlier call, are excluded. The process could forge the value.
     """
 
     calls: list[Arguments]

@@ -17,8 +17,6 @@ class Remedy(Enum):
     ALONE = auto()
     """End every other process; none starts until the tries end."""
     RESTART_EAGER = auto()
-    COUNT_SLOW_PROBES = auto()
-    """Take times in spite of slow probes; the row states the number of rounds with them."""
 
 
 class Cause(Enum):
@@ -34,7 +32,6 @@ class Cause(Enum):
     EAGER = "eager's process failed or sent an invalid reply: no time", 2, Remedy.RESTART_EAGER
     FORGED = "the reported times are shorter than the stopwatch allows: TAMPERED", 2, Remedy.NONE
     LEFTOVER_WORK = "only beside the process the probe is slow: TAMPERED", 2, Remedy.NONE
-    OTHER_LOAD = "the probe is slow without it too: no time", 1, Remedy.COUNT_SLOW_PROBES
 
     def __init__(self, what: str, times: int, remedy: Remedy) -> None:
         """Name the parts: what happened and, if it recurs, the result; further tries; remedy."""

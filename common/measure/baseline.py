@@ -49,8 +49,6 @@ LOOKED_AT = 4
 class Disturbed(Exception):
     """The probe stays slow: other work is running on the machine."""
 
-    cause = Cause.OTHER_LOAD
-
     def __init__(self, clock: ByClock, disturbed: float) -> None:
         """Store the clock, and the probe's time in microseconds during the disturbance."""
         super().__init__(f"the probe takes {disturbed:.1f} us by the {clock}'s clock")
@@ -87,22 +85,15 @@ class Baseline:
     The process remains ready until it or its shared memory changes.
     """
 
-    def __init__(
-        self, worker: Worker, calibrated: dict[ByClock, float], reference: Worker | None = None
-    ) -> None:
-        """Store eager's worker, and the probe's undisturbed times by clock.
-
-        `reference` is another worker of eager, which is timed in place of a solution.
-        """
-        self.worker, self.calibrated, self.reference = worker, calibrated, reference or worker
+    def __init__(self, worker: Worker, calibrated: dict[ByClock, float]) -> None:
+        """Store eager's worker, and the probe's undisturbed times by clock."""
+        self.worker, self.calibrated = worker, calibrated
         self._slow = {clock: SLOW[clock] * quick for clock, quick in calibrated.items()}
         """The microseconds above which a probe is slow, by clock."""
         self.patient = True
         """Whether a slow probe stops the timing; otherwise it is only counted."""
         self.slow_probes: Counter[str] = Counter()
         """The number of rounds whose probes stayed slow, by its name in `device_state`."""
-        self.core: Collection[int] = ()
-        """The core that eager's process shared last with a process that host time ranks."""
         self._ready: tuple[Case, int] | None = None
         """The case, and `Worker.changes` when the process became ready."""
         self._staged: StagedCalls | None = None
@@ -177,8 +168,7 @@ class Baseline:
         """
         pids = self.worker.pid, worker.pid
         try:
-            self.core = {quickest(pids[0], lambda: probe(self.worker, "host"))}
-            keep_on(self.core, *pids)
+            keep_on({quickest(pids[0], lambda: probe(self.worker, "host"))}, *pids)
             yield
         finally:  # threads that were started within the context, too
             keep_on(os.sched_getaffinity(0), *pids)

@@ -109,8 +109,7 @@ class Measurement:
             worker = workers.worker(eager_of(op), "baseline")
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
-            reference = workers.worker(eager_of(op), "reference")
-            self._baselines[op.name] = Baseline(worker, self._calibrated, reference)
+            self._baselines[op.name] = Baseline(worker, self._calibrated)
         return self._baselines[op.name]
 
     def _rows(self, graded: Graded | TooLarge, op_baseline: Baseline) -> list[Measured] | TooLarge:

@@ -13,16 +13,14 @@ and 2.1 ms for 90 calls are consistent with a report of 20 us: 1.9 ms / 90 is 21
 The speed of a host may change: the shortest run of changes may come from a fast second, and the
 shortest run of calls from a slow one. The time of a call is therefore the difference of the
 shortest runs or the median difference of consecutive runs, whichever is less. If it is lost in the
-noise of the changes, as of large inputs on a slow host, the report is accepted. Before a host time
-counts as forged, eager, which is honest, is timed in place of the solution. Its runs also include
-freeing the results, which samples do not; the time of its runs beyond its samples is allowed.
+noise of the changes, as of large inputs on a slow host, the report is accepted.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from common.draws import below
 from common.measure.timed_process import Sampler, Samples, TimedProcess
@@ -92,31 +90,21 @@ class Stopwatch:
         host = _shortest(self._runs[False]) if self._by_gpu else 0.0
         return self.call - SLACK * max(reported, host)
 
-    def forged(self, reported: float, overhead: Callable[[], float]) -> str | None:
-        """Return the reason if the reported time is impossibly short, otherwise None.
+    def forged(self, reported: float) -> str | None:
+        """Return the reason if the reported time of a call is impossibly short, otherwise None.
 
-        Args:
-            reported: Microseconds of a call, by the clock that ranks the case.
-            overhead: Returns eager's microseconds beyond its reported time; called only for host
-                time, and if it decides.
+        The time is in microseconds, by the clock that ranks the case.
         """
         for _ in range(MORE):
             if self.call > 0 and self.excess(reported) <= 0:
                 return None
             self.measure(reported)
-        excess = self.excess(reported)
-        if self.call <= 0 or excess <= 0 or (not self._by_gpu and excess <= overhead()):
+        if self.call <= 0 or self.excess(reported) <= 0:
             return None
         return (
             f"it reports {reported:.3g} us a call, and by the harness's clock a call takes"
             f" {self.call:.3g} us at least"
         )
-
-    def overhead(self, reported: float) -> float:
-        """Return the microseconds of a call beyond its reported time, after MORE runs."""
-        for _ in range(MORE):
-            self.measure(reported)
-        return max(self.call - reported, 0.0)
 
 
 def _shortest(pairs: Sequence[tuple[float, float]]) -> float:

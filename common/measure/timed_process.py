@@ -128,8 +128,7 @@ class TimedProcess:
             calls=staged.calls, results=[*staged.results.values()], limits=limits,
             backward=self._backward,
         )  # fmt: skip
-        begun = ask(worker, request)
-        self.peak_memory, self.slow = begun.peak_memory, begun.slow
+        self.peak_memory = ask(worker, request).peak_memory
 
     @property
     def inputs(self) -> int:
@@ -264,8 +263,6 @@ class Report(msgspec.Struct):
 
     peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     """The bytes that a call takes beyond inputs and results; None on a CPU."""
-    slow: bool = False
-    """Whether a call is so long that there are few samples and no CUDA graph."""
     ready: bool = True
     samples: dict[str, Times] = {}
     probes: list[Times] = []

@@ -8,17 +8,16 @@ reported time with the harness's stopwatch.
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
-from common.errors import Kind, UserError, is_out_of_memory, out_of_memory
+from common.errors import is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
 from common.grading.problem import Problem
@@ -27,7 +26,7 @@ from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
 from common.measure import limits
-from common.measure.baseline import Baseline, BaselineFailed, Disturbed, eagers_own_faults, keep_on
+from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Sampler, Samples, TimedProcess, stage_calls, wrong_replay
 from common.spec import ByClock, Direction
@@ -62,8 +61,6 @@ PLANS: Mapping[ByClock, ClockPlan] = {
 """The plans of cases by the clock that ranks them."""
 REPLAYS = 0.15
 """The time limit in seconds for the samples of a CUDA graph, which are not ranked."""
-ROUNDS_OF_EAGER = 5
-"""The rounds of eager in place of a solution whose time is suspicious."""
 RECOVERY = 0.2
 """Seconds after which the GPU has stopped the work of a process that was ended."""
 
@@ -99,50 +96,35 @@ def time_case(
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
         microseconds per call of a loop, if arithmetic is the limit or host time ranks the case;
         `peak_memory` in bytes; `device_state`; and `notes`, remarks that do not affect the verdict.
-        Or a `verdict` with its `reason`; or `unmeasured`, the reason why eager could not be timed.
+        Or a `verdict` with its `reason`; or `unmeasured`, the reason why eager could not be timed,
+        or that the solution takes more memory while timed than is left.
 
     Raises:
-        torch.OutOfMemoryError: The case does not fit the device, even with eager as the solution.
+        torch.OutOfMemoryError: The case does not fit the device: eager lacks memory.
     """
     problem, worker = graded.problem, graded.worker
     supervisor.make_room(needed(problem.op, problem.case), keep=[worker, baseline.worker])
     baseline.patient, failed = True, Counter[Cause]()
     timing = Timing(problem, worker, baseline, direction, time_scale)
 
-    def check_with_eager(lacks: str) -> None:
-        """Raise OutOfMemoryError if eager runs out of memory too; another failure says nothing."""
-        baseline.patient, reference = False, baseline.reference
-        try:
-            with supervisor.alone(reference):
-                replace(timing, worker=reference, time_scale=0.0).measure()
-        except (Failure, UserError, RuntimeError) as error:
-            if is_out_of_memory(error):
-                raise torch.OutOfMemoryError(lacks) from None
-            if isinstance(error, RuntimeError):
-                raise
-        finally:
-            reference.close()
-
     with worker.isolated(), ExitStack() as until_the_end:
         try:
             while True:
                 try:
                     return timing.run()
-                except (Failure, BaselineFailed, Disturbed, RuntimeError) as error:
+                except (Failure, BaselineFailed, RuntimeError) as error:
                     failure = error
                 match remedy_of(failure, failed):
                     case Remedy.ALONE:
                         until_the_end.enter_context(supervisor.alone(worker))
                     case Remedy.RESTART_EAGER:
                         baseline.worker.end_process()
-                    case Remedy.COUNT_SLOW_PROBES:
-                        baseline.patient = False
         except (Failure, BaselineFailed, RuntimeError) as error:
-            if is_out_of_memory(error):
-                check_with_eager(lacks := out_of_memory(error))
-                return Failure("RUNTIME_ERROR", lacks, Kind.OUT_OF_MEMORY).reply
-            if isinstance(error, BaselineFailed):
-                return {"unmeasured": f"not timed: {error}"}
+            lacks = out_of_memory(error) if is_out_of_memory(error) else ""
+            if lacks and not isinstance(error, Failure):
+                raise torch.OutOfMemoryError(lacks) from None
+            if lacks or isinstance(error, BaselineFailed):
+                return {"unmeasured": f"not timed: {lacks or error}"}
             if isinstance(error, Failure):
                 return error.reply
             raise
@@ -163,7 +145,8 @@ class Timing:
     def run(self) -> Reply:
         """Time the case; if the probe is slow, end the solution's process and probe again.
 
-        Raises Suspected if the probe is then quick, otherwise Disturbed.
+        If the probe is slow then too, because of other work, time the case in spite of it. Raise
+        Suspected if it is quick.
         """
         try:
             return self.measure()
@@ -172,7 +155,8 @@ class Timing:
         self.worker.end_process()
         time.sleep(RECOVERY)
         if self.baseline.slow_probe(disturbed.clock):
-            raise disturbed
+            self.baseline.patient = False
+            return self.measure()
         quick = f"{self.baseline.calibrated[disturbed.clock]:.1f} us without"
         both = f"{disturbed} with its process running, {quick}"
         raise Suspected(Cause.LEFTOVER_WORK, f"its work goes on between its calls: {both}")
@@ -180,7 +164,7 @@ class Timing:
     def measure(self) -> Reply:
         """Time the case once; see `time_case` for the reply."""
         by_host = self.problem.case.ranked_by == "host"
-        timed = self._process(self.worker)
+        timed = self._process()
         self.baseline.begin(self.problem, self.direction)
         with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
             times = self.times(timed)
@@ -198,12 +182,12 @@ class Timing:
             "notes": notes,
         }
 
-    def _process(self, worker: Worker) -> TimedProcess:
+    def _process(self) -> TimedProcess:
         op, case, device = self.problem.op, self.problem.case, self.problem.device
         names = [*op.outputs(case), *(op.differentiable if self.direction == "backward" else ())]
         results, plan = result_slots(self.problem, names), PLANS[case.ranked_by]
-        staged = stage_calls(op, case, device, worker, plan.inputs, results)
-        return TimedProcess(worker, staged, self.direction)
+        staged = stage_calls(op, case, device, self.worker, plan.inputs, results)
+        return TimedProcess(self.worker, staged, self.direction)
 
     def times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
         """Return the samples by clock, and check the ranking clock's by the stopwatch."""
@@ -212,7 +196,7 @@ class Timing:
         work = self.problem.op.timed_work(case, direction)
         clocks: list[ByClock] = ["host", "gpu"] if self.problem.device == "cuda" else ["host"]
         clocks.sort(key=lambda clock: clock == case.ranked_by)  # the one that ranks comes last
-        watch, first = Stopwatch(timed, case.ranked_by), FEWEST if timed.slow else ROUND.start
+        watch = Stopwatch(timed, case.ranked_by)
         for clock in clocks:
             samplers = [timed.sampler("solution", clock, plan.burst)]
             if clock == clocks[-1]:
@@ -220,30 +204,16 @@ class Timing:
             limit_names = ["copy", *["dense"] * bool(work.products)] if clock == "gpu" else []
             samplers.append(self.baseline.sampler(["eager", *limit_names], clock, plan.burst))
             seconds = self.time_scale * plan.seconds[clock]
-            times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock], first)
+            times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock])
         if gpu := times.get("gpu"):
-            if reason := limits.broken(gpu, work, case.dtype):
+            if reason := limits.broken(median(gpu["solution"]), work):
                 raise Failure("IMPOSSIBLE_SPEED", reason)
-            if direction == "forward" and not timed.slow and timed.ready("graph"):
+            if direction == "forward" and timed.ready("graph"):
                 graph, seconds = [timed.sampler("graph", "gpu")], self.time_scale * REPLAYS
-                gpu |= sample_in_rounds(graph, seconds, PRECISION["gpu"], first)
-        if reason := watch.forged(median(times[clocks[-1]]["solution"]), self._eagers_overhead):
+                gpu |= sample_in_rounds(graph, seconds, PRECISION["gpu"])
+        if reason := watch.forged(median(times[clocks[-1]]["solution"])):
             raise Suspected(Cause.FORGED, reason)
         return times
-
-    def _eagers_overhead(self) -> float:
-        """Return the host's microseconds of eager beyond its samples, in the solution's place."""
-        reference, burst = self.baseline.reference, PLANS["host"].burst
-        try:
-            with eagers_own_faults():
-                timed = self._process(reference)
-                keep_on(self.baseline.core, reference.pid)
-                watch = Stopwatch(timed, "host")
-                take = watch.followed_by_run(timed.sampler("solution", "host", burst))
-                rounds = [take(ROUND.start)["solution"] for _ in range(ROUNDS_OF_EAGER)]
-                return watch.overhead(median([*itertools.chain(*rounds)]))
-        finally:
-            reference.close()
 
     def sustained(
         self, timed: TimedProcess, gpu: Samples | None, by_host: bool
@@ -262,21 +232,17 @@ class Timing:
 
 SAMPLES = range(15, 201)
 """The number of samples of a timed callable: at least 15, at most 200."""
-FEWEST = 3
-"""The minimum number of samples of a timed callable, even if they take long; their interval spans
-all samples."""
 ROUND = range(5, 16)
 """The number of samples of a callable in a round: 5 at first, up to 15 if rounds are quick. The
 intervals are checked only after each round, because the check takes milliseconds."""
 QUICK_ROUND = 0.2
 """A round that takes less than this many seconds is quick."""
 LONGEST = 1.0
-"""Seconds after which the sampling stops once it has FEWEST samples, even before SAMPLES.start."""
+"""Seconds after which the sampling stops, even before SAMPLES.start: of long calls one round is
+taken, and the interval spans all of its samples."""
 
 
-def sample_in_rounds(
-    samplers: Sequence[Sampler], seconds: float, precision: float, first: int = ROUND.start
-) -> Samples:
+def sample_in_rounds(samplers: Sequence[Sampler], seconds: float, precision: float) -> Samples:
     """Return samples of every timed callable, until the medians are known or a limit is reached.
 
     Every round samples every callable, in a random order, so that slow drifts of the machine affect
@@ -286,17 +252,16 @@ def sample_in_rounds(
         samplers: Each takes samples of one callable or of several.
         seconds: The time limit once every timed callable has SAMPLES.start samples.
         precision: The maximum width of a known median's 95 % interval, as a share of the median.
-        first: The number of samples of a callable in the first round; few if calls may be long.
     """
     samples: Samples = {}
-    count, start = first, time.monotonic()
+    count, start = ROUND.start, time.monotonic()
     while True:
         round_start = time.monotonic()
         for sample in random.sample(samplers, len(samplers)):
             for name, taken in sample(count).items():
                 samples.setdefault(name, []).extend(taken)
         now, done = time.monotonic(), min(map(len, samples.values()))
-        if done >= FEWEST and (now - start > LONGEST or done >= SAMPLES.stop - 1):
+        if now - start > LONGEST or done >= SAMPLES.stop - 1:
             return samples
         medians = ((interval(each), median(each)) for each in samples.values())
         known = (high - low <= precision * middle for (low, high), middle in medians)

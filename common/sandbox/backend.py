@@ -106,5 +106,5 @@ def synchronize() -> None:
     Raises:
         RuntimeError: An earlier kernel has left the CUDA context unusable.
     """
-    if ON_GPU:
+    if torch.cuda.is_available():
         torch.cuda.synchronize()

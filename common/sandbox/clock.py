@@ -31,7 +31,6 @@ from common.sandbox.rotation import (
     TimedCall,
     below,
     give_back,
-    synchronize,
 )
 from common.sandbox.session import Session
 from common.spec import ByClock, Product
@@ -106,7 +105,7 @@ class TimedCallable:
 
 def host_time(run: Runnable, calls: int) -> float:
     """Return the mean microseconds until a call of a burst has returned; the GPU is idle before."""
-    synchronize()
+    backend.synchronize()
     with torch.set_grad_enabled(True):
         start = time.perf_counter_ns()
         for _ in range(calls):
@@ -140,34 +139,34 @@ class Clock:
             name: The name of the calls among the timed callables.
         """
         self.rotation, self._limits = rotation, limits
+        self._held: list[object] = []
+        """The results of the latest run that did not wait; to free them is no part of a call."""
         self.callables = {name: TimedCallable(rotation, rotation.run)}
         self._flush = twice_the_l2()
 
         def cold_call() -> None:
             rotation.run()
-            synchronize()
+            backend.synchronize()
             rotation.forget()
 
         for _ in range(COLD_CALLS):
             microseconds = host_time(cold_call, 1)
         calls = max(int(1e6 * LONGEST_WARM_UP / microseconds), 1)
-        self.slow = calls == 1
-        """Whether a call takes more than half of LONGEST_WARM_UP."""
         if rotation.slots:
             rotation.run_at_once(calls)
             rotation.refuse_shared()
             rotation.forget()
             give_back()  # torch caches the memory of several calls by now
-        if not self.slow:  # else the calls so far warmed up
-            self.callables[name].warm_up(min(WARM_UP_CALLS, calls))
+        self.callables[name].warm_up(min(WARM_UP_CALLS, calls))
         gc.collect()
-        synchronize()
+        backend.synchronize()
 
     def ready(self, name: str) -> bool:
         """Prepare a timed callable: allocate a limit, or capture forward as the CUDA graph `graph`.
 
         Return whether it can be timed: a capture may fail, and needs a GPU.
         """
+        self._held.clear()
         self._free_limits(keep=name)
         if name in self.callables:
             return True
@@ -188,7 +187,7 @@ class Clock:
         """Take `rounds` samples of one timed callable by one clock; see `TakeSamples`."""
         self.ready(name)
         timed_callable = self.callables[name]
-        if clock == "host" and not self.slow:  # the processor slept after the last round
+        if clock == "host":  # the processor slept after the last round
             end = time.perf_counter_ns() + WAKING
             while time.perf_counter_ns() < end:
                 timed_callable.host_sample(1)
@@ -217,10 +216,12 @@ class Clock:
                     make_call()
                 if wait:
                     rotation.keep(in_passing=True)
-        rotation.forget()  # the time of a long run includes freeing the results
+                else:
+                    self._held.append(rotation.alive)
+        rotation.forget()  # the time of a run that waits includes freeing the results
         self._free_limits()
         if wait:
-            synchronize()
+            backend.synchronize()
 
 
 # --- the limits and the probe ---------------------------------------------------------------------
@@ -288,9 +289,8 @@ def begin_timing(session: Session, request: BeginTiming) -> Reply:
         limits = {"copy": lambda: copy(bytes_), "dense": lambda: dense(products, dtype)}
 
     rotation = Rotation(calls, request.backward, session.check_timed, results)
-    clock = Clock(rotation, limits, "eager" if limits else "solution")
-    session.clocks[request.backward] = clock
-    return {"peak_memory": rotation.peak_memory(), "slow": clock.slow}
+    session.clocks[request.backward] = Clock(rotation, limits, "eager" if limits else "solution")
+    return {"peak_memory": rotation.peak_memory()}
 
 
 def timed_call(

@@ -21,6 +21,7 @@ from torch.autograd.graph import increment_version
 
 from common.arena import extent
 from common.gradients import outputs_of
+from common.sandbox import backend
 from common.verdicts import Failure
 
 Runnable = Callable[[], object]
@@ -101,7 +102,7 @@ class Rotation:
         self._memories = [changing.memory for changing in inputs]
         self._spans = [*map(extent, self._memories)]
         self._turns = itertools.cycle(enumerate(calls))
-        self._alive: list[tuple[int, Results]] = []
+        self.alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
         self._graphs: list[tuple[torch.cuda.CUDAGraph, Results]] = []
         self._kept: dict[str, int] | None = None
@@ -119,7 +120,7 @@ class Rotation:
         results = outputs_of(call.forward())
         if self._backward:
             results += torch.autograd.grad(results, call.wanted, call.upstream)
-        self._alive.append((index, results))
+        self.alive.append((index, results))
 
     def capture(self) -> bool:
         """Capture forward of some calls as CUDA graphs; return whether this succeeds.
@@ -151,13 +152,13 @@ class Rotation:
         index = next(self._turns)[0] % len(self._graphs)
         graph, outputs = self._graphs[index]
         graph.replay()
-        self._alive.append((index, outputs))
+        self.alive.append((index, outputs))
 
     # --- inputs -----------------------------------------------------------------------------------
 
     def renew(self) -> None:
         """Free the results, and change all inputs unpredictably, on the current stream."""
-        self._alive.clear()
+        self.alive = []
         self.shifts = [below(LARGEST_SHIFT) for _ in self._calls]
         if self._memories:
             rotated = [
@@ -177,7 +178,7 @@ class Rotation:
         of a round has the same chance. They are copied now, since the next replay of a graph
         overwrites them. With `in_passing`, only the class of kept results is checked.
         """
-        index, results = self._alive[below(len(self._alive))]
+        index, results = self.alive[below(len(self.alive))]
         if not in_passing:
             self._check(results[: len(self._calls[index].upstream)])
             self.refuse_shared()
@@ -198,11 +199,11 @@ class Rotation:
 
     def forget(self) -> None:
         """Free the results of all calls; kept results are already copied to the slots."""
-        self._alive.clear()
+        self.alive = []
 
     def refuse_shared(self) -> None:
         """Raise Failure, TAMPERED, if live results of several calls lie in the same memory."""
-        fresh = ([*filter(self._is_fresh, results)] for _, results in self._alive)
+        fresh = ([*filter(self._is_fresh, results)] for _, results in self.alive)
         if self.slots and overlap(fresh):
             raise Failure("TAMPERED", "the results of several calls lie in the same memory")
 
@@ -232,7 +233,7 @@ class Rotation:
         """
         self.forget()
         peak, _ = taken(self.run)
-        fresh = (result for _, each in self._alive for result in each if self._is_fresh(result))
+        fresh = (result for _, each in self.alive for result in each if self._is_fresh(result))
         storages = (result.untyped_storage() for result in fresh)
         # results may share memory, or repeat it by a stride of 0
         size = sum({each.data_ptr(): each.nbytes() for each in storages}.values())
@@ -283,15 +284,9 @@ def available() -> int:
     return max(min(free, allowed), 0) + reserved - torch.cuda.memory_allocated()
 
 
-def synchronize() -> None:
-    """Wait until the GPU, if there is one, has finished all queued work."""
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-
-
 def give_back(share: float = 1.0) -> None:
     """Wait for the GPU; release torch's cache if less than this share of the memory is free."""
-    synchronize()
+    backend.synchronize()
     if torch.cuda.is_available():
         free, total = torch.cuda.mem_get_info()
         if free < share * total:

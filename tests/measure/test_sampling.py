@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from common.measure import timing
-from common.measure.timing import FEWEST, SAMPLES, sample_in_rounds
+from common.measure.timing import ROUND, SAMPLES, sample_in_rounds
 from common.stats import interval
 
 
@@ -49,8 +49,7 @@ def test_the_rounds_stop_when_their_time_is_up_but_not_before_the_least_samples(
     assert asked == [5, 10]
 
 
-@pytest.mark.parametrize(("first", "taken"), [(FEWEST, [3]), (2, [2, 2]), (1, [1, 1, 1]), (7, [7])])
-def test_slow_calls_have_the_fewest_samples_whatever_is_missing(now, first, taken):
+def test_slow_calls_have_the_samples_of_one_round_whatever_is_missing(now):
     """Each sample takes three seconds, so that the longest time is up after the first."""
     asked = []
 
@@ -58,8 +57,8 @@ def test_slow_calls_have_the_fewest_samples_whatever_is_missing(now, first, take
         now[0] += 3.0
         return now[0]
 
-    samples = sample_in_rounds([sampler(slow, asked=asked)], 0.1, 0.01, first=first)
-    assert asked == taken
+    samples = sample_in_rounds([sampler(slow, asked=asked)], 0.1, 0.01)
+    assert asked == [ROUND.start]
     low, high = interval(samples["a"])
     assert high - low > 0.5, "the interval says that little is known"
 
