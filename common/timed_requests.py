@@ -17,12 +17,7 @@ class Limits(Struct):
 
 
 class BeginTiming(Request, tag="begin_timing"):
-    """Warm up calls and keep their clock for the requests that follow.
-
-    The reply has as `peak_memory` the bytes that a call allocates beyond inputs and results; None
-    on a CPU. Memory that native code allocates through CUDA, and memory that the solution keeps
-    from an earlier call, are excluded. The process could forge the value.
-    """
+    """Warm up calls and keep their clock for the requests that follow."""
 
     calls: list[Arguments]
     """The calls, all of one shape."""

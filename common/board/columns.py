@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from common.board.devices import Device
 from common.board.ranking import QUANTITIES, Entry, Quantity, Track, limit, share
-from common.board.table import UNRANKED, Table, figure, footnotes, marked, percentage, size
+from common.board.table import UNRANKED, Table, figure, footnotes, marked, percentage
 from common.records.lines import Record, Summary
 from common.solutions import is_among
 
@@ -140,14 +140,6 @@ COLUMNS = (
         style="share",
         several=True,
         known=lambda track: bool(track.quantities),
-    ),
-    Column(
-        "peak memory",
-        text=lambda _, e: size(e.peak_memory),
-        data={"peak_memory": lambda _, e: e.peak_memory},
-        style="number",
-        known=lambda track: any(entry.peak_memory is not None for entry in track.entries),
-        spare=9,
     ),
     Column(
         "covers",

@@ -151,12 +151,6 @@ class Entry:
         return max(errors, default=None)
 
     @property
-    def peak_memory(self) -> int | None:
-        """Return the largest peak memory of any cell in bytes; None if no row has a peak."""
-        peaks = (row.peak_memory for row in self.cells.values() if row.peak_memory is not None)
-        return max(peaks, default=None)
-
-    @property
     def outdated(self) -> bool:
         """Return whether an earlier clock measured a cell of the track."""
         return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)

@@ -36,14 +36,6 @@ class Table:
 # --- the texts of cells ---------------------------------------------------------------------------
 
 
-def size(amount: int | None) -> str:
-    """Return bytes in the largest unit of at least 1, such as `1.2 GiB`; a dash for None."""
-    if amount is None:
-        return "–"
-    power = min(max(amount, 1).bit_length() - 1, 39) // 10
-    return f"{amount / 1024**power:.{min(power, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[power]}"
-
-
 def named(of: Entry | Record | Counted) -> str:
     """Return the solution's name, with parentheses around a peer's name."""
     return f"({of.solution})" if of.peer else of.solution

@@ -146,7 +146,6 @@ class Measurement:
             host=_summaries(times.get("host", {})),
             sustained=times.get("sustained", {}),
             device_state=times.get("device_state", {}),
-            peak_memory=times.get("peak_memory"),
             notes=(*verdict.notes, *times.get("notes", ())),
         )
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}

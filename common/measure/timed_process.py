@@ -128,7 +128,7 @@ class TimedProcess:
             calls=staged.calls, results=[*staged.results.values()], limits=limits,
             backward=self._backward,
         )  # fmt: skip
-        self.peak_memory = ask(worker, request).peak_memory
+        ask(worker, request)
 
     @property
     def inputs(self) -> int:
@@ -261,8 +261,6 @@ class Kept(msgspec.Struct):
 class Report(msgspec.Struct):
     """The reply to a request; each request has some of the fields, as `wire` says."""
 
-    peak_memory: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    """The bytes that a call takes beyond inputs and results; None on a CPU."""
     ready: bool = True
     samples: dict[str, Times] = {}
     probes: list[Times] = []

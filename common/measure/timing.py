@@ -95,7 +95,7 @@ def time_case(
     Returns:
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
         microseconds per call of a loop, if arithmetic is the limit or host time ranks the case;
-        `peak_memory` in bytes; `device_state`; and `notes`, remarks that do not affect the verdict.
+        `device_state`; and `notes`, remarks that do not affect the verdict.
         Or a `verdict` with its `reason`; or `unmeasured`, the reason why eager could not be timed,
         or that the solution takes more memory while timed than is left.
 
@@ -177,7 +177,6 @@ class Timing:
             "gpu": times.get("gpu", {}),
             "host": times["host"],
             "sustained": sustained,
-            "peak_memory": timed.peak_memory,
             "device_state": dict(self.baseline.slow_probes),
             "notes": notes,
         }

@@ -1,4 +1,4 @@
-"""The calls that are timed, on inputs that change, their results, and the GPU memory they take.
+"""The calls that are timed, on inputs that change, and their results.
 
 Before each sample every input is copied anew from an original, with its elements rotated by a
 distance that nobody can foresee: `abcdefg` becomes `cdefgab`. A result kept from an earlier call is
@@ -220,25 +220,14 @@ class Rotation:
         The first call shows their size; the others take at most half of the memory then free.
         """
         calls = min(ALIVE.start + below(len(ALIVE)), max(max_calls, 2))
-        peak, remaining = taken(self.run)
         if torch.cuda.is_available():
-            calls = min(calls, 1 + max(available() - peak, 0) // (2 * max(remaining, 1)))
+            torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()  # 0 on a CPU
+        self.run()
+        if (taken := torch.cuda.memory_allocated() - before) > 0:
+            calls = min(calls, 1 + available() // (2 * taken))
         for _ in range(calls - 1):
             self.run()
-
-    def peak_memory(self) -> int | None:
-        """Return the bytes that a call allocates beyond its results; None on a CPU.
-
-        Memory that the solution keeps from an earlier call, such as a workspace, does not count.
-        """
-        self.forget()
-        peak, _ = taken(self.run)
-        fresh = (result for _, each in self.alive for result in each if self._is_fresh(result))
-        storages = (result.untyped_storage() for result in fresh)
-        # results may share memory, or repeat it by a stride of 0
-        size = sum({each.data_ptr(): each.nbytes() for each in storages}.values())
-        self.forget()
-        return max(peak - size, 0) if torch.cuda.is_available() else None
 
 
 def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
@@ -255,33 +244,13 @@ def overlap(calls: Iterable[Sequence[torch.Tensor]]) -> bool:
 
 # --- GPU memory, as torch's allocator counts it ---------------------------------------------------
 
-# Memory that native code allocates through CUDA, or through Triton's own allocator, is not counted.
-
-
-def taken(run: Callable[[], object]) -> tuple[int, int]:
-    """Run a call; return the bytes that it allocated at most, and those that remain; 0 on a CPU.
-
-    Sizes are as requested, before rounding: the allocator rounds a size up by up to a megabyte,
-    and not always by the same amount.
-    """
-    if not torch.cuda.is_available():
-        run()
-        return 0, 0
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
-    run()
-    after = torch.cuda.memory_stats()
-    peak, current = (after[f"requested_bytes.all.{when}"] for when in ("peak", "current"))
-    return peak - before, current - before
-
 
 def available() -> int:
-    """Return the bytes that this process can still allocate."""
+    """Return the bytes that are left beside the most that tensors took since the last reset."""
     free, total = torch.cuda.mem_get_info()
     reserved = torch.cuda.memory_reserved()
     allowed = int(torch.cuda.get_per_process_memory_fraction() * total) - reserved
-    return max(min(free, allowed), 0) + reserved - torch.cuda.memory_allocated()
+    return max(max(min(free, allowed), 0) + reserved - torch.cuda.max_memory_allocated(), 0)
 
 
 def give_back(share: float = 1.0) -> None:

@@ -76,19 +76,6 @@ def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
     )
 
 
-def test_peak_memory_is_that_of_the_case_with_the_most():
-    known = drawn(
-        row(peak_memory=1 << 10), row(direction="backward", peak_memory=5 << 20), row("bob/rope")
-    )
-    at = known.header.index("peak memory")
-    assert [(cells[0], cells[at]) for cells in known.rows] == [
-        ("alice/rope", "5.0 MiB"), (f"bob/rope{table.STALE}", "–"),
-    ]  # fmt: skip
-    assert "peak memory" not in drawn(*ROWS[:3]).header
-    sizes = {0: "0 B", 1023: "1023 B", (1 << 30) - 1: "1024.0 MiB", 3 << 40: "3072.0 GiB"}
-    assert {amount: table.size(amount) for amount in sizes} == sizes
-
-
 # --- the leaderboard ------------------------------------------------------------------------------
 
 

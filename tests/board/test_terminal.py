@@ -13,8 +13,8 @@ from tests.support.boards import RUN, devices, failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [
-    row("house/rope", us=[9.999, 10.0, 10.001], peak_memory=3 << 30),
-    row(LONG, us=[19.99, 20.0, 20.01], peer=True, peak_memory=1 << 29),
+    row("house/rope", us=[9.999, 10.0, 10.001]),
+    row(LONG, us=[19.99, 20.0, 20.01], peer=True),
 ]
 
 
@@ -27,10 +27,9 @@ def shown(width, note="One program a token.", rows=ROWS):
 @pytest.mark.parametrize(
     ("width", "left_out"),
     [
-        (50, "peak memory; covers; error / eager's; note"),
-        (65, "peak memory; error / eager's; note"),
-        (77, "peak memory; error / eager's"),
-        (86, "peak memory"),
+        (50, "covers; error / eager's; note"),
+        (65, "error / eager's; note"),
+        (77, "error / eager's"),
         (160, ""),
     ],
 )
@@ -41,7 +40,7 @@ def test_neither_names_nor_numbers_are_cut_and_the_columns_needed_most_stay(widt
     assert [line.split()[1] for line in text.splitlines() if "± " in line] == ["1.", "2."]
     assert (f"too narrow for: {left_out}" in " ".join(text.split())) == bool(left_out)
     if not left_out:
-        assert all(words in text for words in ("3.0 GiB", "512.0 MiB", "One program a token."))
+        assert "One program a token." in text
 
 
 @pytest.mark.parametrize("width", [80, 160, 200])

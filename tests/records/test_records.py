@@ -34,12 +34,12 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
 def test_cases_left_out_are_read_as_written(tmp_path):
     file = RunWriter(tmp_path / NAME)
     file.write(RUN)
-    file.rows([row(peak_memory=3 << 20)])
+    file.rows([row(error=0.5)])
     file.write(WIDE)
     file.end(RUN.run)
     file.close()
     results = runs.read(tmp_path)
-    assert results.rows == [row(peak_memory=3 << 20)]
+    assert results.rows == [row(error=0.5)]
     assert results.left_out() == results.left_out_lines == [WIDE]
 
 

@@ -206,7 +206,7 @@ def test_a_limit_has_memory_for_its_own_rounds_alone(played):
 def test_a_timed_input_may_lie_amid_what_a_graded_calls_input_was(monkeypatch):
     """Its addresses were held against the end of the other: once in some hundred timings."""
     for name in ("Rotation", "Clock"):
-        monkeypatch.setattr(clock, name, lambda *_: SimpleNamespace(peak_memory=lambda: None))
+        monkeypatch.setattr(clock, name, lambda *_: SimpleNamespace())
     memory = torch.zeros(64)
     bounds.WATCH.begin_call({"x": memory[:16]})
     solution = SimpleNamespace(prepare=None)

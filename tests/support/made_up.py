@@ -54,7 +54,6 @@ def row(solution, run, case, track, direction, digest, draw):
         error=draw.uniform(0.4, 1.2) if passed else 5.1, bytes=1 << 20, flops=1 << 20,
         sources=digest, harness="h", clock=7,
         gpu={name: summary(us, draw) for name, us in times.items()} if passed else {},
-        peak_memory=draw.randrange(1 << 30) if passed else None,
     )  # fmt: skip
 
 
