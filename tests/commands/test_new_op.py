@@ -130,9 +130,7 @@ def check_line(ran, line):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", ["check alice --device cpu", "compile --only alice", "profile alice --device cpu"]
-)
+@pytest.mark.parametrize("command", ["check alice", "profile alice"])
 def test_a_wrong_file_costs_its_op_a_line_and_the_others_nothing(
     study, op, repository, by_hand, command
 ):

@@ -185,9 +185,10 @@ def test_a_check_inside_is_needed(mutation, inside):
 
 
 @pytest.fixture(scope="module")
-def sweep():
+def sweep(fork_server):
     """One slot for each solution, so that its worker's choices come in turn."""
-    with Sweep("cpu", deadline=corpus.DEADLINE, overlap=False) as sweep:
+    how = {"deadline": corpus.DEADLINE, "overlap": False, "server": fork_server}
+    with Sweep("cpu", **how) as sweep:
         yield sweep
 
 

@@ -57,12 +57,13 @@ def judge(
 
 
 @pytest.fixture(scope="module")
-def judged(device, seed, together, two_connections):
+def judged(request, device, seed, together, two_connections):
     """Return a function that returns what the grader says of a solution and those beside it."""
+    server = request.getfixturevalue("fork_server") if device == "cpu" else None
 
     @functools.cache
     def judge_all(several):
-        return judge(several, device, seed)
+        return judge(several, device, seed, server)
 
     def judged(solution):
         several = together(solution) if device == "cuda" else HONEST
