@@ -148,6 +148,8 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The version of the clock; see `measure/timing.py`."""
     device_state: DeviceState = {}
     """Empty if NVML is not available."""
+    peak_memory: int | None = None
+    """The most bytes of the calls in addition to inputs and results, in earlier records."""
     notes: tuple[str, ...] = ()
     """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
     launched"; see `headings`."""
