@@ -25,10 +25,9 @@ from triton.runtime.interpreter import TensorHandle
 
 from common import wire
 from common.sandbox.failures import judge
-from common.sandbox.interpreter import bounds
+from common.sandbox.interpreter import bounds, language
 from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
 from common.sandbox.interpreter.explanation import READS, WRITES
-from common.sandbox.interpreter.language import Loop
 from common.sandbox.interpreter.operations import Operation, wrap
 from common.sandbox.interpreter.spans import Act, Mask, Span, selected
 from common.sandbox.interpreter.together import Dependent, Differs, ProgramGroup, shape_of
@@ -55,7 +54,7 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     try:
         with contextlib.ExitStack() as stack:
             stack.callback(wrap(interpreter.GridExecutor, "__call__", counting.launch))
-            stack.callback(wrap(Loop, "__iter__", counting.iterations))
+            stack.callback(wrap(language, "running", counting.iterations))
             calls = directions(session, case, seed, lambda *ran: steps.append(operator(*ran)))
             for direction in calls:
                 if direction == "backward":
@@ -227,9 +226,9 @@ class Counting:
                 named = {"step": "launch", "kernel": executor.fn.__name__, "grid": sizes}
                 self.steps.append(named | self._sample(launch, sizes).total())
 
-    def iterations(self, _: Any, values: Sequence[Any]) -> Iterator[Any]:
-        """Yield the values of a loop's iterations that run."""
-        return self._running.iterations(values)
+    def iterations(self, _: Any, numbers: range) -> Iterator[int]:
+        """Yield the numbers of a loop's iterations that run."""
+        return self._running.iterations(numbers)
 
     def _sample(self, launch: WatchedLaunch, sizes: Grid) -> Sample:
         """Return a sample that has run: all programs if they store integers."""
@@ -358,14 +357,14 @@ class Programs(ProgramGroup):
         self._others += 1
         return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
 
-    def iterations(self, values: Sequence[Any]) -> Iterator[Any]:
-        """Yield the values of the iterations that run; each has the weight of its range.
+    def iterations(self, numbers: range) -> Iterator[int]:
+        """Yield the numbers of the iterations that run; each has the weight of its range.
 
         Loops of the same length draw the same iterations.
         """
-        outer, others, total = self._weight, self._others, len(values)
+        outer, others, total = self._weight, self._others, len(numbers)
         if self._sample.complete:
-            yield from map(values.__getitem__, range(total))
+            yield from numbers
             return
         edges = [0, 1, total - 1, total] if total > ITERATIONS else range(total + 1)
         ranges, dice = [*itertools.pairwise(edges)], random.Random(total)
@@ -374,7 +373,7 @@ class Programs(ProgramGroup):
                 (first, end), *ranges = ranges
                 self._settle()
                 self._weight = outer * (end - first)
-                yield values[dice.randrange(first, end)]
+                yield numbers[dice.randrange(first, end)]
                 if first == 0 and self._others == others and total <= WHOLE_LOOP:
                     ranges = [*itertools.pairwise(range(1, total + 1))]
         finally:

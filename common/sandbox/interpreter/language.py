@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -22,34 +22,23 @@ from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
 
-@dataclasses.dataclass(frozen=True)
-class Loop(Sequence[Any]):
-    """The values of a loop: the numbers of a range, as tensors if they have a type."""
-
-    numbers: range
-    dtype: tl.dtype | None = None
-
-    def __len__(self) -> int:
-        """Return the number of values."""
-        return len(self.numbers)
-
-    def __getitem__(self, index: Any) -> Any:
-        """Return the value at an index."""
-        number = self.numbers[index]
-        return number if self.dtype is None else _scalar(number, self.dtype)
+def running(numbers: range) -> Iterable[int]:
+    """Return the numbers of a loop for which it runs: all, unless work is counted by a sample."""
+    return numbers
 
 
 def counted_range(
     arg1: Any, arg2: Any = None, step: Any = None, static: bool = False, **hints: Any
-) -> Loop:
+) -> Iterable[Any]:
     """Return a loop's tensors in the common type of its bounds, or a static loop's numbers."""
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     range_args = (*bounds, 1 if step is None else step)
+    numbers = running(range(*range_args))
     if static:
-        return Loop(range(*range_args))
+        return numbers
     dtypes = (interpreter_semantic.to_tensor(arg).dtype for arg in range_args)
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, dtypes)
-    return Loop(range(*range_args), dtype)
+    return (_scalar(number, dtype) for number in numbers)
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:
