@@ -33,8 +33,6 @@ RUN = 1000.0
 disturbs a run this short no more often than a sample."""
 MORE = 30
 """Further runs if those after the rounds are too long: other work may have disturbed them all."""
-ENOUGH = 0.5
-"""Total seconds of runs after which rounds have no further runs, because the calls are long."""
 
 
 class Stopwatch:
@@ -46,15 +44,13 @@ class Stopwatch:
         self._runs: dict[bool, list[tuple[float, float]]] = {False: [], True: []}
         """By whether runs wait for the GPU: the microseconds per call of a run that only changes
         the inputs, and of the next run, which also makes the calls."""
-        self._spent = 0.0
 
     def followed_by_run(self, take: Sampler) -> Sampler:
-        """Return a function that takes a round and, until ENOUGH, measures a run after it."""
+        """Return a function that takes a round and measures a run after it."""
 
         def take_and_measure(rounds: int) -> Samples:
             samples = take(rounds)
-            if self._spent < ENOUGH:
-                self.measure(min(samples["solution"]))
+            self.measure(min(samples["solution"]))
             return samples
 
         return take_and_measure
@@ -75,7 +71,6 @@ class Stopwatch:
             self._timed.run("solution", rounds, renew=True, call=call, wait=wait)
             for call in (False, True)
         )
-        self._spent += changes + with_calls
         each = 1e6 / (rounds * self._timed.inputs)
         self._runs[wait].append((changes * each, with_calls * each))
 

@@ -69,16 +69,6 @@ def test_the_hosts_time_is_measured_only_where_it_may_be_the_longer():
         assert {wait for _, wait in process.runs} == waits
 
 
-def test_slow_calls_have_a_run_beside_their_first_round_alone():
-    slow, quick = Process(1e-3, gpu=0.3), Process(20e-6, gpu=90e-6)
-    for process, reported in ((slow, 3e5), (quick, 90.0)):
-        take = Stopwatch(process, "gpu").followed_by_run(
-            lambda rounds, each=reported: {"solution": [each] * rounds}
-        )
-        runs = [take(1) and len(process.runs) for _ in range(3)]
-        assert runs == ([2, 2, 2] if process is slow else [2, 4, 6])
-
-
 def test_nobody_foresees_the_number_of_calls():
     process = Process(20e-6)
     for _ in range(20):
