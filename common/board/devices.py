@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from itertools import groupby
 
 from common import solutions
 from common.board import modelled
-from common.board.ranking import About, Track, op_order, rank
-from common.records.lines import LeftOut, Record
+from common.board.ranking import About, Track, rank
+from common.records.lines import Record
 from common.records.runs import Results
 
 
@@ -44,23 +44,15 @@ class Device:
 
     @property
     def ops(self) -> dict[str, list[Track]]:
-        """The tracks of each op, the main track first; empty where every case is left out."""
-        left_out = (line.op for line in self.results.left_out())
-        ops = sorted({*left_out, *(op for op, _ in self.tracks)}, key=op_order)
-        return {op: [track for track in self.tracks.values() if track.op == op] for op in ops}
+        """The tracks of each op, the main track first."""
+        return {
+            op: list(tracks) for op, tracks in groupby(self.tracks.values(), lambda track: track.op)
+        }
 
     @property
     def mains(self) -> list[Track]:
         """The main track of each op."""
-        return [tracks[0] for tracks in self.ops.values() if tracks]
-
-    def left_out(self, op: str = "", tier: Literal["board", "plot"] = "board") -> list[str]:
-        """Return a line for each case of the op, or of all ops, that does not fit the device."""
-        return [
-            f"Left out on this device: {line.case} ({line.reason})."
-            for line in self.results.left_out(tier)
-            if op in ("", line.op)
-        ]
+        return [tracks[0] for tracks in self.ops.values()]
 
     @property
     def timed(self) -> bool:
@@ -117,8 +109,8 @@ def ordered(boards: Sequence[Results]) -> list[Results]:
 
     def newest(results: Results) -> tuple[bool, int, str]:
         """Return the number of ops that full runs cover, and the oldest op's latest full run."""
-        lines: list[Record | LeftOut] = [*results.latest(), *results.left_out()]
-        latest = {line.op: results.names.get(line.run, "") for line in lines if line.run in full}
+        rows = (row for row in results.latest() if row.run in full)
+        latest = {row.op: results.names.get(row.run, "") for row in rows}
         return results.timed, len(latest), min(latest.values(), default="")
 
     full = {run for results in boards for run in results.whole}

@@ -57,20 +57,17 @@ def _link(title: str) -> str:
 
 
 def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:
-    """Yield the title and the paragraphs of each track, of left-out cases and of the plots."""
+    """Yield the title and the paragraphs of each track and of the plots."""
     folder, drawings = PLOTS.relative_to(ROOT) / device.slug, sweeps.of_device(device)
-    for op, tracks in device.ops.items():
-        for track in tracks:
-            path = folder / overview.heat_map_of(track)
-            heat = overview.heat_map(track, device)
-            shown = [f"![{track.title}: shares of the limit]({path})"] if heat else []
-            words = [escaped(track.words)] if track.words else []
-            yield f"{track.title} on {device.name}", [*words, *drawn(ranking(track))[1:], *shown]
-        if lines := device.left_out(op):
-            yield f"{op}: left out on {device.name}", list(map(escaped, lines))
-    pictures = [f"![{each.sweep.title}]({folder}/{each.sweep.name}.svg)" for each in drawings]
-    if plots := [*pictures, *map(escaped, device.left_out(tier="plot"))]:
-        yield f"Plots of {device.name}", plots
+    for track in device.tracks.values():
+        path = folder / overview.heat_map_of(track)
+        heat = overview.heat_map(track, device)
+        shown = [f"![{track.title}: shares of the limit]({path})"] if heat else []
+        words = [escaped(track.words)] if track.words else []
+        yield f"{track.title} on {device.name}", [*words, *drawn(ranking(track))[1:], *shown]
+    if drawings:
+        pictures = [f"![{each.sweep.title}]({folder}/{each.sweep.name}.svg)" for each in drawings]
+        yield f"Plots of {device.name}", pictures
 
 
 # --- the README: the first device, and a line for each other device -------------------------------

@@ -57,7 +57,7 @@ def show(device: Device, console: Console, only: str = "") -> None:
     the tables have its rows and their neighbours. Print nothing if there is no row to show.
     """
     rows = [row for row in device.rows if not only or is_among(row.solution, only)]
-    if not rows and (only or not device.results.left_out()):
+    if not rows:
         return
     console.print(Text.assemble((f"\n{device.name}", "bold"), (f"  {device.versions}", "dim")))
     if not device.results.timed:
@@ -72,8 +72,6 @@ def show(device: Device, console: Console, only: str = "") -> None:
             near = _near(track, only) if only else track
             if near.entries:
                 show_track(near, console, only, label)
-        for line in device.left_out(op):
-            console.print(Text(f"{op}: {line}", style="dim"))
     if device.modelled:
         every = modelled.latest(device.results).values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]

@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
 from common.records import runs
-from common.records.lines import SCHEMA, Counted, LeftOut, Record, Run, Selection
+from common.records.lines import SCHEMA, Counted, Record, Run, Selection
 from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -70,7 +70,7 @@ def bench(
             device_info = engine.started.device_info
             begun = recording(device_info, solutions, selection, absent, results)
             open_run = files.enter_context(begun)
-            tasks = engine.tasks(open_run.done | open_run.too_large)
+            tasks = engine.tasks(open_run.done)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
             for result in engine.run(tasks):
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
@@ -105,8 +105,6 @@ class Recording:
     run: Run
     lines: RunWriter
     kept: list[Record]
-    too_large: set[tuple[str, str]]
-    """"" for every solution, and each case that did not fit."""
     resumed: bool
     began: float = field(default_factory=time.monotonic)
 
@@ -116,15 +114,7 @@ class Recording:
         return {(row.solution, row.case) for row in self.kept}
 
     def write(self, result: CaseResult) -> CaseResult:
-        """Write a result, and return it as written."""
-        if result.too_large:
-            self.lines.write(
-                LeftOut(
-                    schema=SCHEMA, run=self.run.run, op=result.op, case=result.case,
-                    tier=self.run.selection.tier, reason=result.too_large,
-                )
-            )  # fmt: skip
-            return result
+        """Write a result's rows, none of a case that is too large, and return it as written."""
         rows = tuple(msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
         self.lines.rows(rows, result.samples)
         return dataclasses.replace(result, rows=rows)
@@ -169,12 +159,11 @@ def recording(
             path, kept = runs.new_file(folder, fresh.run), []
             if device_info.device == "cpu":
                 kept = _still_valid(runs.read(folder), fresh, unchanged)
-        too_large = {("", line.case) for line in earlier.left_out_lines if run}
         with contextlib.closing(RunWriter(path)) as lines:
             if not run:
                 lines.write(fresh)
                 lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
-            yield Recording(run or fresh, lines, kept, too_large, run is not None)
+            yield Recording(run or fresh, lines, kept, run is not None)
 
 
 def _complete(rows: Sequence[Record]) -> list[Record]:
@@ -198,10 +187,8 @@ def _unfinished(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
-    # cases that were too large may fit in more memory
-    memory_gib = fresh.memory_gib if earlier.left_out_lines else last.memory_gib
     same = last == msgspec.structs.replace(
-        fresh, run=last.run, peak=last.peak, memory_gib=memory_gib
+        fresh, run=last.run, peak=last.peak, memory_gib=last.memory_gib
     )
     return last if same and all(map(unchanged, earlier.rows)) else None
 

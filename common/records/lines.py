@@ -1,4 +1,4 @@
-"""The types of lines in a run's file: start, rows, counts, left-out cases and end."""
+"""The types of lines in a run's file: start, rows, counts and end."""
 
 from __future__ import annotations
 
@@ -248,16 +248,6 @@ class Counted(OfCase, frozen=True, kw_only=True, tag="counted"):
     """The steps of forward, or of forward with backward."""
 
 
-class LeftOut(Line, frozen=True, kw_only=True, tag="left_out"):
-    """A case that does not fit the device, even with only eager."""
-
-    op: str
-    case: str
-    tier: Tier = "board"
-    reason: str
-    """For example `needs 9.1 GiB, 7.8 GiB free`."""
-
-
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
@@ -267,4 +257,4 @@ class End(Line, frozen=True, kw_only=True, tag="end"):
     """The wall time of the run since it began or was last continued."""
 
 
-Anything = Run | Record | Counted | LeftOut | End
+Anything = Run | Record | Counted | End

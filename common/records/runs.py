@@ -1,8 +1,7 @@
 """The records of runs, one file for each run: `results/<device>/<time>-<run>.jsonl`.
 
-The first line of a file describes the run. A row for each solution, case and direction follows, and
-a line for each case that does not fit the device. The last line marks the end; a run without it was
-interrupted and can be continued. The order of names is the order of time. Drawing a board opens
+The first line of a file describes the run. A row for each solution, case and direction follows. The
+last line marks the end; a run without it was interrupted and can be continued. The order of names is the order of time. Drawing a board opens
 only these files; the raw samples are beside them, on the machine that measured.
 """
 
@@ -24,7 +23,7 @@ import msgspec
 from common import paths
 from common.errors import UserError
 from common.printable import complain
-from common.records.lines import SCHEMA, Anything, Counted, End, LeftOut, Record, Run
+from common.records.lines import SCHEMA, Anything, Counted, End, Record, Run
 from common.spec import ByClock, Tier
 
 SAMPLES = ".samples.jsonl"
@@ -42,11 +41,9 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     counted: list[Counted] = field(default_factory=list)
-    left_out_lines: list[LeftOut] = field(default_factory=list)
-    """The lines of every run; `left_out` returns the lines that still hold."""
     names: dict[str, str] = field(default_factory=dict)
     """The name of each run's file, which begins with the run's start."""
-    _shown: dict[Tier, tuple[list[Record], list[LeftOut]]] = field(
+    _shown: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -57,18 +54,12 @@ class Results:
         each run measures them in another order. Within a case, forward comes first, and the rows of
         a direction are in chronological order.
 
-        Left-out cases and cases that an op no longer has are not included. An op no longer has a
-        case that neither the op's last finished run over all solutions nor a later run measured.
+        Cases that an op no longer has are not included. An op no longer has a case that neither the
+        op's last finished run over all solutions nor a later run measured.
         """
-        return self._of_tier(tier)[0]
-
-    def left_out(self, tier: Tier = "board") -> list[LeftOut]:
-        """Return the last line of each case that does not fit the device, by op and case.
-
-        A row of a later run cancels the line. A run over some solutions cannot leave out a case
-        that has a row: the case fits the device, and that run only found less free memory.
-        """
-        return self._of_tier(tier)[1]
+        if tier not in self._shown:
+            self._shown[tier] = self._latest([row for row in self.rows if row.tier == tier])
+        return self._shown[tier]
 
     def repeated(self) -> list[Record]:
         """Return the board's earlier rows of the latest rows' sources, clock and versions."""
@@ -84,30 +75,19 @@ class Results:
             if row.run != last.run and state(row) == state(last)
         ]  # fmt: skip
 
-    def _of_tier(self, tier: Tier) -> tuple[list[Record], list[LeftOut]]:
-        if tier in self._shown:
-            return self._shown[tier]
+    def _latest(self, rows: list[Record]) -> list[Record]:
         order = {run.run: number for number, run in enumerate(self.runs)}
-        lines: list[Record | LeftOut] = [*self.rows, *self.left_out_lines]
-        both = [line for line in lines if line.tier == tier]
-        both.sort(key=lambda line: order.get(line.run, 0))
-        measured = {(line.op, line.case) for line in both if isinstance(line, Record)}
+        rows.sort(key=lambda row: order.get(row.run, 0))
         latest: dict[tuple[str, ...], Record] = {}
-        left_out: dict[Case, LeftOut] = {}
         last, last_whole, whole = dict[Case, int](), dict[str, int](), self.whole
-        for line in both:
-            case, last[line.op, line.case] = (line.op, line.case), order.get(line.run, 0)
-            if line.run in whole:
-                last_whole[line.op] = order[line.run]
-            if isinstance(line, Record):
-                left_out.pop(case, None)
-                latest.pop(line.key, None)  # so that superseded rows do not affect the order
-                latest[line.key] = line
-            elif line.run in whole or case not in measured:
-                left_out[case] = line
+        for row in rows:
+            last[row.op, row.case] = order.get(row.run, 0)
+            if row.run in whole:
+                last_whole[row.op] = order[row.run]
+            latest.pop(row.key, None)  # so that superseded rows do not affect the order
+            latest[row.key] = row
         current = {case for case, run in last.items() if run >= last_whole.get(case[0], 0)}
-        left_out = {case: left_out[case] for case in sorted(current & left_out.keys())}
-        rows = [row for row in latest.values() if (row.op, row.case) in current - left_out.keys()]
+        rows = [row for row in latest.values() if (row.op, row.case) in current]
         size: dict[Case, int] = {}
         for row in rows:
             size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
@@ -115,9 +95,7 @@ class Results:
         def place(row: Record) -> tuple[str, int, str, bool]:
             return row.op, size[row.op, row.case], row.case, row.direction == "backward"
 
-        found = sorted(rows, key=place), list(left_out.values())
-        self._shown[tier] = found
-        return found
+        return sorted(rows, key=place)
 
     @property
     def whole(self) -> set[str]:
@@ -129,7 +107,6 @@ class Results:
         return replace(
             self,
             rows=[row for row in self.rows if op in (None, row.op)],
-            left_out_lines=[line for line in self.left_out_lines if op in (None, line.op)],
             counted=[line for line in self.counted if op in (None, line.op)],
         )
 
@@ -175,7 +152,6 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
         rows=[line for line in lines if isinstance(line, Record)],
         finished={line.run for line in lines if isinstance(line, End)},
         counted=[line for line in lines if isinstance(line, Counted)],
-        left_out_lines=[line for line in lines if isinstance(line, LeftOut)],
         names={own[0].run: path.name for path, own in by_file.items() if own},
     )
 

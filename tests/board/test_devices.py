@@ -4,13 +4,13 @@ import pytest
 from msgspec.structs import replace
 
 from common import paths
-from common.board import markdown, terminal
+from common.board import markdown
 from common.board.devices import ordered
 from common.board.ranking import About
-from common.records.lines import SCHEMA, LeftOut, Selection
+from common.records.lines import Selection
 from common.records.runs import Results
 from tests.support import boards
-from tests.support.boards import RUN, failed, printed, row
+from tests.support.boards import RUN, failed, row
 
 BOTH = ("rope", "rotate_half")
 ABOUT = {f"{name}/{op}": About("", "s1") for name in ("alice", "bob", "eager") for op in BOTH}
@@ -33,16 +33,10 @@ def measured(name, *runs, device="cuda"):
     return results
 
 
-def left_out(run, op, case="c9", **fields):
-    return LeftOut(schema=SCHEMA, run=run, op=op, case=case, reason="needs 9 GiB, 8 GiB free",
-                   **fields)  # fmt: skip
-
-
-def of(name, *rows, day=1, lacks=()):
+def of(name, *rows, day=1):
     """The records of a device with one finished run."""
     results = measured(name, (day, []))
     results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
-    results.left_out_lines.extend(lacks)
     return results
 
 
@@ -75,11 +69,9 @@ def test_the_device_with_the_newest_whole_measurement_stands_first(first_runs, s
     assert first(one, other) == first(other, one) == ["one", "other"]
 
 
-def test_an_op_that_is_left_out_is_measured_and_a_device_without_times_stands_last():
-    small = measured("small", (2, ["rope"]))
-    small.left_out_lines.append(left_out("small-0", "rotate_half"))
+def test_a_device_without_times_stands_last():
     laptop = measured("laptop", (9, BOTH), device="cpu")
-    assert first(laptop, measured("large", (1, BOTH)), small) == ["small", "large", "laptop"]
+    assert first(laptop, measured("large", (1, BOTH))) == ["large", "laptop"]
 
 
 # --- the pages ------------------------------------------------------------------------------------
@@ -107,26 +99,3 @@ def test_the_leaderboard_has_each_devices_own_rankings():
         assert f"](#{link})" in board and link in boards.anchors(board)
     assert "| alice/rope | 1. 100.0%, 4.00× |" in board
     assert "| bob/rope | 1. 125.0%, 5.00× |" in board
-
-
-# --- cases that do not fit ------------------------------------------------------------------------
-
-
-def texts(line):
-    """LEADERBOARD.md, the README's board and the terminal's, with a row of c1."""
-    shown = devices(of("A GPU", row(), lacks=[line]))
-    return (markdown.leaderboard(shown), markdown.board(shown),
-            printed(120, terminal.show, *shown))  # fmt: skip
-
-
-LINE = "Left out on this device: c2 (needs 9 GiB, 8 GiB free)."
-
-
-def test_every_board_names_a_case_that_is_left_out_and_no_solution_lacks_it():
-    for text in texts(left_out("A GPU-0", "rope", "c2")):
-        assert text.count(LINE) == 1
-        assert "50.0%" in text and "not measured" not in text
-    for text in texts(left_out("A GPU-0", "masked_ffn", "c2")):
-        assert text.index("alice/rope") < text.rindex("masked_ffn") < text.index(" c2 (needs")
-    whole, *others = texts(left_out("A GPU-0", "rope", "c2", tier="plot"))
-    assert LINE in whole and not any("Left out" in text for text in others)

@@ -8,14 +8,12 @@ from msgspec.structs import replace
 
 from common.errors import UserError
 from common.records import runs
-from common.records.lines import SCHEMA, LeftOut, Selection, Summary
+from common.records.lines import SCHEMA, Selection, Summary
 from common.records.runs import Results, RunWriter
 from common.spec import DIRECTIONS
 from tests.support.records import NAME, ROW, RUN, row, written
 
 # --- the file -------------------------------------------------------------------------------------
-
-WIDE = LeftOut(schema=SCHEMA, run="r1", op="rope", case="c2", reason="needs 9 GiB, 8 GiB free")
 
 
 def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
@@ -29,18 +27,6 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
     assert (results.runs, results.rows) == ([RUN, second], [*rows, again])
     assert results.finished == {"r1", "r2"} and not results.timed
     assert results.latest() == [again, rows[1]]
-
-
-def test_cases_left_out_are_read_as_written(tmp_path):
-    file = RunWriter(tmp_path / NAME)
-    file.write(RUN)
-    file.rows([row(error=0.5)])
-    file.write(WIDE)
-    file.end(RUN.run)
-    file.close()
-    results = runs.read(tmp_path)
-    assert results.rows == [row(error=0.5)]
-    assert results.left_out() == results.left_out_lines == [WIDE]
 
 
 def test_what_a_gpu_measured_comes_first(tmp_path):
@@ -136,38 +122,6 @@ def test_a_run_of_the_plots_leaves_the_board_as_it_was():
     results = Results(None, [run(1), run(2)], [ROW, drawn, same], finished={"r1", "r2"})
     assert results.latest() == [ROW]
     assert results.latest("plot") == [same, drawn]
-
-
-C1, C2 = row(case="c1"), row(case="c2")
-LATER, LATER2 = replace(C1, run="r2"), replace(C2, run="r2")
-AGAIN, PART = replace(WIDE, run="r2"), run(2, "bob")
-
-
-@pytest.mark.parametrize(
-    ("rows", "line", "of", "expected"),
-    [
-        pytest.param([C1], WIDE, [run(1)], (["c1"], ["c2"]), id="not on the board"),
-        pytest.param([C1], WIDE, [run(1, "bob")], (["c1"], ["c2"]), id="of some solutions"),
-        pytest.param([C1, LATER, LATER2], WIDE, [run(1), run(2)], (["c1", "c2"], []),
-                     id="a later run with more memory brings it back"),
-        pytest.param([C1, C2, LATER], AGAIN, [run(1), run(2)], (["c1"], ["c2"]),
-                     id="a run over everything takes its older rows away"),
-        pytest.param([C1, C2], AGAIN, [run(1), PART], (["c1", "c2"], []),
-                     id="a run over some takes none away: the case fits the device"),
-        pytest.param([C1, LATER], WIDE, [run(1), run(2)], (["c1"], []),
-                     id="a case that the op no longer has"),
-        pytest.param([C1, LATER], WIDE, [run(1), PART], (["c1"], ["c2"]),
-                     id="a case that a run over some did not ask"),
-        pytest.param([C1, C2], replace(WIDE, tier="plot"), [run(1)], (["c1", "c2"], []),
-                     id="the plots'"),
-        pytest.param([C1, C2], replace(WIDE, run="r3"), [run(1), run(3)], (["c1", "c2"], []),
-                     id="an interrupted run, which a busy GPU may have stopped"),
-    ],
-)  # fmt: skip
-def test_which_cases_are_left_out(rows, line, of, expected):
-    results = Results(None, of, rows, {"r1", "r2"}, left_out_lines=[line])
-    found = results.latest(), results.left_out()
-    assert tuple([each.case for each in lines] for lines in found) == expected
 
 
 # --- what a row says ------------------------------------------------------------------------------
