@@ -3,7 +3,7 @@
 #   docker build -t triton-study . && docker run --gpus all --ipc=host triton-study
 ARG IMAGE=nvcr.io/nvidia/pytorch:26.06-py3
 FROM ${IMAGE}
-RUN pip install nox rich jinja2 pygments markdown-it-py pytest msgspec watchfiles
+RUN pip install nox rich jinja2 pygments pytest msgspec watchfiles
 COPY . /study
 WORKDIR /study
 RUN python -m common.commands.peers

@@ -1,8 +1,9 @@
 """The records of runs, one file for each run: `results/<device>/<time>-<run>.jsonl`.
 
 The first line of a file describes the run. A row for each solution, case and direction follows. The
-last line marks the end; a run without it was interrupted and can be continued. The order of names is the order of time. Drawing a board opens
-only these files; the raw samples are beside them, on the machine that measured.
+last line marks the end; a run without it was interrupted and can be continued. The order of names
+is the order of time. Drawing a board opens only these files; the raw samples are beside them, on
+the machine that measured.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from tests.support.made_up import site_of
 
 @pytest.fixture
 def alice(tmp_path):
-    """A folder with a solution, two helpers of which one is used, and a README."""
+    """A folder with a solution and two helpers, of which one is used."""
     folder = tmp_path / "alice"
     folder.mkdir()
     (folder / "rope.py").write_text('"""A note."""\nimport math, tiles\nfrom os import path\n')
@@ -130,37 +130,24 @@ def test_a_solutions_files_are_its_own_and_the_helpers_that_it_imports(alice, tm
         (inner / "inner.py").write_text("import os, rope\nfrom . import unused")
         (alice.path.parent / "inner.py").write_text("")
         names += ["parts/halves.py", "parts/signs.py", "parts/inner.py"]
-    assert sorted(rendering.files(alice)) == sorted(names)
+    (alice.path.parent / "README.md").write_text("# Alice\n")
     _, data = drawn(tmp_path, of(tmp_path, [row()]), alice)
     shown = re.findall(r'<summary translate="no">(.*?)</summary>.*?data-text="(\d+)"',
                        data["views"]["solution alice/rope"])  # fmt: skip
-    assert [name for name, _ in shown] == list(rendering.files(alice))
+    assert sorted(name for name, _ in shown) == sorted([*names, "README.md"])
+    assert shown[0][0] == "rope.py" and shown[-1][0] == "README.md"
     assert data["texts"][int(shown[0][1])] == rendering.lines(alice.path)
-
-
-def test_the_lines_of_kernels_are_marked(alice):
-    text = rendering.lines(alice.path.with_name("tiles.py"))
-    lines = re.findall(r'<span class="line( kernel)?">(.*)', text)
-    assert [bool(kernel) for kernel, _ in lines] == [False] * 3 + [True] * 3 + [False] * 2
 
 
 @pytest.mark.parametrize("text", ["def broken(:\n", "\0", "x = '" + "(" * 300])
 def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
     alice.path.write_text(text)
-    assert list(rendering.files(alice)) == ["rope.py"]
+    assert alice.files == [alice.path]
     assert rendering.lines(alice.path).count('class="line') == 1
 
 
-def test_a_readme_holds_no_markup_and_no_picture_of_its_own(alice):
-    folder = alice.path.parent
-    (folder / "README.md").write_text(
-        "# Alice\n<b onclick=x>bold</b> ![p](http://x/p.png) [own](rope.py) [out](https://x.org)"
-        " [gone](../bob) [bad](javascript:x)\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
-    )
-    text = rendering.readme(folder, ["alice/rope"])
-    assert "<h3>Alice</h3>" in text and "<table>" in text
-    assert "&lt;b onclick=x&gt;" in text
-    assert "<img" not in text and "<b " not in text
-    assert '<a href="#view=solution&amp;name=alice%2Frope">own</a>' in text
-    assert '<a href="https://x.org">out</a>' in text
-    assert "gone" in text and text.count("href") == 3, "the picture is a link"
+def test_a_readme_is_shown_as_text(alice):
+    path = alice.path.with_name("README.md")
+    path.write_text("# Alice\n<b onclick=x>bold</b> ![p](http://x/p.png) [bad](javascript:x)\n")
+    text = rendering.lines(path)
+    assert "&lt;b" in text and not re.search("<(?!/?span)", text)

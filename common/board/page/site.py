@@ -21,7 +21,7 @@ from common.board.page import rendering
 from common.board.page.rendering import draw, link
 from common.board.ranking import Estimate, Quantity, Track, op_order
 from common.records.lines import Record
-from common.solutions import Solution
+from common.solutions import Solution, source_of
 
 HERE = Path(__file__).parent
 STYLES = ("vendor/uplot/uPlot.min.css", "assets/page.css")
@@ -61,7 +61,7 @@ class Site:
         self.mains = [first[op] for op in sorted(first, key=op_order)]
         """The main track of each op on the first device that has the op."""
         self.texts: dict[str, int] = {}
-        """The number of each text that several views show: charts, sources and READMEs."""
+        """The number of each text that several views show: charts and files."""
         self.times = {board.address: self._times(board) for board in self.boards}
 
     def write(self, folder: Path) -> Path:
@@ -78,20 +78,12 @@ class Site:
             packed=rendering.packed(
                 {"ko": words, "views": views, "texts": list(self.texts), "hues": self.hues}
             ),
-            compared=self._compared(),
+            compared=link(view="compare", **dict(zip(("one", "other"), self.hues, strict=False))),
         )
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "index.html"
         paths.replace(path, page.encode())
         return path
-
-    def _compared(self) -> str:
-        """Return the link to the two best contributors, or peers, of the first op that has two."""
-        for board in self.mains:
-            best = sorted(board.track.entries, key=lambda entry: entry.peer)
-            if len(best) > 1:
-                return link(view="compare", one=best[0].solution, other=best[1].solution)
-        return link(view="compare")
 
     def views(self) -> Iterator[tuple[str, str]]:
         """Yield the address and the HTML of each view."""
@@ -153,11 +145,10 @@ class Site:
                 for column in COLUMNS
                 if column.style in PLACES and any(column.known(b.track) for b in standings)
             ],
-            has_readme=(folder / "README.md").is_file(),
-            readme=self._number(rendering.readme(folder, self.hues)),
             files={
-                file: self._number(rendering.lines(path))
-                for file, path in rendering.files(solution).items()
+                path.relative_to(folder).as_posix(): self._number(rendering.lines(path))
+                for path in (*solution.files, folder / "README.md")
+                if source_of(path).is_file()
             },
         )
 
