@@ -5,12 +5,13 @@ parameters: `rope-bandwidth` has the cases with b 1, h 8 and d 256, and its x is
 solution's share of the limit that was timed beside it, with its 95 % interval at each x: so lines
 of several runs can stand beside each other, whose limits differ.
 
-A folder has the same colour on every plot, and no two share one; its further files have other
-markers. Peers are dashed, with hollow markers.
+The x of a sweep are evenly spaced. A solution has the same colour and marker on every plot, and no
+two share a colour. Peers are dashed, with hollow markers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import textwrap
 import tomllib
@@ -36,14 +37,8 @@ class SweepPlot:
     x_label: str
     x: str
     where: Mapping[str, Any]
-    log2: bool = True
-    """Whether the x axis is logarithmic."""
     default: int = 1
     """The x of a case without this parameter."""
-
-    def place(self, x: int) -> float:
-        """Return where an x lies on the axis, in units of the axis."""
-        return math.log2(x) if self.log2 else x
 
     def has(self, row: Record) -> bool:
         """Return whether the row's case is on the sweep."""
@@ -144,7 +139,7 @@ MARKERS = (
 )  # fmt: skip
 """The outlines of markers around the point 0, 0."""
 HUES = 0.618
-"""The part of the circle of colours between two folders: steps of the golden ratio never meet."""
+"""The part of the circle of colours between two solutions: steps of the golden ratio never meet."""
 LIGHTNESS = (35, 45, 28)
 STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
 """The steps between two lines of the grid."""
@@ -152,21 +147,12 @@ Look = tuple[str, str]
 """The colour and the marker of a solution."""
 
 
-def looks(drawn: Sequence[Plot]) -> dict[str, Look]:
-    """Return the look of each solution on the plots.
-
-    Folders get a colour and a marker in alphabetical order. Further files of an op in the same
-    folder get the next marker.
-    """
-    ops = {name: plot.sweep.op for plot in drawn for name in plot.names}
-    folders = list(dict.fromkeys(name.partition("/")[0] for name in sorted(ops)))
-    looks: dict[str, Look] = {}
-    for name in sorted(ops):
-        place = folders.index(name.partition("/")[0])
-        siblings = [o for o in looks if ops[o] == ops[name] and o.startswith(folders[place] + "/")]
-        colour = f"hsl({360 * (place * HUES % 1):.0f} 70% {LIGHTNESS[place % 3]}%)"
-        looks[name] = colour, MARKERS[(place + len(siblings)) % len(MARKERS)]
-    return looks
+def looks(drawn: Iterable[Plot]) -> dict[str, Look]:
+    """Return the look of each solution on the plots, by its place in the alphabet."""
+    names = sorted({name for plot in drawn for name in plot.names})
+    hues = [f"hsl({360 * (place * HUES % 1):.0f} 70% {LIGHTNESS[place % 3]}%)"
+            for place in range(len(names))]  # fmt: skip
+    return dict(zip(names, zip(hues, itertools.cycle(MARKERS), strict=False), strict=True))
 
 
 def files(device: Device) -> dict[str, str]:
@@ -180,8 +166,7 @@ def _svg(plot: Plot, look: Mapping[str, Look], device: str) -> str:
     """Return the plot's panels side by side, and the legend."""
     lines = [line for panel in plot.panels.values() for line in panel.values()]
     xs = sorted({x for line in lines for x in line})
-    first, last = plot.sweep.place(xs[0]), plot.sweep.place(xs[-1])
-    places = {x: (plot.sweep.place(x) - first) / ((last - first) or 1.0) for x in xs}
+    places = {x: place / max(len(xs) - 1, 1) for place, x in enumerate(xs)}
     top = max(1.0, *(each.high for line in lines for each in line.values()))
     step = next(step for step in STEPS if 10 * step >= top)
     verdicts = ", ".join(f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
