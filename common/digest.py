@@ -7,11 +7,11 @@ import functools
 import hashlib
 import io
 import tokenize
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-Position = tuple[int, int]
-"""A row, counted from 1, and a column."""
+BETWEEN = (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+"""The tokens between two statements, or before the first."""
 
 
 def digest(paths: Iterable[Path], words: bool = False) -> str:
@@ -46,34 +46,25 @@ def code_of(source: bytes) -> bytes:
     becomes `y = 2 * x`.
     """
     try:
-        text, tree = source.decode(), ast.parse(source)
+        ast.parse(source)
+        text = source.decode()
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
     except (SyntaxError, ValueError, RecursionError, MemoryError, tokenize.TokenError):
         return source
     lines = text.split("\n")
-    comments = [(token.start, token.end) for token in tokens if token.type == tokenize.COMMENT]
+    words = [token for token in tokens if token.type == tokenize.COMMENT]
     # a blank line inside a string has no NL token, and stays
     blank = {token.start[0] for token in tokens if token.type == tokenize.NL}
-    for (first, start), (last, end) in sorted([*comments, *_bare_strings(tree, lines)])[::-1]:
+    code = [token for token in tokens if token.type not in (tokenize.COMMENT, tokenize.NL)]
+    for before, token, after in zip([code[-1], *code], code, code[1:], strict=False):
+        # a string that is a statement by itself, such as a docstring
+        starts, ends = (each.type in BETWEEN or each.string == ";" for each in (before, after))
+        if token.type == tokenize.STRING and starts and ends and "f" not in token.string[:2]:
+            words.append(token)
+    for token in sorted(words, key=lambda token: token.start)[::-1]:
+        (first, start), (last, end) = token.start, token.end
         rest = lines[last - 1][end:]
         lines[first - 1 : last] = [lines[first - 1][:start] + rest, *[""] * (last - first)]
         blank |= set(range(first, last + 1))
     kept = [line.rstrip() for row, line in enumerate(lines, 1) if line.strip() or row not in blank]
     return "\n".join(kept).strip("\n").encode()
-
-
-def _bare_strings(tree: ast.AST, lines: list[str]) -> Iterator[tuple[Position, Position]]:
-    """Yield the start and end of each string that is a statement by itself, such as a docstring."""
-
-    def position(row: int, column: int) -> Position:
-        """Convert ast's column, in bytes, to characters."""
-        return row, len(lines[row - 1].encode()[:column].decode())
-
-    for node in ast.walk(tree):
-        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
-            continue
-        if isinstance(node.value.value, str) and node.end_lineno is not None:
-            yield (
-                position(node.lineno, node.col_offset),
-                position(node.end_lineno, node.end_col_offset or 0),
-            )

@@ -13,9 +13,6 @@ from typing import NamedTuple
 
 from common.printable import printable
 
-CUT = "…"
-"""Stands for what a line of source lacks on a narrow terminal."""
-
 
 class Place(NamedTuple):
     """A place in a solution's file; its text is `line 31 of rope.py: tl.arange(0, d)`."""
@@ -104,7 +101,7 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
     Args:
         places: The places.
         folder: The folder.
-        room: The most columns of a line; None for any number.
+        room: The most columns of a line, of which the expression is shown; None for any number.
     """
     for file, number, code in places:
         path = folder / Path(file).name
@@ -113,26 +110,11 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
             line = printable(lines[number - 1])
             code = printable(code)
             expression = code if is_code(code) and code in line else ""
-            left = len(f"{number} | ")
-            width = len(line) if room is None else room - left
-            line, carets = _cut(line, expression, max(width, len(CUT) + 1))
+            left, start = len(f"{number} | "), line.index(expression)
+            width = len(line) if room is None else max(room - left, 1)
+            cut = max(0, min(start, start + len(expression) - width))  # keeps the expression
             yield f"{file}:{number}"
-            yield f"{number} | {line}"
-            if carets:
-                yield f"{'| ':>{left}}{carets}"
-
-
-def _cut(line: str, expression: str, room: int) -> tuple[str, str]:
-    """Return the line, cut to `room` columns around an expression, and carets below it.
-
-    For example, with 12 columns and the expression `load(x)`, `    y = tl.load(x) + 1` becomes
-    `…tl.load(x)…`.
-    """
-    start = line.index(expression)
-    if len(line) > room:
-        first = min(start - len(CUT), start + len(expression) + len(CUT) - room)
-        if first > 0:
-            line, start = CUT + line[first + len(CUT) :], start - first
-        if len(line) > room:
-            line = line[: room - len(CUT)] + CUT
-    return line, (" " * start + "^" * len(expression))[: len(line)] if expression else ""
+            yield f"{number} | {line[cut:][:width]}"
+            if expression:
+                carets = " " * (start - cut) + "^" * len(expression)
+                yield f"{'| ':>{left}}{carets[:width]}"

@@ -39,7 +39,7 @@ class Column:
     """The fields of JSON; None for an unknown value."""
     order: Value | None = None
     """The page's sort key; the first field by default."""
-    style: Literal["", "name", "quantity", "share", "number"] = ""
+    style: Literal["", "name", "quantity", "number"] = ""
     """The page's style of the cells; the page omits a column without a style."""
     quantity: Quantity | None = None
     """What the column ranks by, if it has places."""
@@ -130,17 +130,6 @@ COLUMNS = (
     ),
     *map(_ranks_by, QUANTITIES, (1, 0, 4, 5, 7, 8)),
     Column(data={"columns": _scores}),
-    Column(
-        "of limit, at worst",
-        data={
-            "share_of_limit": lambda _, e: e.worst_share and share(e.worst_share),
-            "limited_case": lambda _, e: e.worst_share and e.worst_share.case,
-            "limited_direction": lambda _, e: e.worst_share and e.worst_share.direction,
-        },
-        style="share",
-        several=True,
-        known=lambda track: bool(track.quantities),
-    ),
     Column(
         "covers",
         text=lambda t, e: f"{e.covered}/{len(t.cells)}",

@@ -155,12 +155,6 @@ class Entry:
         """Return whether an earlier clock measured a cell of the track."""
         return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
 
-    @cached_property
-    def worst_share(self) -> Record | None:
-        """Return the row with the smallest share of its limit."""
-        timed = [row for row in self.cells.values() if row.gpu and row.ranked_by == "gpu"]
-        return min(timed, key=share, default=None)
-
     @property
     def lacks(self) -> str:
         """Return why the entry is not ranked: its first failure or its first missing cell."""

@@ -187,7 +187,7 @@ def _failures(summary: Summary) -> Iterator[Line]:
 def _cut(text: str) -> str:
     """Return the text, cut to about a third of ROOM."""
     most = ROOM // 3 * ((columns() or terminal.PIPE_WIDTH) - 2 * len(MARGIN))
-    return text if len(text) <= most else text[: most - 1] + source.CUT
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _why(group: FailingCases) -> str:

@@ -119,7 +119,6 @@ def test_a_row_for_scripts_has_what_the_board_has():
     assert alice["columns"] == {"GPU, forward": pytest.approx({
         "place": 1, "share": 0.5, "times_eager": 2.0, "low": 0.5, "high": 0.5, "runs": 1
     })}  # fmt: skip
-    assert alice["share_of_limit"] == 0.5 and alice["limited_case"] == "c1"
     assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
     assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
     assert bob["columns"] == {}

@@ -77,11 +77,9 @@ def test_an_interval_spans_the_runs_of_the_same_source():
     assert alice.rank == bob.rank == 1, "the runs overlap, within one they would not"
 
 
-def test_share_of_the_slower_limit_is_by_gpu_time_and_the_worst_is_kept():
+def test_share_of_the_slower_limit_is_by_gpu_time():
     rows = [row(us=20.0, copy=5.0, ranked_by="host"), row(us=10.0, copy=9.0, direction="backward")]
     assert [share(each) for each in rows] == [0.25, 0.9]
-    (entry,) = ranked(*rows)
-    assert entry.worst_share == rows[1], "host time has no such limit"
     assert limit(row(us=10.0, copy=9.0, dense=8.0)) == (9.0, "copy")
     assert limit(dense := row(us=10.0, copy=5.0, dense=8.0)) == (8.0, "dense")
     assert share(dense) == 0.8

@@ -37,20 +37,16 @@ def _environment() -> Environment:
     )
     environment.filters.update(
         microseconds=lambda value: f"{value:,.1f}",
-        percent=table.percentage,
         short=lambda value: f"{value:.5g}",
     )
     environment.globals.update(
         by_clock=table.by_clock,
         direction_words=ranking.DIRECTION,
         figure=table.figure,
-        limit_name=lambda row: ranking.LIMITS[ranking.limit(row)[1]],
         link=link,
         place=columns.place,
-        share=ranking.share,
         text_columns=table.TEXT,
         time=columns.time,
-        where=table.where,
     )
     return environment
 

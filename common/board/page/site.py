@@ -31,7 +31,7 @@ SCRIPTS = (
 )  # fmt: skip
 WORDS = "assets/korean.json"
 """The file with the Korean translation of each English text of the page."""
-PLACES = ("quantity", "share", "number")
+PLACES = ("quantity", "number")
 """The styles of the columns of a solution's places."""
 SLOW = 100
 """How many times as long as the fastest a solution takes that a chart leaves out."""
