@@ -1,4 +1,4 @@
-"""Common mistakes in `rope_qk`: of both tensors, as in `rope`, and of one of them."""
+"""Common mistakes in `rope_qk`: those of `rope`, in both tensors, and of one of them."""
 
 from __future__ import annotations
 
@@ -10,23 +10,8 @@ from common.ops import rope
 from common.ops.mistakes.rope import MISTAKES as OF_ROPE
 from common.spec import Reference
 
-SHARED = (
-    "the sine has the other sign",
-    "cos and sin are exchanged",
-    "cos and sin are rounded to bfloat16",
-    "halves are paired where neighbours are asked for",
-    "neighbours are paired where halves are asked for",
-    "the rest is rotated too",
-    "the rest is not copied: it is zero",
-    "each token takes the angles of the next position",
-    "each token takes the angles of position 0",
-    "the batch stands for the position",
-    "bshd is read as sbhd",
-    "sbhd is read as bshd",
-    "backward turns the same way as forward",
-    "backward takes a feature's own sine",
-)
-"""The mistakes of `rope` that a kernel of both tensors makes in both."""
+LACKED = ("start", "cu_seqlens", "cp_", "chunks")
+"""What names a mistake of `rope` with an option that `rope_qk` lacks."""
 
 
 def turned(of_q: Reference, of_k: Reference) -> Reference:
@@ -52,7 +37,11 @@ def exchanged(q: Tensor, k: Tensor, **options: Any) -> tuple[Tensor, Tensor]:
 
 
 MISTAKES: dict[str, Reference] = {
-    **{name: turned(OF_ROPE[name], OF_ROPE[name]) for name in SHARED},
+    **{
+        name: turned(mistake, mistake)
+        for name, mistake in OF_ROPE.items()
+        if not any(option in name for option in LACKED)
+    },
     "k comes back as it is": turned(rope.reference, OF_ROPE["t comes back as it is"]),
     "the outputs are exchanged": exchanged,
 }
