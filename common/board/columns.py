@@ -17,7 +17,7 @@ from typing import Any, Literal
 from common.board.devices import Device
 from common.board.ranking import QUANTITIES, Entry, Quantity, Track, limit, share
 from common.board.table import UNRANKED, Table, figure, footnotes, marked, percentage
-from common.records.lines import Record, Summary
+from common.records.lines import Estimate, Record
 from common.solutions import is_among
 
 Value = Callable[[Track, Entry], Any]
@@ -70,7 +70,7 @@ def place(track: Track, entry: Entry, quantity: Quantity) -> str:
     return f"{own}{'=' * (ranks.count(own) > 1)}"
 
 
-def time(entry: Entry, quantity: Quantity) -> Summary | None:
+def time(entry: Entry, quantity: Quantity) -> Estimate | None:
     """Return the solution's time of the one case that the entry is of."""
     found = [times["solution"] for row in entry.cells.values() if (times := quantity.times(row))]
     return found[0] if found else None

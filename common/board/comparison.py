@@ -68,7 +68,7 @@ def _table(op: str, pairs: Sequence[Pair]) -> Table:
         for quantity in QUANTITIES:
             both = [quantity.times(each) for each in (was, row)]
             if all(both):
-                before, now = (each["eager"].median / each["solution"].median for each in both)
+                before, now = (each["eager"].value / each["solution"].value for each in both)
                 timed[row.solution].append((quantity, now / before, row))
     known = {quantity for own in timed.values() for quantity, *_ in own}
     columns = [quantity for quantity in QUANTITIES if quantity in known]

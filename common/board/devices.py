@@ -101,17 +101,5 @@ def ranked(results: Results, about: Mapping[str, About]) -> Device:
 
 
 def ordered(boards: Sequence[Results]) -> list[Results]:
-    """Return the device with the newest full measurement first, and devices without times last.
-
-    A full run is finished and over all solutions. Measuring one op again does not make the other
-    ops newer. A device with fewer ops comes later.
-    """
-
-    def newest(results: Results) -> tuple[bool, int, str]:
-        """Return the number of ops that full runs cover, and the oldest op's latest full run."""
-        rows = (row for row in results.latest() if row.run in full)
-        latest = {row.op: results.names.get(row.run, "") for row in rows}
-        return results.timed, len(latest), min(latest.values(), default="")
-
-    full = {run for results in boards for run in results.whole}
-    return sorted(boards, key=newest, reverse=True)
+    """Return the device with the most rows on its board first, and devices without times last."""
+    return sorted(boards, key=lambda results: (results.timed, len(results.latest())), reverse=True)

@@ -13,7 +13,7 @@ from common.board.model import DEFAULT, GPUS
 from common.board.ranking import Key, op_order
 from common.board.table import Table, named
 from common.peaks import Peak
-from common.records.lines import Counted, Launch, Operator, Record, Summary
+from common.records.lines import Counted, Estimate, Launch, Operator, Record
 from common.records.runs import Results
 
 
@@ -67,8 +67,8 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     )
 
 
-def _exact(times: dict[str, float]) -> dict[str, Summary]:
-    return {name: Summary(us, us, us) for name, us in times.items()}
+def _exact(times: dict[str, float]) -> dict[str, Estimate]:
+    return {name: Estimate(us, us, us) for name, us in times.items()}
 
 
 def _limits(counted: Counted, gpu: Peak) -> dict[str, float]:

@@ -22,7 +22,7 @@ from itertools import product
 import numpy as np
 
 from common import interfaces, stats
-from common.records.lines import Influences, Record, Summary
+from common.records.lines import Estimate, Influences, Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
 APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
@@ -52,20 +52,6 @@ class About:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A value with its 95 % interval: a speed in units of eager's speed, a time or a rate."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, time: Summary) -> Estimate:
-        """Return a time in microseconds."""
-        return cls(time.median, time.low, time.high)
-
-
-@dataclass(frozen=True)
 class Quantity:
     """One clock in one direction, by which a column ranks."""
 
@@ -84,12 +70,12 @@ class Quantity:
         by_clock = row.sustained if self.clock == "loop" else row.ranked_by == self.clock
         return row.direction == self.direction and bool(by_clock)
 
-    def times(self, row: Record) -> Mapping[str, Summary]:
+    def times(self, row: Record) -> Mapping[str, Estimate]:
         """Return the row's times by this clock: the solution's, eager's and the limits'."""
         if not self.has(row):
             return {}
         if self.clock == "loop":
-            return {name: Summary(time, time, time) for name, time in row.sustained.items()}
+            return {name: Estimate(time, time, time) for name, time in row.sustained.items()}
         return ranked_times(row)
 
 
@@ -362,13 +348,13 @@ def _eager_apart(rows: Iterable[Record]) -> set[Key]:
     return deviating
 
 
-def combined(times: Sequence[tuple[Summary, Summary]]) -> Estimate:
+def combined(times: Sequence[tuple[Estimate, Estimate]]) -> Estimate:
     """Return the geometric mean of ratios of times, each of a first time over a second.
 
     The times are independent, so that the variances of the logarithms add. A median's interval may
     be asymmetric, so that the lower and the upper sides are combined separately.
     """
-    numbers = [(each.median, each.low, each.high) for pair in times for each in pair]
+    numbers = [(each.value, each.low, each.high) for pair in times for each in pair]
     over, over_low, over_high, own, low, high = np.log(np.reshape(numbers, (-1, 6))).T
     ratio = (over - own).mean()
     above = np.sqrt(((over_high - over) ** 2 + (own - low) ** 2).sum()) / len(times)
@@ -379,35 +365,35 @@ def combined(times: Sequence[tuple[Summary, Summary]]) -> Estimate:
 # --- of one row -----------------------------------------------------------------------------------
 
 
-def ranked_times(row: Record) -> Mapping[str, Summary]:
+def ranked_times(row: Record) -> Mapping[str, Estimate]:
     """Return the times of the clock that ranks the row, the GPU's or the host's."""
     return row.host if row.ranked_by == "host" else row.gpu
 
 
 def median(row: Record, name: str = "solution") -> float:
     """Return a median in microseconds by the clock that ranks the row."""
-    return ranked_times(row)[name].median
+    return ranked_times(row)[name].value
 
 
-def slower_limit(times: Mapping[str, Summary]) -> str:
+def slower_limit(times: Mapping[str, Estimate]) -> str:
     """Return the name of the slower limit among the times, "" if none was measured.
 
     The limits are a copy of the same bytes and, in some rows, dense products of the same shapes. A
     call can hardly take less time than the slower limit.
     """
     known = [name for name in LIMITS if name in times]
-    return max(known, key=lambda name: times[name].median, default="")
+    return max(known, key=lambda name: times[name].value, default="")
 
 
 def limit(row: Record) -> tuple[float, str]:
     """Return the median microseconds and the name of the slower limit, by the GPU's time."""
     name = slower_limit(row.gpu)
-    return row.gpu[name].median, name
+    return row.gpu[name].value, name
 
 
 def share(row: Record) -> float:
     """Return the row's share of its limit, by GPU time."""
-    return limit(row)[0] / row.gpu["solution"].median
+    return limit(row)[0] / row.gpu["solution"].value
 
 
 def sustained_share(row: Record) -> float | None:

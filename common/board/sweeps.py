@@ -23,8 +23,8 @@ from typing import Any
 
 from common.board.devices import Device
 from common.board.page import rendering
-from common.board.ranking import DIRECTION, Estimate, combined, slower_limit
-from common.records.lines import Record
+from common.board.ranking import DIRECTION, combined, slower_limit
+from common.records.lines import Estimate, Record
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
     from common.board.ranking import limit, sustained_share
 
     slower, name = limit(row)
-    gpu, host = (times["solution"].median for times in (row.gpu, row.host))
+    gpu, host = (times["solution"].value for times in (row.gpu, row.host))
     of_peak = least(work, peak, dtype) / gpu if peak else None
     shares = (slower / gpu, sustained_share(row), of_peak)
     return [

@@ -15,7 +15,7 @@ from common.grading.sweep import Graded, Sweep, TooLarge, eager_of
 from common.measure import baseline
 from common.measure.baseline import Baseline
 from common.measure.timing import CLOCK, time_case
-from common.records.lines import SCHEMA, Record, Summary
+from common.records.lines import SCHEMA, Estimate, Record
 from common.records.runs import Samples
 from common.solutions import Solution
 from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
@@ -184,5 +184,5 @@ def record_of(
     )  # fmt: skip
 
 
-def _summaries(times: dict[str, list[float]]) -> dict[str, Summary]:
-    return {name: Summary.of(samples) for name, samples in times.items()}
+def _summaries(times: dict[str, list[float]]) -> dict[str, Estimate]:
+    return {name: Estimate.of(samples) for name, samples in times.items()}

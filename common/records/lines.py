@@ -19,21 +19,21 @@ STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
 """The names of the slow-probe counts in a row's `device_state`, by clock."""
 
 
-class Summary(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A median with its 95 % interval and the samples' quartiles, in microseconds.
+class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time in microseconds, a speed or a share, with its 95 % interval.
 
-    In the file it is `[10.2, 10.1, 10.4, [9.9, 10.7]]`.
+    In the file it is `[10.2, 10.1, 10.4, [9.9, 10.7]]`: a median of samples has their quartiles.
     """
 
-    median: float
+    value: float
     low: float
     high: float
     quartiles: tuple[float, float] | None = None
     """The first and the third quartile; None in earlier records."""
 
     @classmethod
-    def of(cls, samples: Sequence[float]) -> Summary:
-        """Return the summary of samples in microseconds, all but the median to the nanosecond."""
+    def of(cls, samples: Sequence[float]) -> Estimate:
+        """Return the median of samples in microseconds, all else to the nanosecond."""
         low, high = stats.interval(samples)
         first, third = stats.quartiles(samples)
         quartiles = round(first, 3), round(third, 3)
@@ -134,12 +134,12 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     verdict: str
     reason: str = ""
     error: float | None = None
-    gpu: dict[str, Summary] = msgspec.field(default_factory=dict)
+    gpu: dict[str, Estimate] = msgspec.field(default_factory=dict)
     """GPU times of `solution`, `eager` and `copy`, taken in turn, of forward or of forward with
     backward. Some rows have `dense` products and the replay of forward's CUDA `graph`; earlier
     records, `backward` alone.
     """
-    host: dict[str, Summary] = msgspec.field(default_factory=dict)
+    host: dict[str, Estimate] = msgspec.field(default_factory=dict)
     """Host times of `solution` and `eager`; in earlier records also `no_grad`."""
     sustained: dict[str, float] = {}
     """Microseconds of a call in a loop of half a second: `solution`, `eager` and, where arithmetic

@@ -1,13 +1,11 @@
 """Several devices: the order of their boards, the README's short lines, the speeds side by side."""
 
-import pytest
 from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown
 from common.board.devices import ordered
 from common.board.ranking import About
-from common.records.lines import Selection
 from common.records.runs import Results
 from tests.support import boards
 from tests.support.boards import RUN, failed, row
@@ -17,25 +15,20 @@ ABOUT = {f"{name}/{op}": About("", "s1") for name in ("alice", "bob", "eager") f
 
 
 def measured(name, *runs, device="cuda"):
-    """A device's records, given for each run its day, its ops, and whatever is unusual of it."""
+    """A device's records, given for each run its day, its ops, and its tier."""
     results = Results(path=paths.RESULTS / name.lower().replace(" ", "-"))
-    for day, ops, *unusual in runs:
+    for day, ops, tier in runs:
         run = f"{name}-{len(results.runs)}"
-        only = "alice" if "some" in unusual else None
-        selection = Selection(only=only, tier="plot" if "plot" in unusual else "board")
-        begun = replace(RUN, run=run, device=device, device_name=name, selection=selection)
-        results.runs.append(begun)
+        results.runs.append(replace(RUN, run=run, device=device, device_name=name))
         results.names[run] = f"202611{day:02}T080000.000000Z-{run}.jsonl"
-        for op in ops:
-            results.rows.append(row(f"alice/{op}", run=run, op=op, tier=selection.tier))
-        if "interrupted" not in unusual:
-            results.finished.add(run)
+        results.rows.extend(row(f"alice/{op}", run=run, op=op, tier=tier) for op in ops)
+        results.finished.add(run)
     return results
 
 
 def of(name, *rows, day=1):
     """The records of a device with one finished run."""
-    results = measured(name, (day, []))
+    results = measured(name, (day, [], "board"))
     results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
     return results
 
@@ -51,32 +44,16 @@ def first(*results):
     return [each.path.name for each in ordered(results)]
 
 
-WHOLE = (1, BOTH)
-
-
-@pytest.mark.parametrize(
-    ("first_runs", "second_runs"),
-    [
-        pytest.param([(2, BOTH)], [WHOLE], id="measured whole last"),
-        pytest.param([(2, BOTH)], [WHOLE, (3, ["rope"])], id="an op again makes none newer"),
-        pytest.param([(3, ["rope"]), (4, ["rotate_half"])], [(2, BOTH)], id="one run an op"),
-        *(pytest.param([WHOLE], [(8, ["rope"]), (9, BOTH, unusual)], id=f"lacks an op: {unusual}")
-          for unusual in ("some", "interrupted", "plot")),
-    ],
-)  # fmt: skip
-def test_the_device_with_the_newest_whole_measurement_stands_first(first_runs, second_runs):
-    one, other = measured("one", *first_runs), measured("other", *second_runs)
-    assert first(one, other) == first(other, one) == ["one", "other"]
-
-
-def test_a_device_without_times_stands_last():
-    laptop = measured("laptop", (9, BOTH), device="cpu")
-    assert first(laptop, measured("large", (1, BOTH))) == ["large", "laptop"]
+def test_the_device_with_the_most_rows_stands_first_and_one_without_times_last():
+    one = measured("one", (1, BOTH, "board"))
+    other = measured("other", (2, ["rope"], "board"), (3, BOTH, "plot"))
+    laptop = measured("laptop", (9, BOTH, "board"), device="cpu")
+    assert first(laptop, one, other) == first(laptop, other, one) == ["one", "other", "laptop"]
 
 
 # --- the pages ------------------------------------------------------------------------------------
 
-FAST = of("GPU (fast) 2", row(us=5.0), day=22)
+FAST = of("GPU (fast) 2", *(row(case=case, us=5.0) for case in ("c1", "c2", "c3")), day=22)
 SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 
 

@@ -47,8 +47,8 @@ UNTIMED = Results(path=None, runs=[CPU], rows=TWINS, counted=COUNTS)
 def test_rows_without_times_get_those_of_their_true_case():
     alice, bob, eager = modelled.with_modelled_times(UNTIMED)[0].latest()
     assert {each.case for each in (alice, bob, eager)} == {"c1"} and not alice.twin
-    assert alice.gpu["solution"].median == model.gpu_time([launch()], H200)
-    assert alice.gpu["eager"].median == eager.gpu["solution"].median
+    assert alice.gpu["solution"].value == model.gpu_time([launch()], H200)
+    assert alice.gpu["eager"].value == eager.gpu["solution"].value
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
 
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.board.ranking import QUANTITIES, combined, limit, rank, share, sustained_share
-from common.records.lines import Summary
+from common.records.lines import Estimate
 from tests.support.boards import failed, row, summary
 
 FORWARD, BACKWARD, HOST, _, LOOP, _ = QUANTITIES
@@ -37,8 +37,8 @@ def test_score_is_the_geometric_mean_of_ratios_of_medians():
 
 
 def test_variances_of_both_times_and_of_all_rows_add_up_each_side_by_itself():
-    noisy = Summary(20.0, 19.0, 22.0), Summary(10.0, 9.0, 12.0)
-    sure = Summary(40.0, 40.0, 40.0), Summary(10.0, 10.0, 10.0)
+    noisy = Estimate(20.0, 19.0, 22.0), Estimate(10.0, 9.0, 12.0)
+    sure = Estimate(40.0, 40.0, 40.0), Estimate(10.0, 10.0, 10.0)
     above = math.hypot(math.log(22 / 20), math.log(10 / 9))
     below = math.hypot(math.log(20 / 19), math.log(12 / 10))
     one = combined([noisy, sure])

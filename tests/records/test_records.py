@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from common.errors import UserError
 from common.records import runs
-from common.records.lines import SCHEMA, Selection, Summary
+from common.records.lines import SCHEMA, Estimate, Selection
 from common.records.runs import Results, RunWriter
 from common.spec import DIRECTIONS
 from tests.support.records import NAME, ROW, RUN, row, written
@@ -135,8 +135,8 @@ def test_a_row_says_what_disturbed_it_and_readings_of_earlier_records_do_not_mat
 
 
 def test_summaries_hold_the_median_its_interval_and_the_quartiles():
-    found = Summary.of([10.0 + i % 7 for i in range(50)])
-    assert found.quartiles[0] < found.low < found.median < found.high < found.quartiles[1]
-    assert Summary.of([3.0] * 9) == Summary(3.0, 3.0, 3.0, (3.0, 3.0))
-    read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Summary])
-    assert read == [Summary(1.0, 0.9, 1.1), Summary(1.0, 0.9, 1.1, (0.8, 1.2))]
+    found = Estimate.of([10.0 + i % 7 for i in range(50)])
+    assert found.quartiles[0] < found.low < found.value < found.high < found.quartiles[1]
+    assert Estimate.of([3.0] * 9) == Estimate(3.0, 3.0, 3.0, (3.0, 3.0))
+    read = msgspec.json.decode(b"[[1.0,0.9,1.1],[1.0,0.9,1.1,[0.8,1.2]]]", type=list[Estimate])
+    assert read == [Estimate(1.0, 0.9, 1.1), Estimate(1.0, 0.9, 1.1, (0.8, 1.2))]

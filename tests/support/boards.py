@@ -9,7 +9,7 @@ from rich.console import Console
 
 from common.board.devices import ordered, ranked
 from common.board.ranking import About
-from common.records.lines import SCHEMA, Launch, Record, Run, Summary
+from common.records.lines import SCHEMA, Estimate, Launch, Record, Run
 from common.records.runs import Results
 
 RUN = Run(
@@ -21,7 +21,7 @@ PARAMS = {"dtype": "float32", "s": 16, "b": 1, "h": 1, "d": 8, "d2": 8}
 
 def summary(given):
     """Of samples, all of which are the number given, or those of a list."""
-    return Summary.of(given if isinstance(given, list) else [given] * 9)
+    return Estimate.of(given if isinstance(given, list) else [given] * 9)
 
 
 def row(solution="alice/rope", us=10.0, eager=20.0, **fields):

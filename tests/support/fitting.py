@@ -134,7 +134,7 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
 def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Peak) -> list[ModelledRow]:
     """Return the timed rows with counted work, with both times by the clock that ranks the row."""
     return [
-        ModelledRow(row, times["solution"].median, time_of(line, gpu), len(modelled.launches(line)))
+        ModelledRow(row, times["solution"].value, time_of(line, gpu), len(modelled.launches(line)))
         for row in rows
         if (times := ranked_times(row)) and row.verdict == "PASSED"
         if (line := counts.get(row.key)) and line.ranked_by == row.ranked_by
@@ -177,10 +177,10 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
             times[row.key] = Time(_kind(pair), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
             copy = functools.partial(model.copy_time, line.bytes, gpu)
-            times[(*row.key[:3], "copy")] = Time("copies", row.gpu["copy"].median, copy)
+            times[(*row.key[:3], "copy")] = Time("copies", row.gpu["copy"].value, copy)
             if dense := row.gpu.get("dense"):
                 product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
-                times[(*row.key[:3], "dense")] = Time("dense products", dense.median, product)
+                times[(*row.key[:3], "dense")] = Time("dense products", dense.value, product)
     return list(times.values())
 
 

@@ -6,7 +6,7 @@ from common.board.devices import ranked
 from common.board.page.site import Site
 from common.board.ranking import About
 from common.paths import CONTRIBUTORS
-from common.records.lines import SCHEMA, Record, Run, Summary
+from common.records.lines import SCHEMA, Estimate, Record, Run
 from common.records.runs import Results
 from common.solutions import Solution
 
@@ -38,7 +38,7 @@ def solutions(folder):
 
 def summary(us, draw):
     spread = us * draw.uniform(0.002, 0.02)
-    return Summary(round(us, 2), round(us - spread, 3), round(us + spread, 3))
+    return Estimate(round(us, 2), round(us - spread, 3), round(us + spread, 3))
 
 
 def row(solution, run, case, track, direction, digest, draw):

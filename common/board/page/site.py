@@ -19,8 +19,8 @@ from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.page.rendering import draw, link
-from common.board.ranking import Estimate, Quantity, Track, op_order
-from common.records.lines import Record
+from common.board.ranking import Quantity, Track, op_order
+from common.records.lines import Estimate, Record
 from common.solutions import Solution, source_of
 
 HERE = Path(__file__).parent
@@ -227,7 +227,7 @@ def times(track: Track, quantity: Quantity) -> dict[str, list[Any]]:
         for case, direction in track.cells:
             row = track.row(entry, (case, direction))
             if row and (of_row := quantity.times(row)):
-                found.setdefault(entry.solution, {})[case] = Estimate.of(of_row["solution"])
+                found.setdefault(entry.solution, {})[case] = of_row["solution"]
     cases = [case for case in dict(track.cells) if any(case in own for own in found.values())]
     fastest = {
         case: min(own[case].value for own in found.values() if case in own) for case in cases

@@ -16,7 +16,7 @@ function drawChart(figure, chart) {
   const place = figure.querySelector(".plot");
   const shown = figure.plot ? figure.plot.series.map((each) => each.show) : [];
   place.replaceChildren();
-  const values = chart.series.map((each) => each.values.map((value) => value && value.value));
+  const values = chart.series.map((each) => each.values.map((value) => value && value[0]));
   figure.plot = new uPlot(options(figure, chart, shown), [chart.cases.map((_, at) => at), ...values], place);
   enableKeys(place);
 }
@@ -53,7 +53,7 @@ function reach(plot, chart) {
   const seen = chart.series.filter((_, at) => plot.series[at + 1].show);
   const values = seen.flatMap((each) => each.values).filter((value) => value);
   if (!values.length) return [1, 10];
-  return uPlot.rangeLog(Math.min(...values.map((value) => value.low)), Math.max(...values.map((value) => value.high)), 10, false);
+  return uPlot.rangeLog(Math.min(...values.map((value) => value[1])), Math.max(...values.map((value) => value[2])), 10, false);
 }
 
 /** Return a hue that no other number has: steps of the golden angle never meet. */
@@ -87,8 +87,8 @@ function whiskers(plot, at, { values }) {
   values.forEach((value, i) => {
     if (!value) return;
     const x = plot.valToPos(plot.data[0][i], "x", true);
-    ctx.moveTo(x, plot.valToPos(value.low, "y", true));
-    ctx.lineTo(x, plot.valToPos(value.high, "y", true));
+    ctx.moveTo(x, plot.valToPos(value[1], "y", true));
+    ctx.lineTo(x, plot.valToPos(value[2], "y", true));
   });
   ctx.lineWidth = 2;
   ctx.stroke();
