@@ -12,9 +12,8 @@ An entry ties with the leader of its group if its interval overlaps the leader's
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -22,14 +21,9 @@ from itertools import product
 import numpy as np
 
 from common import interfaces, stats
-from common.records.lines import Estimate, Influences, Record
+from common.records.lines import Estimate, Record
 
 LIMITS = {"copy": "copy of the same bytes", "dense": "dense products of the same shapes"}
-APART: Mapping[str, float] = {"gpu": 0.05, "host": 0.25}
-"""The largest relative deviation of eager's time from its median in a run, by clock."""
-FEWEST_ROWS = 3
-"""The fewest rows of a case that can show a deviating row."""
-EAGER_APART = "eager's time apart from the run's other rows"
 TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
 """What the cases of each op's tracks are, both in the order of boards; others follow by name."""
 Cell = tuple[str, str]
@@ -109,8 +103,6 @@ class Entry:
     cells: Mapping[Cell, Record]
     missing: tuple[Cell, ...]
     """The track's cells that the solution did not pass, or that an earlier clock measured."""
-    disturbed: Mapping[Cell, Influences]
-    """The cells with disturbed times, with the influences on the times."""
     scores: Mapping[Quantity, Score] = field(default_factory=dict)
     """The score of each quantity whose cells the solution covers whole."""
 
@@ -118,6 +110,11 @@ class Entry:
     def handle(self) -> str:
         """Return the name of the solution's folder."""
         return self.solution.partition("/")[0]
+
+    @property
+    def disturbed(self) -> set[str]:
+        """The clocks by which other work disturbed some row."""
+        return {clock for row in self.cells.values() for clock in row.disturbed}
 
     @property
     def stale(self) -> bool:
@@ -234,7 +231,6 @@ def rank(
             the intervals of its scores.
     """
     rows = list(rows)
-    apart = _eager_apart(rows)
     by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows:
         by_track[row.op, "standard" if row.track in DIRECTION_TRACKS else row.track].append(row)
@@ -254,7 +250,7 @@ def rank(
             for each in QUANTITIES
         }
         entries = [
-            _entry(own, cells, columns, clock, (about or {}).get(solution, About()), apart,
+            _entry(own, cells, columns, clock, (about or {}).get(solution, About()),
                    earlier.get((op, solution), {}))
             for solution, own in solutions.items()
         ]  # fmt: skip
@@ -273,7 +269,6 @@ def _entry(
     columns: Mapping[Quantity, Sequence[Cell]],
     clock: int,
     about: About,
-    apart: Set[Key],
     earlier: Mapping[str, Mapping[Cell, Record]],
 ) -> Entry:
     """Return an entry without places; rows of an earlier clock do not count."""
@@ -289,11 +284,7 @@ def _entry(
             scores[quantity] = replace(score, main=main, runs=1 + len(values))
     first = next(iter(rows.values()))
     missing = tuple(cell for cell in cells if cell not in passed)
-    disturbed = {cell: row.disturbed for cell, row in rows.items()}
-    for cell in (cell for cell, row in rows.items() if row.key in apart):
-        disturbed[cell].setdefault(rows[cell].ranked_by, []).append(EAGER_APART)
-    disturbed = {cell: influences for cell, influences in disturbed.items() if influences}
-    return Entry(first.solution, first.peer, about, rows, missing, disturbed, scores)
+    return Entry(first.solution, first.peer, about, rows, missing, scores)
 
 
 def _score(quantity: Quantity, cells: Sequence[Cell], rows: Mapping[Cell, Record]) -> Score | None:
@@ -328,24 +319,6 @@ def _ordered(entries: Sequence[Entry]) -> tuple[Entry, ...]:
 
     ordered = sorted(entries, key=place)
     return tuple(replace(entry, scores=scores[entry.solution]) for entry in ordered)
-
-
-def _eager_apart(rows: Iterable[Record]) -> set[Key]:
-    """Return the keys of the rows whose eager time deviates from the run's other rows.
-
-    Eager's time of a case depends only on the machine, so that a deviating row was disturbed.
-    """
-    groups: dict[tuple[str, ...], list[Record]] = defaultdict(list)
-    for row in rows:
-        if row.gpu:
-            groups[row.run, row.tier, row.op, row.case, row.direction].append(row)
-    deviating = set()
-    for group in groups.values():
-        median_time = statistics.median([median(row, "eager") for row in group])
-        for row in group if len(group) >= FEWEST_ROWS else ():
-            if abs(median(row, "eager") / median_time - 1) > APART[row.ranked_by]:
-                deviating.add(row.key)
-    return deviating
 
 
 def combined(times: Sequence[tuple[Estimate, Estimate]]) -> Estimate:

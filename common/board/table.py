@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from common.board.ranking import Entry, Score, Track
-from common.records.lines import Counted, Influences, Record, headings
+from common.records.lines import Counted, Record, headings
 
 TEXT = (
     "solution", "case", "note", "of its cases", "kernel", "target", "op", "track", "first",
@@ -72,15 +72,6 @@ def where(row: Record) -> str:
 # --- the footnotes of marks -----------------------------------------------------------------------
 
 
-def by_clock(influences: Iterable[Influences]) -> Influences:
-    """Return the distinct influences on several rows, by the clock of the disturbed times."""
-    rows = list(influences)
-    merged = {
-        clock: [reason for row in rows for reason in row.get(clock, ())] for clock in MEASURED
-    }
-    return {clock: list(dict.fromkeys(reasons)) for clock, reasons in merged.items() if reasons}
-
-
 def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
     """Return a footnote for each kind of mark and of note in a table of these tracks."""
     return tuple(_footnotes([entry for track in tracks for entry in track.entries]))
@@ -89,12 +80,11 @@ def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
 def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
     if any(entry.stale for entry in entries):
         yield f"{STALE} measured before its source last changed"
-    disturbed = [influences for entry in entries for influences in entry.disturbed.values()]
-    timed = sum(bool(row.gpu) for entry in entries for row in entry.cells.values())
-    for clock, reasons in by_clock(disturbed).items():
-        rows = f"{sum(clock in row for row in disturbed)} of the table's {timed} timed rows"
-        why = ", ".join(sorted(reasons))
-        yield f"{DISTURBED} measured in part on a disturbed {MEASURED[clock]}: {why} ({rows})"
+    timed = [row for entry in entries for row in entry.cells.values() if row.gpu]
+    for clock, words in MEASURED.items():
+        if count := sum(clock in row.disturbed for row in timed):
+            rows = f"{count} of the table's {len(timed)} timed rows"
+            yield f"{DISTURBED} measured in part on a disturbed {words}: slow probes ({rows})"
     noted: dict[str, list[str]] = {}
     for entry in entries:
         own = (heading for row in entry.cells.values() for heading in headings(row.notes))

@@ -14,7 +14,6 @@ from common.verdicts import FINE
 # --- common parts of lines ------------------------------------------------------------------------
 
 SCHEMA: Literal[2] = 2
-SLOW_PROBES = "slow probes"
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
 """The names of the slow-probe counts in a row's `device_state`, by clock."""
 
@@ -38,10 +37,6 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         first, third = stats.quartiles(samples)
         quartiles = round(first, 3), round(third, 3)
         return cls(stats.median(samples), round(low, 3), round(high, 3), quartiles)
-
-
-Influences = dict[str, list[str]]
-"""The disturbances of a row's times, by the clock of the times, `gpu` or `host`."""
 
 
 class DeviceState(TypedDict, total=False):
@@ -180,10 +175,9 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
         return self.verdict in FINE
 
     @property
-    def disturbed(self) -> Influences:
-        """The disturbances of the times."""
-        state = self.device_state
-        return {clock: [SLOW_PROBES] for clock, name in STATES.items() if state.get(name)}
+    def disturbed(self) -> set[str]:
+        """The clocks, `gpu` or `host`, by which a probe showed other work on the machine."""
+        return {clock for clock, name in STATES.items() if self.device_state.get(name)}
 
 
 def headings(notes: Iterable[str]) -> list[str]:

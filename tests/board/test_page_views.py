@@ -306,4 +306,4 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     assert carols.all_inner_texts() == ["host disturbed"]
     go(page, link(view="solution", name="bob/rope"))
     assert "The source below is not what was measured on A GPU" in page.inner_text(".facts")
-    assert page.locator(".badge.disturbed").first.get_attribute("title")
+    assert page.locator(".badge.disturbed").count()

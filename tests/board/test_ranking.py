@@ -170,7 +170,7 @@ def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
     ]
 
 
-# --- clocks and disturbances ----------------------------------------------------------------------
+# --- clocks ---------------------------------------------------------------------------------------
 
 
 def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
@@ -183,29 +183,3 @@ def test_a_row_of_an_earlier_clock_is_ranked_beside_none_of_a_later_one():
     untimed = row("bob/rope", gpu={}, host={}, clock=2, reason="not timed: out of memory")
     for other in (failed("bob/rope", clock=2), untimed):
         assert places(old, other) == [("alice/rope", 1), ("bob/rope", None)], "no time, no clock"
-
-
-APART = "eager's time apart from the run's other rows"
-
-
-@pytest.mark.parametrize(
-    ("clock", "times", "runs", "found"),
-    [
-        ("gpu", (20.0, 20.9, 19.1), "r1", False),
-        ("gpu", (20.0, 20.9, 24.0), "r1", True),
-        ("gpu", (20.0, 99.0), "r1", False),  # which of the two?
-        ("gpu", (20.0, 20.9, 24.0), "r2", False),  # another run's
-        ("host", (20.0, 20.0, 24.0), "r1", False),
-        ("host", (20.0, 20.0, 26.0), "r1", True),
-    ],
-)
-def test_a_row_whose_eager_is_apart_is_disturbed(clock, times, runs, found):
-    rows = [
-        row(f"{name}/rope", us=1.0, eager=eager, ranked_by=clock,
-            host={"solution": summary(1.0), "eager": summary(eager)})
-        for name, eager in zip(("alice", "bob", "carol"), times, strict=False)
-    ]  # fmt: skip
-    rows[-1] = replace(rows[-1], run=runs)
-    disturbed = {entry.solution: list(entry.disturbed.values()) for entry in ranked(*rows)}
-    assert disturbed.pop(rows[-1].solution) == [{clock: [APART]}] * found
-    assert not any(disturbed.values())

@@ -40,7 +40,6 @@ def _environment() -> Environment:
         short=lambda value: f"{value:.5g}",
     )
     environment.globals.update(
-        by_clock=table.by_clock,
         direction_words=ranking.DIRECTION,
         figure=table.figure,
         link=link,

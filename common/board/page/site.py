@@ -14,7 +14,7 @@ import msgspec
 from markupsafe import Markup
 
 from common import paths
-from common.board import overview, table
+from common.board import overview
 from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page import rendering
@@ -117,13 +117,12 @@ class Site:
 
     def _board(self, board: Board) -> str:
         device, track = board.device, board.track
-        influences = [reasons for e in track.entries for reasons in e.disturbed.values()]
         return draw(
             "board.html",
             columns_of=columns,
             board=board,
             tabs=board.tabs(self.boards),
-            disturbed=table.by_clock(influences) if device.results.timed else {},
+            disturbed={clock for entry in track.entries for clock in entry.disturbed},
             times=self.times[board.address],
             heat=Markup(overview.heat_map(track, device)),
         )
