@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import shutil
+import time
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -23,8 +24,8 @@ from common.printable import complain_once
 
 PACKAGES = ("torch", "triton", "numpy")
 """The packages on whose version a result may depend, if they are installed."""
-LARGEST = 256 << 20
-"""The most bytes of a folder; beyond them its oldest entries are removed."""
+OLDEST = 14 * 24 * 3600
+"""The seconds after which an entry is removed."""
 
 
 class DiskCache:
@@ -75,17 +76,9 @@ def foundation() -> str:
     return " ".join([digest(COMMON.rglob("*.py"), words=True), *versions])
 
 
-def trim_caches(largest: int = LARGEST) -> None:
-    """Remove each folder's oldest entries until the folder holds at most `largest` bytes."""
-    for folder in CACHE.glob("*/"):
-        entries, total = [], 0
-        for entry in folder.iterdir():
-            with contextlib.suppress(OSError):  # another run removed it
-                nbytes = sum(file.stat().st_size for file in (entry, *entry.rglob("*")))
-                entries.append((entry.stat().st_mtime, nbytes, entry))
-        for _, nbytes, entry in sorted(entries, reverse=True):
-            total += nbytes
-            if total > largest and entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)  # another run may remove it too
-            elif total > largest:
-                entry.unlink(missing_ok=True)
+def trim_caches() -> None:
+    """Remove entries that are older than OLDEST."""
+    for entry in CACHE.glob("*/*"):
+        with contextlib.suppress(OSError):  # another run removed it
+            if time.time() - entry.stat().st_mtime > OLDEST:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

@@ -8,7 +8,7 @@ from statistics import geometric_mean
 
 from common.board.devices import Device
 from common.board.ranking import QUANTITIES, Quantity, op_order
-from common.board.table import UNRANKED, Table, named, where
+from common.board.table import UNRANKED, Table, named
 from common.records.lines import Record, Run
 
 EDITED = "*"
@@ -57,10 +57,11 @@ def _table(op: str, pairs: Sequence[Pair]) -> Table:
     """Return a row for each solution with a time: its ratios of the later speed to the earlier.
 
     A speed is eager's time over the solution's. A quantity's ratio is the geometric mean over its
-    cells; the furthest is that of the case whose speed changed the most.
+    cells.
     """
-    timed, notes = defaultdict[str, list[tuple[Quantity, float, Record]]](list), list[str]()
+    ratios, notes = defaultdict[str, dict[Quantity, list[float]]](dict), list[str]()
     edited = {row.solution for was, row in pairs if was.sources != row.sources}
+    owners = dict[str, Record]()
     for was, row in sorted(pairs, key=lambda pair: (pair[1].peer, pair[1].solution)):
         if was.verdict != row.verdict:
             place = f"{row.solution} {row.case} {row.direction}"
@@ -69,18 +70,15 @@ def _table(op: str, pairs: Sequence[Pair]) -> Table:
             both = [quantity.times(each) for each in (was, row)]
             if all(both):
                 before, now = (each["eager"].value / each["solution"].value for each in both)
-                timed[row.solution].append((quantity, now / before, row))
-    known = {quantity for own in timed.values() for quantity, *_ in own}
-    columns = [quantity for quantity in QUANTITIES if quantity in known]
-    lines, owners = [], []
-    for solution, own in timed.items():
-        of_column = ([ratio for of, ratio, _ in own if of == column] for column in columns)
-        means = (f"{geometric_mean(each):.3f}" if each else UNRANKED for each in of_column)
-        _, furthest, row = max(own, key=lambda each: max(each[1], 1 / each[1]))
-        name = named(row) + EDITED * (solution in edited)
-        lines.append((name, *means, f"{furthest:.3f}", where(row)))
-        owners.append(row)
-    if edited & timed.keys():
+                ratios[row.solution].setdefault(quantity, []).append(now / before)
+                owners[row.solution] = row
+    columns = [each for each in QUANTITIES if any(each in own for own in ratios.values())]
+    lines = [
+        (named(owners[solution]) + EDITED * (solution in edited),
+         *(f"{geometric_mean(own[each]):.3f}" if each in own else UNRANKED for each in columns))
+        for solution, own in ratios.items()
+    ]  # fmt: skip
+    if edited & ratios.keys():
         notes.append(f"{EDITED} its source changed between the runs: this may be what it changed")
-    header = ("solution", *(column.name for column in columns), "furthest", "of its cases")
-    return Table(op, header, tuple(lines), tuple(notes), tuple(owners))
+    header = ("solution", *(column.name for column in columns))
+    return Table(op, header, tuple(lines), tuple(notes), tuple(owners.values()))

@@ -14,7 +14,7 @@ from common.board import overview, sweeps, table
 from common.board.columns import ranking, summary
 from common.board.devices import Device
 from common.board.page.rendering import draw
-from common.board.table import Table, figure, marked
+from common.board.table import Table
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
 from common.printable import printable
@@ -70,22 +70,14 @@ def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:
         yield f"Plots of {device.name}", pictures
 
 
-# --- the README: the first device, and a line for each other device -------------------------------
+# --- the README: the first device, and a link for each other device -------------------------------
 
 
 def board(devices: Sequence[Device]) -> str:
-    """Return the first device's fastest solutions of each op, and a line for each other device."""
+    """Return the first device's fastest solutions of each op, and a link for each other device."""
     _, rows, *notes = drawn(summary(devices[0].mains))
     ranked = Markup("\n\n".join([rows, *notes]))
-    leaders = {
-        device: [
-            f"{marked(best)} {figure(best.scores[track.main], False)}"
-            for track in device.mains
-            for best in track.placed(track.main)[:1]
-        ]
-        for device in devices
-    }
-    names = {"escaped": escaped, "anchor": anchor, "leaders": leaders}
+    names = {"escaped": escaped, "anchor": anchor}
     return draw("readme.md", devices=devices, ranked=ranked, **names).rstrip()
 
 

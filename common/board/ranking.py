@@ -134,11 +134,6 @@ class Entry:
         return max(errors, default=None)
 
     @property
-    def outdated(self) -> bool:
-        """Return whether an earlier clock measured a cell of the track."""
-        return any(self.cells[c].verdict == "PASSED" for c in self.missing if c in self.cells)
-
-    @property
     def lacks(self) -> str:
         """Return why the entry is not ranked: its first failure or its first missing cell."""
         failures = [row for row in self.cells.values() if not row.fine]

@@ -10,7 +10,7 @@ from common.board.ranking import Entry, Score, Track
 from common.records.lines import Counted, Record, headings
 
 TEXT = (
-    "solution", "case", "note", "of its cases", "kernel", "target", "op", "track", "first",
+    "solution", "case", "note", "kernel", "target", "op", "track", "first",
     "second", "third", "column",
 )  # fmt: skip
 """The columns of text, which are left-aligned; numbers are right-aligned."""
@@ -62,11 +62,6 @@ def figure(score: Score | None, interval: bool = True) -> str:
 def percentage(value: float) -> str:
     """Return a share such as `46.2%`; up to 1 % with two decimals, such as `0.03%`."""
     return f"{value:.1%}" if value > 0.01 else f"{value:.2%}"
-
-
-def where(row: Record) -> str:
-    """Return the case and the direction in words."""
-    return row.case + ", with backward" * (row.direction == "backward")
 
 
 # --- the footnotes of marks -----------------------------------------------------------------------

@@ -23,7 +23,6 @@ from common.solutions import is_among
 
 OPTIONAL_COLUMNS = (
     *(column.name for column in sorted(COLUMNS, key=lambda column: column.spare) if column.spare),
-    "of its cases",
 )
 """The columns that a narrow terminal omits, the most important first."""
 GAP = 2

@@ -57,15 +57,14 @@ FAST = of("GPU (fast) 2", *(row(case=case, us=5.0) for case in ("c1", "c2", "c3"
 SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 
 
-def test_the_readme_shows_one_device_and_a_line_for_each_other():
+def test_the_readme_shows_one_device_and_a_link_for_each_other():
     board = markdown.board(devices(SLOW, FAST))
     assert "### GPU (fast) 2" in board and "### A GPU" not in board
-    assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01: alice/rope 50.0%" in board.splitlines()
+    assert "- [A GPU](LEADERBOARD.md#a-gpu), 2026-11-01" in board.splitlines()
     assert "Other devices" not in markdown.board(devices(SLOW))
     shown = markdown.picture(devices(SLOW, FAST)[0])
     assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
     nobody = of("A GPU", failed("bob/rope"))
-    assert "2026-11-01: no solution is ranked" in markdown.board(devices(FAST, nobody))
     assert markdown.picture(devices(nobody)[0]) == ""
 
 

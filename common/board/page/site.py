@@ -51,12 +51,8 @@ class Site:
             (each for each in solutions if not each.peer or each.name in measured),
             key=lambda each: (op_order(each.op), each.peer, each.name),
         )
-        self.hues = {
-            each.name: hue
-            for _, group in groupby(self.solutions, lambda each: each.op)
-            for hue, each in enumerate(group)
-        }
-        """The index of each solution's hue: its place among the op's solutions."""
+        self.hues = {each.name: hue for hue, each in enumerate(self.solutions)}
+        """The index of each solution's hue: its place among all solutions."""
         first = {board.track.op: board for board in reversed(self.boards)}
         self.mains = [first[op] for op in sorted(first, key=op_order)]
         """The main track of each op on the first device that has the op."""
