@@ -16,7 +16,7 @@ import math
 import textwrap
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class SweepPlot:
 
     def has(self, row: Record) -> bool:
         """Return whether the row's case is on the sweep."""
-        own = {name: value for name, value in _params(row).items() if name != self.x}
+        own = {name: value for name, value in row.params.items() if name != self.x}
         return row.op == self.op and own == self.where
 
 
@@ -72,28 +72,6 @@ class Plot:
         return sorted({name for lines in self.panels.values() for name in lines}, key=last)
 
 
-def _params(row: Record) -> Mapping[str, Any]:
-    """Return the case's parameters, with its rows and its width in place of its shape, if any."""
-    params = dict(row.params)
-    if shape := params.pop("shape", None):
-        params |= {"rows": math.prod(shape[:-1]), "width": shape[-1]}
-    return params
-
-
-def _sweeps(rows: Iterable[Record]) -> Iterator[SweepPlot]:
-    """Yield the sweeps of the file, and one for each op whose plotted cases have a shape."""
-    text = Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-    for name, fields in tomllib.loads(text).items():
-        yield SweepPlot(name, **fields)
-    shaped = {row.op: _params(row) for row in rows if "shape" in row.params}
-    for op, params in shaped.items():
-        where = {name: params[name] for name in ("dtype", "width")}
-        label = f"rows (of {params['width']} elements, {params['dtype']})"
-        yield SweepPlot(
-            f"{op}-rows", op, f"{op}: time over the number of rows", label, "rows", where
-        )
-
-
 # --- the data -------------------------------------------------------------------------------------
 
 
@@ -104,13 +82,14 @@ def of_device(device: Device) -> list[Plot]:
 
 def plots(rows: Sequence[Record]) -> list[Plot]:
     """Return the plots with at least one timed row; only the latest version of the clock counts."""
-    plots = []
-    for sweep in _sweeps(rows):
+    plots, text = [], Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
+    for name, fields in tomllib.loads(text).items():
+        sweep = SweepPlot(name, **fields)
         own = [row for row in rows if sweep.has(row)]
         clock = max((row.clock for row in own if row.gpu), default=0)
         own = [row for row in own if not row.gpu or row.clock == clock]
         # rows of another sweep may belong to this sweep too
-        if any(row.gpu and sweep.x in _params(row) for row in own):
+        if any(row.gpu and sweep.x in row.params for row in own):
             lines = {words: _lines(sweep, own, each) for each, words in DIRECTION.items()}
             panels = {title: of for title, of in lines.items() if of}
             drawn = {name for panel in panels.values() for name in panel}
@@ -127,7 +106,7 @@ def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
     for row in rows:
         if row.direction == direction and row.gpu:
             times = row.gpu[slower_limit(row.gpu)], row.gpu["solution"]
-            found[row.solution][int(_params(row).get(sweep.x, sweep.default))] = combined([times])
+            found[row.solution][int(row.params.get(sweep.x, sweep.default))] = combined([times])
     return {name: dict(sorted(line.items())) for name, line in found.items()}
 
 

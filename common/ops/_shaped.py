@@ -30,8 +30,6 @@ BOARD: tuple[Mapping[str, Any], ...] = (
     {"shape": (2048, 4096), "dtype": "float16"},
 )
 """The cases of the board, after one that is ranked by the host's time."""
-PLOTTED = (512, 1024, 2048, 4096, 8192, 16384, 32768)
-"""The plotted numbers of rows; each row has 4096 elements."""
 LAYOUTS: Factors = {
     "layout": ("contiguous", "strided", "offset", "transposed", "reversed", "sparse", "expanded"),
     "upstream": ("contiguous", "strided", "transposed", "expanded", "reversed"),
@@ -97,7 +95,6 @@ def shaped(
     options: Factors | None = None,
     linear: bool = False,
     board: Iterable[Mapping[str, Any]] = BOARD,
-    plotted: Iterable[int] = PLOTTED,
     values: tuple[Values, ...] = (*SPECIAL,),
     **fields: Any,
 ) -> spec.Op[ShapedCase]:
@@ -111,7 +108,6 @@ def shaped(
         linear: Whether each element of the output is a linear function of a few elements: no sum is
             long, and backward needs no argument.
         board: The fields of the board's cases.
-        plotted: The plotted numbers of rows; each row has 4096 elements.
         values: The first argument's special values for which results stay in the dtype's range.
         fields: The op's interface, a `typing.Protocol`, its name and reference, and fields in place
             of those that follow from it.
@@ -199,8 +195,6 @@ def shaped(
         elif tier == "board":
             host = make(shape=(10, 2, 4, 8), ranked_by="host")
             yield from dict.fromkeys([host, *(make(**case) for case in board)])
-        else:
-            yield from (make(shape=(count, 4096), dtype="bfloat16") for count in plotted)
 
     derived = {
         "differentiable": arguments,

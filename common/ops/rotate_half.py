@@ -67,7 +67,6 @@ OP = shaped(
     flops=(0.5, 0.5),  # half of the elements are negated
     linear=True,
     board=(TIMED, TIMED | {"interleaved": True}),
-    plotted=(),
     tracks={
         "core": "The pairs are one feature of each half.",
         "extended": "The pairs are adjacent features (interleaved).",

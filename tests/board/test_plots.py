@@ -14,7 +14,6 @@ from common.board.devices import Device
 from common.board.ranking import About
 from common.board.sweeps import looks
 from common.ops._masked import MaskedCase
-from common.ops._skeleton import OP as SKELETON
 from common.ops.rope import RopeCase
 from common.records.runs import Results
 from common.spec import DIRECTIONS
@@ -61,7 +60,7 @@ def failed(case, solution):
 
 def test_every_case_of_the_tier_is_on_a_plot():
     found = {}
-    for op in [*map(ops.load, SEEDS), SKELETON]:
+    for op in map(ops.load, SEEDS):
         rows = [row(case, op=op.name, direction=d) for case in op.cases("plot") for d in DIRECTIONS
                 if case.ranked_by == "gpu"]  # fmt: skip
         for plot in sweeps.plots(rows):
@@ -75,7 +74,6 @@ def test_every_case_of_the_tier_is_on_a_plot():
         "masked_ffn-tokens": {2048, 4096, 8192, 16384, 32768, 63488},
         **{f"masked_linear-{name}": xs for name, xs in masks.items()},
         **{f"masked_ffn-{name}": xs for name, xs in masks.items()},
-        "skeleton-rows": {2**n for n in range(9, 16)},
     }
 
 

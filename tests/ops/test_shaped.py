@@ -42,7 +42,7 @@ FORMS = {
     "one argument": ONE,
     "one argument, few values": {**ONE, "values": ("zeros",)},
     "one argument, boards of its own": {**ONE, "board": (*BOARD, {"shape": (5, 2)})},
-    "one argument, linear": {**ONE, "linear": True, "plotted": ()},
+    "one argument, linear": {**ONE, "linear": True},
     "one with a vector": {**VECTOR, "vectors": ("weight",)},
     "one with options": {**OPTIONS, "options": {"scale": (2.0, 3.0), "flip": (False, True)}},
     "one with an option that is on": {
