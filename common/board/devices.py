@@ -74,13 +74,6 @@ class Device:
         """Return the packages with their versions as text."""
         return ", ".join(f"{name} {version}" for name, version in self.results.versions.items())
 
-    @property
-    def date(self) -> str:
-        """The day of the board's latest run, such as `2026-11-21`, or an empty string."""
-        shown = {row.run for row in self.results.latest()}
-        day = max((self.results.names.get(run, "") for run in shown), default="")[:8]
-        return f"{day[:4]}-{day[4:6]}-{day[6:]}" if day.isdecimal() else ""
-
 
 def about_solutions(names: Container[str] | None = None) -> dict[str, About]:
     """Return the facts of the solutions of these names, or of all; digests of all take a second.

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -42,8 +41,6 @@ class Results:
     rows: list[Record] = field(default_factory=list)
     finished: set[str] = field(default_factory=set)
     counted: list[Counted] = field(default_factory=list)
-    names: dict[str, str] = field(default_factory=dict)
-    """The name of each run's file, which begins with the run's start."""
     _shown: dict[Tier, list[Record]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -145,15 +142,13 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
     Raises:
         UserError: A line is not valid.
     """
-    by_file = {path: _lines(path) for path in (files(folder) if of is None else of)}
-    lines = list(itertools.chain(*by_file.values()))
+    lines = [line for path in (files(folder) if of is None else of) for line in _lines(path)]
     return Results(
         folder,
         runs=[line for line in lines if isinstance(line, Run)],
         rows=[line for line in lines if isinstance(line, Record)],
         finished={line.run for line in lines if isinstance(line, End)},
         counted=[line for line in lines if isinstance(line, Counted)],
-        names={own[0].run: path.name for path, own in by_file.items() if own},
     )
 
 
