@@ -54,10 +54,9 @@ class Line(
     kw_only=True,
     gc=False,
     tag_field="kind",
-    forbid_unknown_fields=True,
     omit_defaults=True,
 ):
-    """One line of a run's file; `run` is the run's id."""
+    """One line of a run's file; `run` is the run's id. Fields of earlier records are ignored."""
 
     schema: Literal[2]
     run: str
@@ -143,8 +142,6 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The version of the clock; see `measure/timing.py`."""
     device_state: DeviceState = {}
     """Empty if NVML is not available."""
-    peak_memory: int | None = None
-    """The most bytes of the calls in addition to inputs and results, in earlier records."""
     notes: tuple[str, ...] = ()
     """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
     launched"; see `headings`."""
@@ -245,8 +242,6 @@ class Counted(OfCase, frozen=True, kw_only=True, tag="counted"):
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""
 
-    memory: dict[str, int] = {}
-    """The GPU memory of the run, in earlier records."""
     seconds: float | None = None
     """The wall time of the run since it began or was last continued."""
 

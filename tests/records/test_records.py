@@ -61,7 +61,7 @@ BOTH = {"solution": TIMES, "eager": TIMES}
 MALFORMED = [
     {"schema": 1, "kind": "end", "run": "r1"}, {"schema": SCHEMA, "kind": "verdict"},
     {"schema": SCHEMA, "kind": "end", "run": "another"},
-    LINE | {"schema": SCHEMA + 1, "unheard": "of"}, LINE | {"unheard": "of"},
+    LINE | {"schema": SCHEMA + 1, "unheard": "of"},
     LINE | {"gpu": {"solution": TIMES}}, LINE | {"gpu": BOTH}, LINE | {"host": {"eager": TIMES}},
     LINE | {"gpu": BOTH | {"copy": TIMES}, "host": {}, "ranked_by": "host"},
     LINE | {"direction": "sideways"},
