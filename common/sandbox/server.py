@@ -28,7 +28,11 @@ def run(control: socket.socket) -> None:
     """Carry out orders until the harness closes the socket, then kill all remaining processes."""
     signal.signal(STACK, signal.SIG_IGN)  # until a worker's process can answer it
     import_torch()
+    import torch._functorch.config
+
     from common.sandbox import process, target
+
+    torch._functorch.config.donated_buffer = False  # a compiled backward may have to keep its graph
 
     server, workers = os.getpid(), set[int]()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of workers become children

@@ -21,6 +21,20 @@ TUNED = AROUND.replace(
 HINT = "@triton.heuristics({'BLOCK': lambda of: triton.next_power_of_2(of['d'])})\n@triton.jit"
 BY_HINTS = AROUND.replace(", triton.next_power_of_2(d // 2))", ")").replace("@triton.jit", HINT)
 
+DONATED = """import torch
+
+@torch.compile(backend="aot_eager", dynamic=True)
+def turn(x, one):
+    x1, x2 = x.chunk(2, -1)
+    return torch.cat((-x2, x1), -1) * torch.mm(one, one)
+
+def rotate_half(x):
+    out, again = (turn(x, x.new_ones(1, 1)) for _ in range(2))
+    if x.requires_grad:  # the first backward decides whether its buffers are given away
+        torch.autograd.grad(again, x, torch.ones_like(x))
+    return out
+"""
+
 
 @pytest.fixture
 def found(tmp_path, fork_server):
@@ -47,3 +61,8 @@ def test_a_graph_breaks_at_a_launch(found, source):
 def test_a_whole_graph_is_unsupported(found):
     whole = AROUND.replace('(backend="aot_eager"', '(fullgraph=True, backend="aot_eager"')
     assert found(whole) == {("UNSUPPORTED", IN_A_GRAPH)}
+
+
+@pytest.mark.slow
+def test_a_compiled_backward_keeps_its_graph_after_one_that_did_not(found):
+    assert found(DONATED) == {("PASSED", "")}
