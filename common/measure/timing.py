@@ -25,11 +25,11 @@ from common.grading.retries import Cause, Remedy, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
-from common.measure import limits
 from common.measure.baseline import Baseline, BaselineFailed, Disturbed
 from common.measure.stopwatch import Stopwatch
 from common.measure.timed_process import Sampler, Samples, TimedProcess, stage_calls, wrong_replay
-from common.spec import ByClock, Direction
+from common.peaks import PEAKS
+from common.spec import ByClock, Direction, Work
 from common.stats import interval, median
 from common.verdicts import Failure
 from common.wire import Reply
@@ -205,7 +205,7 @@ class Timing:
             seconds = self.time_scale * plan.seconds[clock]
             times[clock] = sample_in_rounds(samplers, seconds, PRECISION[clock])
         if gpu := times.get("gpu"):
-            if reason := limits.broken(median(gpu["solution"]), work):
+            if reason := below_the_floor(median(gpu["solution"]), work):
                 raise Failure("IMPOSSIBLE_SPEED", reason)
             if direction == "forward" and timed.ready("graph"):
                 graph, seconds = [timed.sampler("graph", "gpu")], self.time_scale * REPLAYS
@@ -225,6 +225,24 @@ class Timing:
             return {}
         others = self.baseline.sustained(["eager", *["dense"] * dense])
         return {"solution": timed.sustained("solution"), **others}
+
+
+def below_the_floor(microseconds: float, work: Work) -> str | None:
+    """Return the reason if a time is impossibly short for the work, otherwise None.
+
+    The bound is lenient: bytes that fit the L2 cache are not counted, and every operation counts at
+    the highest rate of the device. For example, 2,050 bytes at 1 GB/s, with a cache of 50 bytes,
+    take at least 2 µs. A device without known peaks has no bound.
+    """
+    gpu = torch.cuda.get_device_properties()
+    if not (peak := PEAKS.get(gpu.name)):
+        return None
+    moved = max(work.bytes - gpu.L2_cache_size, 0)
+    arithmetic = work.flops / max(peak.flops_per_second.values())
+    least = 1e6 * max(moved / peak.bytes_per_second, arithmetic)
+    if microseconds >= least:
+        return None
+    return f"{microseconds:.3g} us, and {gpu.name} needs {least:.3g} us at its peak"
 
 
 # --- rounds ---------------------------------------------------------------------------------------

@@ -5,11 +5,14 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from common import ops, solutions
 from common.grading.sweep import Sweep
-from common.measure import limits, timing
+from common.measure import timing
 from common.measure.timing import Timing
+from common.peaks import PEAKS
+from common.spec import Work
 from tests.support import corpora as corpus
 
 ROPE = ops.load("rope")
@@ -44,7 +47,7 @@ class Timed:
 @pytest.fixture
 def times(monkeypatch):
     """Return a function that times a case on a GPU that is not there."""
-    monkeypatch.setattr(limits, "broken", lambda microseconds, work: None)
+    monkeypatch.setattr(timing, "below_the_floor", lambda microseconds, work: None)
 
     def times(timed, ranked_by, direction):
         problem = SimpleNamespace(op=ROPE, case=BY[ranked_by], device="cuda")
@@ -62,6 +65,41 @@ def test_the_clock_that_ranks_the_case_comes_last(times, ranked_by, direction, g
     assert clocks[-1] == ranked_by != clocks[0]
     assert set(found["gpu"]) == {"solution", "eager", "copy"} | graph
     assert set(found["host"]) == {"solution", "eager"}
+
+
+# --- the floor under every time -------------------------------------------------------------------
+
+H200 = PEAKS["NVIDIA H200"]
+
+
+@pytest.fixture
+def named(monkeypatch):
+    """A device of this name without a cache, or with one of so many bytes."""
+
+    def name(name, cache=0):
+        properties = type("Properties", (), {"L2_cache_size": cache, "name": name})
+        monkeypatch.setattr(torch.cuda, "get_device_properties", properties)
+
+    return name
+
+
+@pytest.mark.parametrize(
+    ("work", "least"),
+    [
+        (Work(2050, 1), 1e6 * 2000 / H200.bytes_per_second),
+        (Work(0, 10**15), 1e6 * 1e15 / H200.flops_per_second["bfloat16"]),
+    ],
+)
+def test_a_known_peak_is_the_larger_of_both_and_forgives_the_cache(named, work, least):
+    named("NVIDIA H200", cache=50)
+    assert timing.below_the_floor(1.001 * least, work) is None
+    refused = timing.below_the_floor(0.99 * least, work)
+    assert refused == f"{0.99 * least:.3g} us, and NVIDIA H200 needs {least:.3g} us at its peak"
+
+
+def test_a_device_of_which_nothing_is_known_has_no_floor(named):
+    named("another")
+    assert timing.below_the_floor(0.1, Work(48_000_000, 0)) is None
 
 
 # --- the results of timed calls -------------------------------------------------------------------
