@@ -126,14 +126,11 @@ HARNESS = (
     *(f"{folder}/**/*.py" for folder in ("sandbox", "grading", "measure", "engines")),
 )
 """The patterns of the files that grade and time; they also match files that are added later."""
-SHOWS = ("cli.py", "__main__.py", "sandbox/standalone.py")
-"""The files that match HARNESS but do not grade or time."""
 
 
 def harness_digest() -> str:
     """Return the digest of all code that grades and times, the ops' included."""
-    files = {path for pattern in HARNESS for path in COMMON.glob(pattern)}
-    return digest(files - {COMMON / name for name in SHOWS})
+    return digest({path for pattern in HARNESS for path in COMMON.glob(pattern)})
 
 
 def digests_of(solutions: Sequence[Solution]) -> dict[Solution, tuple[str, str]]:

@@ -163,9 +163,13 @@ class Timing:
 
     def measure(self) -> Reply:
         """Time the case once; see `time_case` for the reply."""
-        by_host = self.problem.case.ranked_by == "host"
-        timed = self._process()
+        op, case, device = self.problem.op, self.problem.case, self.problem.device
+        names = [*op.outputs(case), *(op.differentiable if self.direction == "backward" else ())]
+        results, inputs = result_slots(self.problem, names), PLANS[case.ranked_by].inputs
+        staged = stage_calls(op, case, device, self.worker, inputs, results)
+        timed = TimedProcess(self.worker, staged, self.direction)
         self.baseline.begin(self.problem, self.direction)
+        by_host = case.ranked_by == "host"
         with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
             times = self.times(timed)
             sustained = self.sustained(timed, times.get("gpu"), by_host)
@@ -180,13 +184,6 @@ class Timing:
             "device_state": dict(self.baseline.slow_probes),
             "notes": notes,
         }
-
-    def _process(self) -> TimedProcess:
-        op, case, device = self.problem.op, self.problem.case, self.problem.device
-        names = [*op.outputs(case), *(op.differentiable if self.direction == "backward" else ())]
-        results, plan = result_slots(self.problem, names), PLANS[case.ranked_by]
-        staged = stage_calls(op, case, device, self.worker, plan.inputs, results)
-        return TimedProcess(self.worker, staged, self.direction)
 
     def times(self, timed: TimedProcess) -> dict[ByClock, Samples]:
         """Return the samples by clock, and check the ranking clock's by the stopwatch."""

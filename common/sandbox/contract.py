@@ -78,7 +78,11 @@ def load(path: Path, op: Op[Any]) -> Loaded:
         reason = f"does not import: {text}"
         raise Failure("COMPILE_ERROR", reason, places=places) from error
     prepare = getattr(module, "prepare", None) if path.is_relative_to(PEERS) else None
-    function = _of_prepared(prepare) if prepare else getattr(module, op.name, None)
+    function = getattr(module, op.name, None)
+    if prepare:  # the op's function makes the call that `prepare` returns
+        function = functools.wraps(prepare)(
+            lambda *inputs, **options: prepare(*inputs, **options)()
+        )
     if not callable(function):
         raise Failure(
             "COMPILE_ERROR",
@@ -89,16 +93,6 @@ def load(path: Path, op: Op[Any]) -> Loaded:
     if _autograd_function(function):
         function = _by_keyword(function, taken)
     return Loaded(op, module, function, taken.parameters, prepare)
-
-
-def _of_prepared(prepare: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the op's function of a peer: it makes the call that `prepare` returns."""
-
-    @functools.wraps(prepare)
-    def function(*inputs: Any, **options: Any) -> Any:
-        return prepare(*inputs, **options)()
-
-    return function
 
 
 def _check_signature(taken: Signature, bound: Iterable[str], op: Op[Any]) -> None:

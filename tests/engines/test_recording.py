@@ -128,7 +128,7 @@ GRADES = (
 )
 SHOWS = (
     "board/new.py board/page/new.py commands/new.py records/new.py"
-    " sandbox/standalone.py cli.py peers/eager/rope.py ops/mistakes/rope.py"
+    " peers/eager/rope.py ops/mistakes/rope.py"
 )
 
 
