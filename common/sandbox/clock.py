@@ -167,7 +167,6 @@ class Clock:
         Return whether it can be timed: a capture may fail, and needs a GPU.
         """
         self._held.clear()
-        self._free_limits(keep=name)
         if name in self.callables:
             return True
         if name != "graph":
@@ -179,8 +178,8 @@ class Clock:
         self.callables[name].warm_up(COLD_CALLS)
         return True
 
-    def _free_limits(self, keep: str = "") -> None:
-        for name in self._limits.keys() - {keep}:
+    def _free_limits(self) -> None:
+        for name in self._limits:
             self.callables.pop(name, None)
 
     def take_samples(self, name: str, clock: ByClock, rounds: int, burst: int = 1) -> list[float]:

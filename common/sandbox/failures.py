@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch._C import _dispatch_has_computed_kernel_for_dispatch_key as has_kernel
 from torch._ops import OpOverload, OpOverloadPacket
 from triton.compiler import compiler
@@ -25,8 +24,6 @@ from common.wire import Reply
 Node = ast.expr | ast.stmt
 LONGEST_REASON = 400
 """The maximum number of characters that a reason quotes of an exception's text."""
-NO_GPU = "no GPU is here"
-"""A part of a reason that may be due to the lack of a GPU."""
 
 
 def judge(error: BaseException) -> Reply:
@@ -46,13 +43,13 @@ def _failure(causes: Sequence[BaseException]) -> Failure:
         # torch raises NotImplementedError too, for a dtype that an operator does not support
         if isinstance(cause, NotImplementedError) and "not implemented for '" not in str(cause):
             if operator := None if backend.ON_GPU else _operator_of_a_gpu(cause):
-                reason = f"the operator {operator} is registered for CUDA alone, and {NO_GPU}"
+                reason = f"the operator {operator} is registered for CUDA alone, and no GPU is here"
                 return Failure("UNSUPPORTED", reason, Kind.NO_GPU)
             return Failure("UNSUPPORTED", _line(str(cause) or "not implemented"), kind_of(cause))
         if IN_A_GRAPH in _text(cause):  # torch.compile's exception quotes this text
             return Failure("UNSUPPORTED", IN_A_GRAPH, Kind.NO_GPU)
         if isinstance(cause, CompilationError):
-            return _does_not_compile(_reason([_front_end_words(causes)], _place(causes)))
+            return _does_not_compile(_reason(_front_end_words(causes), _place(causes)))
         if isinstance(cause, OutOfResources | PTXASError):
             return _does_not_compile(describe(cause))
         if isinstance(cause, OSError) and cause.errno in NO_ROOM and _in_the_compiler(cause):
@@ -87,19 +84,12 @@ def _does_not_compile(reason: Reason) -> Failure:
 
 
 def describe(error: BaseException) -> Reason:
-    """Return the exception in one line: `ValueError: bad width, line 12 of rope.py: check(d)`.
-
-    If the line of source asks for a GPU, and none is here, the reason says so.
-    """
-    place, last = _place([error]), traceback.extract_tb(error.__traceback__)[-1:]
-    code = place.code if place else ""
-    asks = "cuda" in code.lower() or any(f.filename == torch.cuda.__file__ for f in last)
-    return _reason([_words(error), *[NO_GPU] * (asks and not backend.ON_GPU)], place)
+    """Return the exception in one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
+    return _reason(_words(error), _place([error]))
 
 
-def _reason(words: Sequence[str], place: Place | None) -> Reason:
-    places = (place,) if place else ()
-    return Reason(", ".join([*words, *map(str, places)]), places)
+def _reason(words: str, place: Place | None) -> Reason:
+    return Reason(f"{words}, {place}", (place,)) if place else Reason(words)
 
 
 def _words(error: BaseException) -> str:

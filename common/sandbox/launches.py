@@ -20,14 +20,12 @@ class LaunchLog:
     to.
     """
 
-    def __init__(self) -> None:
-        """Start empty."""
-        self.clear()
+    count = 0
+    error: Exception | None = None
 
     def clear(self) -> None:
         """Start the log of a further call."""
-        self.count = 0
-        self.error: Exception | None = None
+        self.count, self.error = 0, None
 
     def watched(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a launcher's `run`; an exception that an outer launcher catches is not logged."""

@@ -230,19 +230,6 @@ def test_an_operator_for_cuda_alone_is_unsupported_where_no_gpu_is(worker, kind)
 
 
 @pytest.mark.parametrize(
-    ("first", "said"),
-    [("assert x.is_cuda", True),
-     ("y = torch.empty_like(x, device=torch.device(type=chr(99) + 'uda'))", True),
-     ("y = torch.empty(4, device=DEVICE)", True), ("assert x.ndim > 3", False),
-     ("torch.empty(-4)", False)],
-)  # fmt: skip
-def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, said):
-    reply, _ = ask(worker("DEVICE = 'cuda'" + HALF.format(first), "rotate_half"))
-    assert reply["verdict"] == "RUNTIME_ERROR"
-    assert ("no GPU is here, line " in reply["reason"]) == said, reply
-
-
-@pytest.mark.parametrize(
     ("name", "full"), [("", False), ("sm_90", False), *((name, True) for name in TARGETS)]
 )
 def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
