@@ -7,16 +7,16 @@ slower of its two limits, which the same run measures.
 from __future__ import annotations
 
 import argparse
-import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from common import ops
 from common.commands import options as shared
 from common.commands.bench import measured
-from common.commands.result import LeastWork, output
+from common.commands.result import output
+from common.errors import UserError
 from common.solutions import Solution
-from common.spec import DIRECTIONS, Case, Direction, Op, Work
+from common.spec import Case, Direction, Op, Work
 
 if TYPE_CHECKING:
     from common.peaks import Peak
@@ -36,36 +36,13 @@ def run(options: argparse.Namespace) -> int:
     """Report the bottleneck of each board case of a folder."""
     shared.folder_of(options)
     chosen = shared.chosen(options)
-    device = shared.device(options)
+    if shared.device(options) == "cpu":
+        raise UserError("profile needs a GPU: without one nothing is timed")
     with output(options.json) as written:
-        if device == "cpu":
-            _print_counts(chosen)
-            written.extend(_least(chosen))
-        else:
-            results = measured(options, chosen)
-            show(results, chosen)
-            written.extend(results.rows)
+        results = measured(options, chosen)
+        show(results, chosen)
+        written.extend(results.rows)
     return 0
-
-
-def _least(chosen: Iterable[Solution]) -> Iterator[LeastWork]:
-    """Yield the least work of each solution's cases."""
-    valid = {op.name: op for op in ops.valid(solution.op for solution in chosen)}
-    for solution in (each for each in chosen if each.op in valid):
-        op = valid[solution.op]
-        for case, direction in itertools.product(op.cases("board"), DIRECTIONS):
-            work, name = op.timed_work(case, direction), solution.name
-            yield LeastWork(solution=name, op=op.name, case=case.name, direction=direction,
-                            bytes=work.bytes, flops=work.flops)  # fmt: skip
-
-
-def _print_counts(chosen: Iterable[Solution]) -> None:
-    print("Nothing is timed without a GPU: the least that each case must move and compute.")
-    for op in ops.valid(solution.op for solution in chosen):
-        print(f"\n{op.name}\n{_padded(HEADER[:5])}")
-        for case in op.cases("board"):
-            for direction in DIRECTIONS:
-                print(_padded(counts(op, case, direction)))
 
 
 # --- lines ----------------------------------------------------------------------------------------

@@ -33,17 +33,6 @@ class Listed(Item, frozen=True, kw_only=True, tag="solution"):
     """The first line of its docstring."""
 
 
-class LeastWork(Item, frozen=True, kw_only=True, tag="work"):
-    """The least that any solution moves and computes in a case."""
-
-    op: str
-    case: str
-    direction: Direction
-    bytes: int
-    """The bytes; of `backward`, with forward."""
-    flops: int
-
-
 class Judged(Item, frozen=True, kw_only=True, tag="verdict"):
     """The verdict of one direction of a case."""
 
@@ -135,7 +124,7 @@ class Placed(Item, frozen=True, kw_only=True, tag="place"):
     """The cases of the track, likewise."""
 
 
-Anything = Listed | LeastWork | Judged | Summary | Placed | Record
+Anything = Listed | Judged | Summary | Placed | Record
 """What `--json` writes; rows are those of a record."""
 
 
