@@ -6,7 +6,7 @@ A group of failures has the property that separates its cases from the passing o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,11 +14,10 @@ from typing import Any
 from common.commands.failing_condition import failing_condition
 from common.commands.result import FailingCases, Summary
 from common.errors import Kind
-from common.grading.diagnosis import Contrast, Diagnosis, Failing
+from common.grading.diagnosis import Diagnosis
 from common.ops._draw import facts_of
 from common.printable import printable
 from common.records.lines import headings
-from common.solutions import Solution
 from common.spec import Case, Direction, Fact, Op, Tier
 from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
 
@@ -131,15 +130,24 @@ class Answers:
         ]  # fmt: skip
 
     def summaries(
-        self, tier: Tier, device: str, causes: Iterable[Diagnosis | Contrast] = ()
+        self,
+        tier: Tier,
+        device: str,
+        causes: Collection[Diagnosis] = (),
+        contrast: Callable[[Names], str] = lambda names: "",
     ) -> list[Summary]:
         """Return each solution's outcome in the tier on the device.
 
-        `causes` are those of wrong values, and the changes with which failing cases pass.
+        Args:
+            tier: The tier.
+            device: `cpu` or `cuda`.
+            causes: The causes of wrong values.
+            contrast: Return the changes with which a failing case passes, "" if there are none;
+                called for a group of failures without another explanation.
         """
         remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
         for group in sorted(self.groups(), key=lambda group: ORDER.index(group.verdict)):
-            failures[group.solution].append(group.data(causes))
+            failures[group.solution].append(group.data(causes, contrast))
         summaries = []
         for name in dict.fromkeys(name for name, _ in self.by_name):
             answers = self.of(name)
@@ -163,27 +171,6 @@ class Answers:
             )
             summaries.append(summary)
         return summaries
-
-    def unexplained(
-        self, diagnoses: Iterable[Diagnosis], solutions: Iterable[Solution]
-    ) -> list[Failing]:
-        """Return the smallest failing case of each group without a known property and cause.
-
-        A group of all cases and one that depends on earlier calls are left out, since no property
-        of a case decides whether they fail.
-        """
-        explained = {(cause.solution, each) for cause in diagnoses for each in cause.directions}
-        by_name = {solution.name: solution for solution in solutions}
-        found: dict[tuple[str, Case], Failing] = {}
-        for group in self.groups():
-            known = any((group.solution, direction) in explained for direction in group.directions)
-            alone = group.verdict in ENDED | BEFORE_LAUNCH or group.smallest.after is not None
-            if not (known or alone or group.everywhere or group.condition):
-                answer = group.by_size[0]
-                key = group.solution, answer.case
-                directions = (found[key].directions if key in found else ()) + group.directions
-                found[key] = Failing(by_name[group.solution], answer.op, answer.case, directions)
-        return list(found.values())
 
 
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
@@ -239,19 +226,21 @@ class Group:
     answered: Sequence[Answer]
     """The solution's answers in the tier that are supported in the first direction."""
 
-    def data(self, causes: Iterable[Diagnosis | Contrast]) -> FailingCases:
-        """Return the group as data, with the cause of its values, or what lets a case pass."""
+    def data(self, causes: Iterable[Diagnosis], contrast: Callable[[Names], str]) -> FailingCases:
+        """Return the group as data, with the cause of its values, or what lets a case pass.
+
+        No property of a case decides whether a process ends, or what earlier calls cause.
+        """
         from common.commands.hint import hint_of  # it needs the grader, which needs the answers
 
-        cases = {answer.case for answer in self.failing}
-        mistakes, contrasts = list[str](), list[str]()
-        for each in causes:
-            if each.solution == self.solution and {*each.directions} & {*self.directions}:
-                if isinstance(each, Diagnosis):
-                    mistakes += [each.mistake] * (self.verdict == "INCORRECT_NUMERICAL")
-                elif each.case in cases:
-                    contrasts.append(each.text)
+        mistakes = [each.mistake for each in causes if each.solution == self.solution
+                    if {*each.directions} & {*self.directions}]  # fmt: skip
         first, property = self.smallest, self.condition or self.everywhere
+        alone = self.verdict in ENDED | BEFORE_LAUNCH or first.after is not None
+        if not (property or alone or mistakes):
+            property = contrast((self.solution, first.case))
+        if self.verdict != "INCORRECT_NUMERICAL":
+            mistakes = []
         return FailingCases(
             solution=self.solution,
             verdict=self.verdict,
@@ -260,7 +249,7 @@ class Group:
             case=first.case,
             reason=first.reason,
             place=first.places[0] if first.places else None,
-            property=property or next(iter(contrasts), ""),
+            property=property,
             cause="; ".join(mistakes),
             hint=hint_of(self.failing[0].op.name, {self.verdict, *mistakes}),
             earlier=first.after is not None,

@@ -18,7 +18,7 @@ from common.commands.result import Summary
 from common.errors import ServerEnded
 from common.grading.compiling import Compiler
 from common.grading.device import DeviceMemory, tier_cases
-from common.grading.diagnosis import Contrast, Diagnosis, Failing, causes, contrasts
+from common.grading.diagnosis import causes, contrast
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem
@@ -185,19 +185,16 @@ class Grader:
                 seen.append(graded)
                 if self.stop and report.failures:
                     break
-        found: list[Diagnosis | Contrast] = []
-        if report.failures:
-            with Progress("looking for the cause", transient=True):
-                diagnoses = list(causes(seen))
-                failing = report.unexplained(diagnoses, asked.solutions)
-                found = [*diagnoses, *(() if self.stop else self.contrasts(failing))]
-        return report.summaries("smoke", self.device, found)
+        if not report.failures:
+            return report.summaries("smoke", self.device)
+        by_names = {(each.solution.name, each.case.name): each for each in seen}
+        with Progress("looking for the cause", transient=True), self.sweep(overlap=True) as sweep:
 
-    def contrasts(self, failing: Sequence[Failing]) -> Iterator[Contrast]:
-        """Yield, for failing cases, the passing cases that differ in one property."""
-        if failing:
-            with self.sweep(overlap=True) as sweep:
-                yield from contrasts(sweep, failing)
+            @functools.cache
+            def changes(names: Names) -> str:
+                return contrast(sweep, by_names[names])
+
+            return report.summaries("smoke", self.device, list(causes(seen)), changes)
 
     # --- the board's cases ------------------------------------------------------------------------
 

@@ -33,7 +33,6 @@ from common.grading.problem import Drawn, Problem
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
 from common.ops._draw import draw, facts_of
-from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Direction, Op, Reference, is_output
 from common.verdicts import Verdict
 
@@ -256,47 +255,25 @@ class _Judged:
 # --- contrasts ------------------------------------------------------------------------------------
 
 
-class Failing(NamedTuple):
-    """A case that a solution fails, and the directions that fail."""
+def contrast(sweep: Sweep, failing: Graded) -> str:
+    """Return the single changes with which a failing case passes, in words; "" for none.
 
-    solution: Solution
-    op: Op[Any]
-    case: Case
-    directions: tuple[Direction, ...]
-
-
-class Contrast(NamedTuple):
-    """The single changes with which a failing case passes."""
-
-    solution: str
-    directions: tuple[Direction, ...]
-    case: Case
-    text: str
-    """The case and the changes in words."""
-
-
-def contrasts(sweep: Sweep, failing_cases: Iterable[Failing]) -> Iterator[Contrast]:
-    """Yield each failing case that passes with one property changed, and the changes.
-
-    Cases with far views are left out: each spans gigabytes of addresses, and the reason of its
+    A case with far views spans gigabytes of addresses, and is not run again: the reason of its
     failure names the view already.
     """
-    for solution, op, case, directions in failing_cases:
-        others = {} if case.far_bytes else _others(op, case)
-        for _ in range(TRIES):
-            if not others:
-                break
-            # a separate `grade` per try: within one, equal cases get the same plan of calls
-            passes = {
-                graded.case: {graded.verdicts[each].verdict for each in directions} == {"PASSED"}
-                for graded in sweep.grade(op, [case, *others], [solution])
-                if isinstance(graded, Graded) and graded.verdicts.keys() >= {*directions}
-            }
-            fails = passes.get(case) is False
-            others = {other: text for other, text in others.items() if fails and passes.get(other)}
-        if others:
-            changes = ", or with ".join(others.values())
-            yield Contrast(solution.name, directions, case, f"{case.name} passes with {changes}")
+    op, case = failing.problem.op, failing.case
+    directions = [name for name, verdict in failing.verdicts.items() if not verdict.fine]
+    others = {} if case.far_bytes else _others(op, case)
+    for _ in range(TRIES):
+        # a separate `grade` per try: within one, equal cases get the same plan of calls
+        passes = {
+            graded.case: {graded.verdicts[each].verdict for each in directions} == {"PASSED"}
+            for graded in sweep.grade(op, [case, *others] if others else [], [failing.solution])
+            if isinstance(graded, Graded) and graded.verdicts.keys() >= {*directions}
+        }
+        fails = passes.get(case) is False
+        others = {other: text for other, text in others.items() if fails and passes.get(other)}
+    return f"{case.name} passes with {', or with '.join(others.values())}" if others else ""
 
 
 def plainer(case: Case) -> Iterator[Case]:

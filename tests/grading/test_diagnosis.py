@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.draws import Draws
 from common.grading import diagnosis, oracle
-from common.grading.diagnosis import TRIES, Failing, contrasts, plainer
+from common.grading.diagnosis import TRIES, contrast, plainer
 from common.grading.problem import make_problem
 from common.grading.sweep import Graded, Sweep
 from common.ops.rope import RopeCase
@@ -209,36 +209,38 @@ float16 has a subnormal number too, and who flushed each number would fail there
 
 
 def test_the_property_is_named_without_which_the_case_passes(tmp_path, fork_server):
-    failing = Failing(written(tmp_path, FLUSHES), HALF, SUBNORMAL, ("forward",))
     with Sweep("cpu", server=fork_server) as sweep:
-        (contrast,) = contrasts(sweep, [failing])
-    assert contrast.text.endswith(" passes with values normal in place of subnormal")
+        (failing,) = sweep.grade(HALF, [SUBNORMAL], [written(tmp_path, FLUSHES)])
+        found = contrast(sweep, failing)
+    assert found.endswith(" passes with values normal in place of subnormal")
 
 
 @pytest.mark.parametrize(
-    ("failing", "plainer", "count"),
+    ("failing", "plainer", "said"),
     [
-        ([False] * TRIES, [True] * TRIES, 1),
-        ([False, False, True], [True] * TRIES, 0),
-        ([False] * TRIES, [True, True, False], 0),
+        ([False] * TRIES, [True] * TRIES, True),
+        ([False, False, True], [True] * TRIES, False),
+        ([False] * TRIES, [True, True, False], False),
     ],
 )
-def test_what_differs_from_try_to_try_says_nothing(monkeypatch, failing, plainer, count):
+def test_what_differs_from_try_to_try_says_nothing(monkeypatch, failing, plainer, said):
     """The answers are given: whether each of the two cases passes in each try."""
     tries = {"normal": list(plainer), "subnormal": list(failing)}
 
     def grade(op, cases, solutions):
         for case in cases:
             verdict = "PASSED" if tries[case.values].pop(0) else "INCORRECT_NUMERICAL"
-            verdicts = {"forward": SimpleNamespace(verdict=verdict)}
-            yield Graded(None, SimpleNamespace(case=case), verdicts)
+            yield graded(case, verdict)
+
+    def graded(case, verdict):
+        worker = SimpleNamespace(solution=Solution(Path("a/rotate_half.py"), "rotate_half"))
+        one = Verdict("a/rotate_half", "rotate_half", case.name, "forward", verdict)
+        return Graded(worker, SimpleNamespace(op=HALF, case=case), {"forward": one})
 
     plain = dataclasses.replace(SUBNORMAL, values="normal")
     monkeypatch.setattr(diagnosis, "plainer", lambda case: [plain])
-    failed = Failing(
-        Solution(Path("a/rotate_half.py"), "rotate_half"), HALF, SUBNORMAL, ("forward",)
-    )
-    assert len(list(contrasts(SimpleNamespace(grade=grade), [failed]))) == count
+    failed = graded(SUBNORMAL, "INCORRECT_NUMERICAL")
+    assert bool(contrast(SimpleNamespace(grade=grade), failed)) == said
 
 
 def test_each_property_goes_by_itself():

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from common.commands.grader import Grader
 from common.commands.report import TierReport
-from common.grading.compiling import Compiler
-from common.grading.diagnosis import Diagnosis
+from common.grading.diagnosis import Diagnosis, contrast
 from common.grading.fork_server import ForkServer
-from common.grading.sweep import Graded
+from common.grading.sweep import Graded, Sweep
 from common.paths import ROOT
 from common.solutions import Solution
 
@@ -62,14 +60,17 @@ def lines(
     report = TierReport(verbose=False)
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
-    solutions = {graded.solution.name: graded.solution for graded in kept}.values()
-    grader = Grader(server, Compiler(server.device))
-    told = [cause for solution in solutions for cause in causes[solution.name]]
-    apart = list(grader.contrasts(report.unexplained(told, solutions)))
+    by_names = {(graded.solution.name, graded.case.name): graded for graded in kept}
+    told = [cause for several in causes.values() for cause in several]
+    with Sweep(server.device, server=server) as sweep:
+        summaries = report.summaries(
+            "smoke", server.device, told, lambda names: contrast(sweep, by_names[names])
+        )
     lines = {}
-    for solution in solutions:
+    for solution in {graded.solution for graded in kept}:
         mistakes = [cause.mistake for cause in causes[solution.name]]
-        changes = [contrast.text for contrast in apart if contrast.solution == solution.name]
+        changes = [group.property for each in summaries if each.solution == solution.name
+                   for group in each.failures if " passes with " in group.property]  # fmt: skip
         lines[solution.name] = _line(solution, report, mistakes, changes)
     return lines
 
