@@ -72,11 +72,10 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
                     steps.say(f"study: {event}")
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
-                case Recorded(path, kept, resumed):
-                    went_on = f"went on with an interrupted run; {kept} of its cases were kept"
-                    reused = f"{kept} cases of the same sources were kept from an earlier run"
+                case Recorded(path, kept):
                     if kept:
-                        print(f"study: {went_on if resumed else reused}")
+                        line = f"went on with an interrupted run; {kept} of its cases were kept"
+                        print(f"study: {line}")
                 case _ if event.too_large:
                     steps.say(shared.left_out(event.op, event.case, event.too_large))
                     steps.skip(2 * sum(each.op == event.op for each in engine.job.solutions))

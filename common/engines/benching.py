@@ -31,14 +31,10 @@ from common.spec import DIRECTIONS
 
 @dataclass(frozen=True)
 class Recorded:
-    """The end of a run: its file, and the number of cases that it kept from earlier runs.
-
-    With `resumed`, they are from the same run, before it was interrupted.
-    """
+    """The end of a run: its file, and the number of cases from before it was interrupted."""
 
     path: Path
     kept: int
-    resumed: bool = True
 
 
 Event = int | CaseResult | str | Counted | Recorded | None
@@ -70,13 +66,13 @@ def bench(
             device_info = engine.started.device_info
             begun = recording(device_info, solutions, selection, absent, results)
             open_run = files.enter_context(begun)
-            tasks = engine.tasks(open_run.done)
+            tasks = engine.tasks(open_run.kept)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
             for result in engine.run(tasks):
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
         yield from _count(open_run, solutions, engine.job.cases)
         open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
-    yield Recorded(open_run.lines.path, len(open_run.done), open_run.resumed)
+    yield Recorded(open_run.lines.path, len(open_run.kept))
 
 
 def _count(
@@ -100,18 +96,13 @@ def _count(
 
 @dataclass
 class Recording:
-    """One run on one kind of device: rows kept from earlier runs, and the writer of the rest."""
+    """One run on one kind of device, which may go on, and the writer of its rows."""
 
     run: Run
     lines: RunWriter
-    kept: list[Record]
-    resumed: bool
+    kept: set[tuple[str, str]]
+    """The solution and the case of the rows from before an interruption."""
     began: float = field(default_factory=time.monotonic)
-
-    @property
-    def done(self) -> set[tuple[str, str]]:
-        """The solution and the case of the kept rows."""
-        return {(row.solution, row.case) for row in self.kept}
 
     def write(self, result: CaseResult) -> CaseResult:
         """Write a result's rows, none of a case that is too large, and return it as written."""
@@ -131,8 +122,6 @@ def recording(
     """Begin a run on a kind of device, or continue its last run; close the file at the end.
 
     The last run is continued if it was interrupted and had the same options, versions and sources.
-    Without a GPU nothing is timed: rows of earlier runs are kept if their sources and versions are
-    the same and their verdict is not a failure.
 
     Args:
         device_info: A device of the kind.
@@ -153,33 +142,15 @@ def recording(
     with runs.locked(folder):
         last = runs.files(folder)[-1:]
         earlier, unchanged = runs.read(folder, last), _unchanged(solutions)
-        if run := _unfinished(earlier, fresh, unchanged):
-            path, kept = last[0], _complete(earlier.rows)
-        else:
-            path, kept = runs.new_file(folder, fresh.run), []
-            if device_info.device == "cpu":
-                kept = _still_valid(runs.read(folder), fresh, unchanged)
+        run = _unfinished(earlier, fresh, unchanged)
+        path = last[0] if run else runs.new_file(folder, fresh.run)
+        # a kill may cut off the last case, which is measured again, and whose later rows count
+        directions = Counter((row.solution, row.case) for row in earlier.rows if run)
+        kept = {case for case, count in directions.items() if count == len(DIRECTIONS)}
         with contextlib.closing(RunWriter(path)) as lines:
             if not run:
                 lines.write(fresh)
-                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in kept])
-            yield Recording(run or fresh, lines, kept, run is not None)
-
-
-def _complete(rows: Sequence[Record]) -> list[Record]:
-    """Return the rows of cases that have every direction: a kill may cut off the last case.
-
-    Such a case is measured again, and its later rows count.
-    """
-    directions = Counter((row.solution, row.case) for row in rows)
-    return [row for row in rows if directions[row.solution, row.case] == len(DIRECTIONS)]
-
-
-def _still_valid(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool]) -> list[Record]:
-    """Return the rows without a failure of finished runs with the same sources and versions."""
-    versions = {run.run: run.versions for run in earlier.runs if run.run in earlier.finished}
-    rows = filter(unchanged, earlier.latest(fresh.selection.tier))
-    return _complete([row for row in rows if row.fine and versions.get(row.run) == fresh.versions])
+            yield Recording(run or fresh, lines, kept)
 
 
 def _unfinished(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool]) -> Run | None:

@@ -11,20 +11,18 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
-
-import msgspec
 
 from common import ops, wire
 from common.disk_cache import DiskCache
 from common.errors import ServerEnded, UserError
+from common.grading.execution import converted
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.measure.rows import record_of
 from common.ops._names import named
 from common.records.lines import Counted, OfCase, Steps
 from common.solutions import Solution
-from common.spec import DIRECTIONS, Case, Direction, Op
+from common.spec import DIRECTIONS, Case
 from common.verdicts import ENDED
 
 THREADS = 2
@@ -59,9 +57,14 @@ def counts(
             cache.save()
             op = ops.load(solution.op)
             for case, direction in itertools.product(cases[op.name], DIRECTIONS):
-                with contextlib.suppress(msgspec.ValidationError, KeyError):
-                    steps = msgspec.convert(cache.found[case.name][direction], Steps)
-                    yield _line(op, case, direction, solution, steps, run, digests[solution])
+                steps = converted(cache.found.get(case.name, {}).get(direction), Steps)
+                if steps is not None:
+                    of = record_of(op, case, direction, solution, "board", digests[solution],
+                                   verdict="")  # fmt: skip
+                    shared = {name: getattr(of, name) for name in OfCase.__struct_fields__}
+                    least = op.timed_work(case, direction)
+                    own = {"run": run, "bytes": least.bytes, "flops": least.flops}
+                    yield Counted(**shared | own, row=op.twin(case).name, steps=steps)
     finally:
         server.close()
         threads.shutdown(cancel_futures=True)
@@ -74,23 +77,6 @@ def _cases(name: str, names: Sequence[str]) -> list[Case]:
         with contextlib.suppress(UserError):
             found.append(named(op, each))
     return found if names else [*op.cases("board")]
-
-
-def _line(
-    op: Op[Any],
-    case: Case,
-    direction: Direction,
-    solution: Solution,
-    steps: Steps,
-    run: str,
-    digests: tuple[str, str],
-) -> Counted:
-    """Return the line of one count; the least work of `backward` includes forward's."""
-    row = record_of(op, case, direction, solution, "board", digests, verdict="")
-    least = op.timed_work(case, direction)
-    shared = {name: getattr(row, name) for name in OfCase.__struct_fields__}
-    own = {"run": run, "bytes": least.bytes, "flops": least.flops}
-    return Counted(**shared | own, row=op.twin(case).name, steps=steps)
 
 
 def _counted(
