@@ -10,7 +10,7 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, peak
 from common.records import runs
-from common.records.lines import SCHEMA, Counted, Record, Run, Selection
+from common.records.lines import SCHEMA, Counted, Run, Selection
 from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -141,8 +141,8 @@ def recording(
     )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]
-        earlier, unchanged = runs.read(folder, last), _unchanged(solutions)
-        run = _unfinished(earlier, fresh, unchanged)
+        earlier = runs.read(folder, last)
+        run = _unfinished(earlier, fresh, solutions)
         path = last[0] if run else runs.new_file(folder, fresh.run)
         # a kill may cut off the last case, which is measured again, and whose later rows count
         directions = Counter((row.solution, row.case) for row in earlier.rows if run)
@@ -153,7 +153,7 @@ def recording(
             yield Recording(run or fresh, lines, kept)
 
 
-def _unfinished(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool]) -> Run | None:
+def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> Run | None:
     """Return the last run if it was interrupted and had the same options, versions and sources."""
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
@@ -161,10 +161,6 @@ def _unfinished(earlier: Results, fresh: Run, unchanged: Callable[[Record], bool
     same = last == msgspec.structs.replace(
         fresh, run=last.run, peak=last.peak, memory_gib=last.memory_gib
     )
-    return last if same and all(map(unchanged, earlier.rows)) else None
-
-
-def _unchanged(solutions: Sequence[Solution]) -> Callable[[Record], bool]:
-    """Return a predicate: whether a row was measured with the current sources."""
     current = {(each.name, each.op): pair for each, pair in digests_of(solutions).items()}
-    return lambda row: current.get((row.solution, row.op)) == (row.sources, row.harness)
+    measured = {((row.solution, row.op), (row.sources, row.harness)) for row in earlier.rows}
+    return last if same and measured <= current.items() else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -173,24 +172,19 @@ class Executor:
     def crashed(self, task: Task, reason: str) -> CaseResult:
         """Return CRASHED for the one solution and case of a task, without running it."""
         op, (case,), (solution,), _ = self._resolve(task)
+        crash: dict[str, Any] = {"verdict": "CRASHED", "reason": reason}
         if self._job.command == "grade":
             names = solution.name, op.name, case.name
-            verdicts = [Verdict(*names, each, "CRASHED", reason) for each in case.directions]
-            return CaseResult.of(verdicts)
+            return CaseResult.of([Verdict(*names, each, **crash) for each in case.directions])
         tier, digests = self._job.tier, self._digests[solution]
-        crash = {"verdict": "CRASHED", "reason": reason}
         rows = [record_of(op, case, each, solution, tier, digests, **crash) for each in DIRECTIONS]
         return CaseResult.of(rows)
 
     def _resolve(self, task: Task) -> tuple[Op[Any], list[Case], list[Solution], Skips]:
         """Return the op, the cases and the solutions of a task, and which to leave out."""
         op, cases = self._ops[task.op]
-        chosen = [
-            solution
-            for solution in self._job.solutions
-            if solution.op == task.op and any(solution.name in due for due in task.due.values())
-        ]
-        due = [cases[name] for name in task.due]
+        due, names = [cases[name] for name in task.due], {*itertools.chain(*task.due.values())}
+        chosen = [each for each in self._job.solutions if each.op == op.name and each.name in names]
         return op, due, chosen, lambda solution, case: solution.name not in task.due[case.name]
 
     @functools.cached_property
@@ -261,11 +255,8 @@ class Engine:
 
         A pair is a solution, or "" for all, and a case.
         """
-        names: dict[str, list[str]] = defaultdict(list)
-        for solution in self.job.solutions:
-            names[solution.op].append(solution.name)
-        tasks = [
-            Task(op, dict.fromkeys(cases, tuple(names[op]))).without(done)
-            for op, cases in self.started.cases.items()
-        ]
+        tasks = []
+        for op, cases in self.started.cases.items():
+            names = tuple(each.name for each in self.job.solutions if each.op == op)
+            tasks.append(Task(op, dict.fromkeys(cases, names)).without(done))
         return [task for task in tasks if task.due]

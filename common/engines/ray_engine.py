@@ -16,7 +16,7 @@ import socket
 import tempfile
 import textwrap
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,7 +80,7 @@ class Actor:
         self._place = index, executors
 
     def run(self, task: Task | None) -> Iterator[Started | CaseResult]:
-        """Yield that the executor has started, then the results of the task, if any.
+        """Yield the results of a task; without one, that the executor has started.
 
         A case that was lost twice is CRASHED without another run.
 
@@ -88,12 +88,12 @@ class Actor:
             UserError: The executor cannot start, for a reason that the user can fix.
         """
         executor = self._executor
-        yield executor.started
+        messages: Iterable[Started | CaseResult] = [executor.started]
         if task:
             lost_twice = task.losses > 1
-            results = [executor.crashed(task, TWICE)] if lost_twice else executor.run([task])
-            for result in results:  # noqa: UP028, since Ray sends what `yield from` passes on
-                yield result
+            messages = [executor.crashed(task, TWICE)] if lost_twice else executor.run([task])
+        for message in messages:  # noqa: UP028, since Ray sends what `yield from` passes on
+            yield message
 
     @functools.cached_property
     def _executor(self) -> Executor:
@@ -159,7 +159,7 @@ class RemoteExecutor:
         run = self.actor.run.options(num_returns="streaming", max_task_retries=retries)
         self.task, self.pending = task, run.remote(task)
         """The task, None at a start; and Ray's stream of messages, None if idle."""
-        self.begun, self._done = False, set[tuple[str, str]]()
+        self._done = set[tuple[str, str]]()
 
     def message(self) -> Started | CaseResult | None:
         """Return the next message, None at the end.
@@ -180,7 +180,6 @@ class RemoteExecutor:
             raise RuntimeError(f"the harness failed on a device:\n{error}") from None
         except ray().exceptions.RayError as error:
             raise Lost(textwrap.shorten(str(error), 160)) from None
-        self.begun = True
         if isinstance(message, CaseResult):
             self._done.add((message.solution, message.case))
         return message
@@ -188,16 +187,14 @@ class RemoteExecutor:
     def left(self) -> Iterator[Task]:
         """Yield what is left of a lost executor's task.
 
-        Before the task has begun, none of its cases can be lost. Each lost case is a task by itself
-        for each solution, so that no solution is blamed for another's crash.
+        Each lost case is a task by itself for each solution, so that no solution is blamed for
+        another's crash.
         """
-        left = self.task.without(self._done) if self.task else None
-        if left and not self.begun:
-            yield left
-        elif left:
-            for case, names in left.due.items():
-                for due in ({case: (name,)} for name in names):
-                    yield replace(left, due=due, losses=left.losses + 1, lost_on=self.name)
+        assert self.task
+        left = self.task.without(self._done)
+        for case, names in left.due.items():
+            for due in ({case: (name,)} for name in names):
+                yield replace(left, due=due, losses=left.losses + 1, lost_on=self.name)
 
 
 # --- the driver -----------------------------------------------------------------------------------
@@ -380,17 +377,8 @@ class RayEngine(Engine):
                 message = executor.message()
             except Lost as lost:
                 yield f"{executor.name} was lost: {lost}"
-                self._wait_again(executor)
+                self._waiting += executor.left()
                 executor.ask(None)
                 continue
             if isinstance(message, CaseResult):
                 yield message
-            elif message and (reason := self._unfit(message)):
-                executor.begun = False  # no case has run
-                self._wait_again(executor)
-                yield self._remove(executor, f"does not start again: {reason}")
-
-    def _wait_again(self, executor: RemoteExecutor) -> None:
-        """Queue what is left of an executor's task, its lost cases behind all others."""
-        for task in executor.left():
-            (self._waiting.append if task.losses else self._waiting.appendleft)(task)
