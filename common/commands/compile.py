@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from struct import iter_unpack, unpack_from
 from typing import TYPE_CHECKING
 
 from common.commands import options as shared
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
 
 TARGETS = ("sm_80", "sm_90", "sm_100", "sm_120", "gfx942")
 STAGES = ("ttir", "ttgir", "llir", "ptx", "sass", "amdgcn")
-NOP = 0x918
-"""The opcode of padding."""
-FIGURES = ("registers", "local", "shared", "warps", "instructions")
+FIGURES = ("registers", "local", "shared", "warps")
 
 
 @dataclass(frozen=True)
@@ -159,33 +156,18 @@ def figures(files: Mapping[str, str]) -> dict[str, int]:
     - `local`, its bytes of local memory: spilled registers, and arrays such as the one by which
       `cos` reduces large angles
     - `shared` bytes and `warps` of a block
-    - `instructions`, without padding
     """
     metadata = json.loads(Path(files["json"]).read_text())
     if "amdgcn" in files:
         text = assembly(files)
         registers, local = (int(re.findall(rf"\.{name}:\s*(\d+)", text)[-1])
                             for name in ("vgpr_count", "private_segment_fixed_size"))  # fmt: skip
-        lines = re.findall(r"^\t[a-z]\w", text.partition(".section")[0], re.MULTILINE)
-        instructions = len(lines)
     else:
         usage = _run("cuobjdump", "-res-usage", files["cubin"])
         numbers = {name: int(n) for name, n in re.findall(r"\b(REG|STACK|LOCAL):(\d+)", usage)}
         registers, local = numbers["REG"], numbers["STACK"] + numbers["LOCAL"]
-        instructions = _instructions(Path(files["cubin"]).read_bytes())
-    found = registers, local, metadata["shared"], metadata["num_warps"], instructions
+    found = registers, local, metadata["shared"], metadata["num_warps"]
     return dict(zip(FIGURES, found, strict=True))
-
-
-def _instructions(cubin: bytes) -> int:
-    """Return the number of instructions in an ELF file; a disassembler takes a third of a second.
-
-    An instruction has 16 bytes, and its opcode is the lowest 12 bits.
-    """
-    sections, (size, count) = unpack_from("<Q", cubin, 0x28)[0], unpack_from("<HH", cubin, 0x3A)
-    headers = (unpack_from("<QQQQ", cubin, sections + i * size + 8) for i in range(count))
-    code = (cubin[start : start + length] for flags, _, start, length in headers if flags & 4)
-    return sum(word & 0xFFF != NOP for each in code for word, _ in iter_unpack("<QQ", each))
 
 
 def assembly(files: Mapping[str, str]) -> str:

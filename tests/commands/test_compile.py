@@ -95,7 +95,6 @@ def test_figures_are_those_that_the_kernel_must_have(compiled, target):
     launches = launching(2048, num_warps=8), launching(16384), "product[(1,)](x.detach(), y, 64)"
     short, long, product = (compiled(each, [target])[0].figures for each in launches)
     assert (short["warps"], short["shared"], short["local"]) == (8, 0, 0)
-    assert long["instructions"] > 2 * short["instructions"] > 20
     assert long["registers"] > 1.5 * short["registers"]
     assert product["shared"] > 0
 
