@@ -79,8 +79,6 @@ class Grader:
     """The limit of GPU memory in bytes; None for all that is free."""
     verbose: bool = False
     """Whether to print every failure at once."""
-    stop: bool = False
-    """Whether to stop at the first failure."""
 
     @property
     def device(self) -> str:
@@ -135,8 +133,6 @@ class Grader:
         late_names = set[str]()
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
-            if refusal := self.compiler.refusal(problem, worker.solution):
-                return refusal
             thorough = asked.is_thorough(worker.solution, problem.case)
             worker.late = functools.partial(say_where, worker, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
@@ -183,8 +179,6 @@ class Grader:
             for graded in self._current(cases):
                 report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
                 seen.append(graded)
-                if self.stop and report.failures:
-                    break
         if not report.failures:
             return report.summaries("smoke", self.device)
         by_names = {(each.solution.name, each.case.name): each for each in seen}
@@ -225,8 +219,6 @@ class Grader:
                 report.add(graded.problem.op, graded.case, [each.verdict for each in directions])
                 rows += [each.row for each in directions]
                 steps.done(f"{graded.solution.name} {graded.case.name}")
-                if self.stop and report.failures:
-                    break
         return rows
 
     def _current(self, results: Iterable[T]) -> Iterator[T]:
