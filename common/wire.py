@@ -179,8 +179,6 @@ class Load(Request, tag="load"):
 
     path: str
     op: str
-    memory: int | None = None
-    """The bytes of GPU memory that torch may allocate from then on; None for all."""
 
 
 class Forward(Request, tag="forward"):

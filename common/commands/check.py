@@ -117,7 +117,7 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
         from common.grading.compiling import Compiler
 
         with Compiler(device, quiet=quiet) as compiler:
-            yield Grader(server, compiler, options.memory, options.verbose)
+            yield Grader(server, compiler, options.verbose)
 
 
 class LastFailed:

@@ -54,7 +54,7 @@ def chosen(
 
     job = Job(
         command=command, device=device, solutions=tuple(solutions), tier=options.tier,
-        sample=getattr(options, "sample", None), cases=tuple(cases), memory=options.memory,
+        sample=getattr(options, "sample", None), cases=tuple(cases),
         verbose=options.verbose and command == "grade",
     )  # fmt: skip
     if not ray:

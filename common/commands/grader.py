@@ -17,7 +17,7 @@ from common.commands.report import TierReport
 from common.commands.result import Summary
 from common.errors import ServerEnded
 from common.grading.compiling import Compiler
-from common.grading.device import DeviceMemory, tier_cases
+from common.grading.device import tier_cases
 from common.grading.diagnosis import causes, contrast
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
@@ -75,8 +75,6 @@ class Grader:
 
     server: ForkServer
     compiler: Compiler
-    memory: int | None = None
-    """The limit of GPU memory in bytes; None for all that is free."""
     verbose: bool = False
     """Whether to print every failure at once."""
 
@@ -86,9 +84,8 @@ class Grader:
         return self.server.device
 
     def sweep(self, **options: Any) -> Sweep:
-        """Return a sweep on the device within the limit of memory."""
-        memory = DeviceMemory.of(self.device, self.memory)
-        return Sweep(self.device, server=self.server, memory=memory, **options)
+        """Return a sweep on the device."""
+        return Sweep(self.device, server=self.server, **options)
 
     def report(self, watched: bool = False) -> TierReport:
         """Return a report without answers."""
@@ -118,7 +115,7 @@ class Grader:
             return Asked(
                 solutions, set(itertools.product({each.name for each in solutions}, names))
             )
-        due = list(tier_cases(solutions, "board", self.device, budget=self.memory, names=[case]))
+        due = list(tier_cases(solutions, "board", self.device, names=[case]))
         cases = {(solution.name, each.name) for solution in solutions
                  for op, found in due for each in found if op.name == solution.op}  # fmt: skip
         return Asked(solutions, cases, due=due)
@@ -144,7 +141,7 @@ class Grader:
                 late_names.add(name)
                 steps.say(f"{name} {case.name}: no answer yet; it is at {place}")
 
-        due = list(tier_cases(asked.solutions, "smoke", self.device, budget=self.memory))
+        due = list(tier_cases(asked.solutions, "smoke", self.device))
         at_once: dict[str, Any] = {"at_once": 1} if asked.cases else {}
         with (
             self.sweep(overlap=True, grade=grade, **at_once) as sweep,
@@ -198,7 +195,7 @@ class Grader:
         Raises:
             ServerEnded: `interrupt` was called, so that the rows are outdated.
         """
-        board = tier_cases(asked.solutions, "board", self.device, budget=self.memory)
+        board = tier_cases(asked.solutions, "board", self.device)
         due = asked.due or list(board)
         rows: list[Record] = []
         # only records need the harness's digest

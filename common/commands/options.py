@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import ctypes
 import os
 from collections.abc import Callable
@@ -27,14 +26,6 @@ def count(text: str) -> int:
     return int(text)
 
 
-def gibibytes(text: str) -> int:
-    """Return the bytes of a positive number of GiB, for argparse."""
-    with contextlib.suppress(ValueError, OverflowError):
-        if (size := int(float(text) * (1 << 30))) > 0:
-            return size
-    raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of GiB")
-
-
 def typed(text: str) -> str:
     """Return the handle, or the handle and file, of a name or of a path in this repository."""
     parts = (part.strip().removeprefix("./") for part in text.split(","))
@@ -54,11 +45,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "choices": ("cpu", "cuda"),
         "help": "default: a GPU if there is one, the first of CUDA_VISIBLE_DEVICES",
     },
-    "--memory": {
-        "type": gibibytes,
-        "metavar": "GIB",
-        "help": "of the GPU to take at most, CUDA contexts included; default: all that is free",
-    },
     "--verbose": {
         "action": "store_true",
         "help": "show each failure and the solutions' own output",
@@ -75,7 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
 }
 """The options that several commands have; `handle` is equivalent to `--only`."""
-RUNNING = ("--device", "--memory", "--verbose")
+RUNNING = ("--device", "--verbose")
 """The options of the commands that run solutions."""
 
 

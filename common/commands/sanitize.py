@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise UserError("sanitize needs a GPU")
     from common.grading.device import tier_cases
 
-    of_op = tier_cases(chosen, "smoke", device, options.sample or SAMPLE, options.memory)
+    of_op = tier_cases(chosen, "smoke", device, options.sample or SAMPLE)
     clean = [
         sanitize(tool, solution, [case.name for case in cases], options.verbose)
         for op, cases in of_op

@@ -21,12 +21,10 @@ def run(options: argparse.Namespace) -> int:
     if device == "cpu":
         raise UserError("tune needs a GPU: without one nothing is timed")
     from common.commands import tuning
-    from common.grading.device import DeviceMemory
     from common.grading.sweep import Sweep
     from common.measure import machine
 
-    memory = DeviceMemory.of(device, options.memory)
-    with Sweep(device, not options.verbose, memory=memory) as sweep, Progress("cases") as steps:
+    with Sweep(device, not options.verbose) as sweep, Progress("cases") as steps:
         lines = tuning.tune(sweep, chosen, steps)
     file = f"contributors/{chosen[0].handle}/configs/{machine.results_folder(device)}.json"
     last = f"study: the best of each shape is in {file}" if lines else "nothing is left to search"

@@ -45,8 +45,6 @@ class Job:
     sample: int | None = None
     cases: tuple[str, ...] = ()
     """The names of the cases in place of the tier's; see `ops/_names.py`."""
-    memory: int | None = None
-    """The most bytes that may be used of each GPU; None for all free memory."""
     verbose: bool = False
 
 
@@ -135,10 +133,8 @@ class Executor:
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, notes = job, list[str]()
-        self._memory = DeviceMemory.of(job.device, job.memory)
-        by_op = tier_cases(
-            job.solutions, job.tier, job.device, job.sample, job.memory, notes.append, job.cases
-        )
+        self._memory = DeviceMemory.of(job.device)
+        by_op = tier_cases(job.solutions, job.tier, job.device, job.sample, notes.append, job.cases)
         self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
         if lacking := no_bfloat16(job.device):
             notes.append(lacking)

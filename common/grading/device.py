@@ -41,36 +41,23 @@ def needed(op: Op[Any], case: Case, on_host: bool = False) -> int:
 class DeviceMemory:
     """The memory budget of one run, and the part of it that is left."""
 
-    def __init__(self, free: Callable[[], int], budget: int | None = None) -> None:
-        """Set the budget.
-
-        Args:
-            free: Returns the device's free bytes.
-            budget: The bytes that the run may use, at most the free bytes, which are the default.
-        """
-        self._free = free
-        start = free()
-        self.budget = min(budget or start, start)
-        self._others = start - self.budget
-
-    @property
-    def limit(self) -> int | None:
-        """Return the bytes that a solution's process may use; None if the run may use all."""
-        return max(self.budget - IDLE, 1) if self._others else None
+    def __init__(self, free: Callable[[], int]) -> None:
+        """Set the budget to all bytes that are free now; `free` returns the device's free bytes."""
+        self._free, self.budget = free, free()
 
     @classmethod
-    def of(cls, device: str, budget: int | None = None) -> DeviceMemory:
+    def of(cls, device: str) -> DeviceMemory:
         """Return the budget of a device: `cuda`, or `cpu`, whose memory is unlimited."""
         if device != "cuda":
             return cls(lambda: sys.maxsize)
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # release memory that an earlier step cached
-        return cls(lambda: torch.cuda.mem_get_info()[0], budget)
+        return cls(lambda: torch.cuda.mem_get_info()[0])
 
     @property
     def left(self) -> int:
         """Return the bytes of the budget that are free now."""
-        return self._free() - self._others
+        return self._free()
 
     def needs(self, op: Op[Any], case: Case) -> tuple[int, bool]:
         """Return the bytes that a case may need, and whether they are scarce.
@@ -86,7 +73,6 @@ def tier_cases(
     tier: Tier,
     device: str,
     sample: int | None = None,
-    budget: int | None = None,
     note: Callable[[str], None] = complain,
     names: Sequence[str] = (),
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
@@ -98,9 +84,8 @@ def tier_cases(
         device: `cpu` or `cuda`. On a CPU the board's cases are replaced by their small twins; a GPU
             without bfloat16 gets no case of that dtype.
         sample: The most cases of each op, the same sample in every call.
-        budget: The bytes of GPU memory that the cases may take, by default the free memory. A case
-            with a far view (4 GiB or more) that does not fit, or the op's large case, is left out.
-        note: Called with a line about each case that is left out.
+        note: Called with a line about each case that is left out: one with a far view (4 GiB or
+            more), or the op's large case, if it does not fit in the GPU's free memory.
         names: The names of the cases in place of the tier's, of which each op has those that it can
             say; see `ops/_names.py`.
 
@@ -109,7 +94,7 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    memory, bfloat16 = DeviceMemory.of(device, budget), no_bfloat16(device) is None
+    memory, bfloat16 = DeviceMemory.of(device), no_bfloat16(device) is None
 
     def fits(op: Op[Any], case: Case) -> bool:
         """Return whether the case fits in the memory; if not, note it."""

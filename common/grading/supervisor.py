@@ -133,7 +133,7 @@ class Supervisor:
         self._named, self._free, self.ends = {}, [], Ends()
 
     def _made(self, solution: Solution) -> Worker:
-        return Worker(self.server, solution, self._deadline, self.memory.limit)
+        return Worker(self.server, solution, self._deadline)
 
 
 def empty_cache() -> None:

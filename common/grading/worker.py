@@ -55,7 +55,6 @@ class Worker:
         server: ForkServer,
         solution: Solution,
         deadline: float | None = None,
-        memory: int | None = None,
     ) -> None:
         """Start nothing yet.
 
@@ -63,11 +62,10 @@ class Worker:
             server: The fork server.
             solution: The solution.
             deadline: The seconds of work in which the process must reply, DEADLINE by default.
-            memory: The bytes of GPU memory that the process may use, by default all.
         """
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
-        self.is_isolated, self._memory, self._server = False, memory, server
+        self.is_isolated, self._server = False, server
         self.late: Callable[[], None] | None = None
         """Called once, and then forgotten, when the process is late; see LATE."""
         self.pid = 0
@@ -200,7 +198,7 @@ class Worker:
         if self._arena:
             self._share_first()
         path, op = str(self.solution.path), self.solution.op
-        loaded = self._exchange(wire.Load(path=path, op=op, memory=self._memory))
+        loaded = self._exchange(wire.Load(path=path, op=op))
         if loaded.get("verdict"):
             self._refuse(loaded)
 

@@ -93,13 +93,6 @@ def _side_stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()
 
 
-def limit(nbytes: int) -> None:
-    """Limit the GPU memory that torch may allocate to `nbytes`."""
-    if ON_GPU:
-        total = torch.cuda.get_device_properties().total_memory
-        torch.cuda.set_per_process_memory_fraction(min(nbytes / total, 1.0))
-
-
 def synchronize() -> None:
     """Wait until the GPU, if there is one, has finished all queued work.
 

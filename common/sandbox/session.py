@@ -78,8 +78,6 @@ class Session(SharedTensors):
 
     def load(self, request: wire.Load) -> Reply:
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
-        if request.memory:
-            backend.limit(request.memory)
         self.solution = contract.load(Path(request.path), OPS[request.op])
         return {}
 

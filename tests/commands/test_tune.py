@@ -116,7 +116,7 @@ class Folder:
     def run(self, stop=None, deadline=20.0):
         """Return each shape's lines, the warnings, and the number of timed calls."""
         calls, lines, warnings = self.clock(stop), [], []
-        memory = DeviceMemory.of("cpu", None)
+        memory = DeviceMemory.of("cpu")
         shown = dict.fromkeys(("total", "done", "doing"), lambda of: None)
         steps = SimpleNamespace(say=warnings.append, **shown)
         with Sweep("cpu", True, deadline, server=self.server, memory=memory) as sweep:
@@ -253,8 +253,7 @@ def test_the_command_prints_results(alice, monkeypatch, capsys):
     monkeypatch.setattr(discover, "__defaults__", (alice.folder.parent,))
     monkeypatch.setattr(options, "device", lambda options: "cuda")
     monkeypatch.delenv("FORCE_COLOR", raising=False)  # nox sets it, and bars would be drawn
-    memory, whole = DeviceMemory.of("cpu", None), Sweep
-    monkeypatch.setattr(DeviceMemory, "of", lambda *_: memory)
+    whole = Sweep
     monkeypatch.setattr(
         sweeps, "Sweep", lambda _, quiet, **given: whole("cpu", quiet, server=alice.server, **given)
     )

@@ -46,9 +46,8 @@ def test_the_gpus_are_those_that_are_visible(listed, count, gpus, monkeypatch):
 
 def options(**given):
     return argparse.Namespace(
-        **{"address": None, "device": None, "tier": "smoke", "memory": None,
-           "verbose": False} | given
-    )  # fmt: skip
+        **{"address": None, "device": None, "tier": "smoke", "verbose": False} | given
+    )
 
 
 @pytest.mark.parametrize(("seen", "given", "ray", "several"), [

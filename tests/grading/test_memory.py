@@ -44,16 +44,6 @@ def test_the_boards_cases_fit_the_cards_that_people_own(gib, large):
     assert found <= large
 
 
-def test_a_budget_is_less_than_what_is_free():
-    free = [100 * GIB]
-    memory = DeviceMemory(lambda: free[0], 16 * GIB)
-    assert (memory.budget, memory.left, memory.limit) == (16 * GIB, 16 * GIB, 16 * GIB - IDLE)
-    free[0] -= 10 * GIB
-    assert memory.left == 6 * GIB
-    assert DeviceMemory(lambda: free[0]).limit is None
-    assert DeviceMemory(lambda: 4 * GIB, 16 * GIB).budget == 4 * GIB
-
-
 # --- workers that hold memory ---------------------------------------------------------------------
 
 
