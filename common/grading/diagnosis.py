@@ -263,7 +263,7 @@ def contrast(sweep: Sweep, failing: Graded) -> str:
     """
     op, case = failing.problem.op, failing.case
     directions = [name for name, verdict in failing.verdicts.items() if not verdict.fine]
-    others = {} if case.far_bytes else _others(op, case)
+    others = {} if case.far_bytes else plainer(op, case)
     for _ in range(TRIES):
         # a separate `grade` per try: within one, equal cases get the same plan of calls
         passes = {
@@ -276,32 +276,24 @@ def contrast(sweep: Sweep, failing: Graded) -> str:
     return f"{case.name} passes with {', or with '.join(others.values())}" if others else ""
 
 
-def plainer(case: Case) -> Iterator[Case]:
-    """Yield a copy of the case for each property that differs from its default, set to it.
+def plainer(op: Op[Any], case: Case) -> dict[Case, str]:
+    """Return nonempty copies of the case with one property at its default, and the change in words.
 
-    Sizes stay, but a list of sequences also gives a case of its first half.
+    Sizes stay, but a list of sequences may be cut to its first half. A change that `facts_of` does
+    not describe, such as the ranking clock, gives no case.
     """
-    fields: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(case)}
-    single = [(name,) for name in fields if name not in (*case.lists, *case.together)]
-    for names in (*single, case.together):
-        changed = {name: fields[name] for name in names if fields[name] is not dataclasses.MISSING}
-        if any(getattr(case, name) != value for name, value in changed.items()):
-            yield dataclasses.replace(case, **changed)
-    for name in case.lists:
-        if half := getattr(case, name)[: len(getattr(case, name)) // 2]:
-            yield dataclasses.replace(case, **{name: half})
-
-
-def _others(op: Op[Any], case: Case) -> dict[Case, str]:
-    """Return the nonempty plainer cases, with the change of each case in words.
-
-    A change that `facts_of` does not describe, such as the ranking clock, gives no case.
-    """
+    defaults = {each.name: each.default for each in dataclasses.fields(case)
+                if each.default is not dataclasses.MISSING}  # fmt: skip
+    single = [(name,) for name in defaults if name not in (*case.lists, *case.together)]
+    changes = [{name: defaults[name] for name in names} for names in (*single, case.together)]
+    lists = {name: getattr(case, name) for name in case.lists}
+    changes += [{name: each[: len(each) // 2]} for name, each in lists.items() if len(each) > 1]
     before, cases = facts_of(op, case), dict[Case, str]()
-    for other in plainer(case):
+    for change in changes:
+        other = dataclasses.replace(case, **change)
         facts = facts_of(op, other)
-        changes = [f"{name} {facts[name]} in place of {before[name]}"
-                   for name in facts if facts[name] != before[name]]  # fmt: skip
-        if changes and op.elements(other):
-            cases[other] = " and ".join(changes)
+        words = [f"{name} {facts[name]} in place of {before[name]}"
+                 for name in facts if facts[name] != before[name]]  # fmt: skip
+        if words and op.elements(other):
+            cases[other] = " and ".join(words)
     return cases
