@@ -138,7 +138,7 @@ def missing(chosen: Sequence[Solution], options: argparse.Namespace) -> list[Sol
     from common.measure import machine
     from common.records import runs
 
-    folder = machine.results_folder(shared.found_device(options))
+    folder = machine.results_folder(shared.device(options))
     results = runs.read(paths.RESULTS / folder)
     rows = (row for row in results.rows if row.run in results.finished)
     measured = {(row.solution, row.sources) for row in rows if row.tier == options.tier}

@@ -43,7 +43,7 @@ def chosen(
             raise UserError("--address uses all GPUs of a cluster: leave --device cpu out")
         require(["ray"])
     # a cluster's GPUs may be on other nodes
-    device = "cuda" if options.address else shared.found_device(options)
+    device = "cuda" if options.address else shared.device(options)
     gpus = visible() if device == "cuda" and not options.address else 0
     ray = bool(options.address) or gpus > 1
     if ray and importlib.util.find_spec("ray") is None:

@@ -83,10 +83,6 @@ class Grader:
         """`cpu` or `cuda`."""
         return self.server.device
 
-    def sweep(self, **options: Any) -> Sweep:
-        """Return a sweep on the device."""
-        return Sweep(self.device, server=self.server, **options)
-
     def report(self, watched: bool = False) -> TierReport:
         """Return a report without answers."""
         return TierReport(self.verbose, watched)
@@ -144,7 +140,7 @@ class Grader:
         due = list(tier_cases(asked.solutions, "smoke", self.device))
         at_once: dict[str, Any] = {"at_once": 1} if asked.cases else {}
         with (
-            self.sweep(overlap=True, grade=grade, **at_once) as sweep,
+            Sweep(self.device, server=self.server, overlap=True, grade=grade, **at_once) as sweep,
             Progress("smoke cases", asked.count(due), transient=True) as steps,
         ):
 
@@ -179,7 +175,10 @@ class Grader:
         if not report.failures:
             return report.summaries("smoke", self.device)
         by_names = {(each.solution.name, each.case.name): each for each in seen}
-        with Progress("looking for the cause", transient=True), self.sweep(overlap=True) as sweep:
+        with (
+            Progress("looking for the cause", transient=True),
+            Sweep(self.device, server=self.server, overlap=True) as sweep,
+        ):
 
             @functools.cache
             def changes(names: Names) -> str:
@@ -202,7 +201,7 @@ class Grader:
         digests = {solution: (solution.digest, "") for solution in asked.solutions}
         grade = functools.partial(grade_case, thorough=bool(asked.cases))
         with (
-            self.sweep(grade=grade) as sweep,
+            Sweep(self.device, server=self.server, grade=grade) as sweep,
             Progress("board cases", asked.count(due), transient=True) as steps,
         ):
             measurement = Measurement(

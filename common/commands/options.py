@@ -140,18 +140,7 @@ def writable(path: Path) -> Path:
 # --- the device -----------------------------------------------------------------------------------
 
 
-def device(options: argparse.Namespace) -> str:
-    """Return the result of `found_device`, and print to stderr if the GPU has no bfloat16."""
-    found = found_device(options)
-    if found == "cuda":
-        from common.grading.device import no_bfloat16
-
-        if line := no_bfloat16(found):
-            complain(line)
-    return found
-
-
-def found_device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
+def device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     """Return `cpu` or `cuda`: the requested device, by default a GPU if there is one.
 
     Of several GPUs, `cuda` is the first that CUDA_VISIBLE_DEVICES names. This creates no CUDA

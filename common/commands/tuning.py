@@ -94,23 +94,18 @@ class Winners:
                         self.entries[Shape(kernel, tuple(widths), dtype, tokens)] = entry
 
     def add(self, shape: Shape, solution: str, trial: Trial) -> None:
-        """Add an entry, and replace the file atomically: sorted, with a line for each entry."""
+        """Add an entry, and replace the file atomically."""
         self.entries[shape] = {
             "tokens": shape.tokens, "widths": shape.widths, "dtype": shape.dtype,
             "config": trial.config, "microseconds": trial.microseconds,
             "solution": solution, "sources": self._sources[solution],
         }  # fmt: skip
-        lines: dict[str, list[str]] = {}
+        kernels: dict[str, list[dict[str, Any]]] = {}
         for shape in sorted(self.entries):
-            lines.setdefault(shape.kernel, []).append(f"      {json.dumps(self.entries[shape])}")
-        kernels = ",\n".join(
-            f"    {json.dumps(kernel)}: [\n" + ",\n".join(entries) + "\n    ]"
-            for kernel, entries in lines.items()
-        )
-        head = [f"  {json.dumps(name)}: {json.dumps(self._head[name])}," for name in self._head]
-        text = "\n".join(["{", *head, '  "kernels": {', kernels, "  }", "}\n"])
+            kernels.setdefault(shape.kernel, []).append(self.entries[shape])
+        text = json.dumps({**self._head, "kernels": kernels}, indent=1)
         self._path.parent.mkdir(exist_ok=True)
-        paths.replace(self._path, text.encode())
+        paths.replace(self._path, f"{text}\n".encode())
 
 
 # --- the search -----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ import torch
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.compiling import Compiler
-from common.grading.device import DeviceMemory, no_bfloat16, repeats, tier_cases
+from common.grading.device import DeviceMemory, repeats, tier_cases
 from common.grading.sweep import Graded, TooLarge
 from common.measure.machine import DeviceInfo, device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
@@ -136,8 +136,6 @@ class Executor:
         self._memory = DeviceMemory.of(job.device)
         by_op = tier_cases(job.solutions, job.tier, job.device, job.sample, notes.append, job.cases)
         self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
-        if lacking := no_bfloat16(job.device):
-            notes.append(lacking)
         self.started = Started(
             device_info(job.device, job.solutions, self._memory.budget),
             {name: tuple(cases) for name, (_, cases) in self._ops.items()},

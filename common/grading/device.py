@@ -12,7 +12,7 @@ import torch
 from common import ops
 from common.errors import UserError
 from common.ops._names import of_ops
-from common.printable import complain, complain_once
+from common.printable import complain_once
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case, Op, Tier
 
@@ -73,7 +73,7 @@ def tier_cases(
     tier: Tier,
     device: str,
     sample: int | None = None,
-    note: Callable[[str], None] = complain,
+    note: Callable[[str], None] = complain_once,
     names: Sequence[str] = (),
 ) -> Iterator[tuple[Op[Any], list[Case]]]:
     """Yield each op of the solutions with its cases of the tier.
@@ -84,8 +84,8 @@ def tier_cases(
         device: `cpu` or `cuda`. On a CPU the board's cases are replaced by their small twins; a GPU
             without bfloat16 gets no case of that dtype.
         sample: The most cases of each op, the same sample in every call.
-        note: Called with a line about each case that is left out: one with a far view (4 GiB or
-            more), or the op's large case, if it does not fit in the GPU's free memory.
+        note: Called with a line about what is left out: a dtype, and each case with a far view
+            (4 GiB or more) and each op's large case that does not fit in the GPU's free memory.
         names: The names of the cases in place of the tier's, of which each op has those that it can
             say; see `ops/_names.py`.
 
@@ -94,7 +94,9 @@ def tier_cases(
     """
     if tier in LARGE and device == "cpu":
         raise UserError(f"tier {tier} needs a GPU: its tensors are too large for the interpreter")
-    memory, bfloat16 = DeviceMemory.of(device), no_bfloat16(device) is None
+    memory, lacks = DeviceMemory.of(device), no_bfloat16(device)
+    if lacks:
+        note(lacks)
 
     def fits(op: Op[Any], case: Case) -> bool:
         """Return whether the case fits in the memory; if not, note it."""
@@ -120,7 +122,7 @@ def tier_cases(
         cases = [
             case
             for case in every
-            if bfloat16 or case.dtype != "bfloat16"
+            if not lacks or case.dtype != "bfloat16"
             if not (case.far_bytes or case in large) or fits(op, case)
         ]
         if not cases:  # only the ops of the seeds' plots have cases in the tier `plot`

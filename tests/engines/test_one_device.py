@@ -58,7 +58,7 @@ def test_one_device_needs_no_ray_and_several_are_all_taken(
     seen, given, ray, several, monkeypatch, capsys
 ):
     monkeypatch.setattr(engines.importlib.util, "find_spec", lambda name: ray or None)
-    monkeypatch.setattr(engines.shared, "found_device", lambda _: "cuda" if seen else "cpu")
+    monkeypatch.setattr(engines.shared, "device", lambda _: "cuda" if seen else "cpu")
     monkeypatch.setattr(engines, "visible", lambda: seen)
     engine = engines.chosen(options(**given), "grade", [])
     assert type(engine) is (RayEngine if several else Engine)
