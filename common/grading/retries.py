@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from enum import Enum, auto
+from enum import Enum
+from typing import Literal
 
 from common.errors import Kind, ServerEnded, kind_of
 from common.solutions import Solution
 from common.verdicts import ISOLATED_TOO, Failure, Verdict
 
-
-class Remedy(Enum):
-    """An action of the harness before the next try."""
-
-    NONE = auto()
-    ALONE = auto()
-    """End every other process; none starts until the tries end."""
-    RESTART_EAGER = auto()
+Remedy = Literal["", "alone", "restart eager"]
+"""An action of the harness before the next try. `alone`: end every other process; none starts until
+the tries end."""
 
 
 class Cause(Enum):
@@ -25,13 +21,13 @@ class Cause(Enum):
     A graded case is tried again after all others, a timed case at once.
     """
 
-    OUT_OF_MEMORY = "the GPU lacks memory: RUNTIME_ERROR, or a case left out", 1, Remedy.ALONE
-    KILLED = "a SIGKILL of unknown origin ended the process: CRASHED", 1, Remedy.ALONE
-    SERVER_ENDED = "the fork server ended, and all processes with it: TAMPERED", 1, Remedy.ALONE
-    LATE = "no answer came in time while others ran: TIMEOUT", 1, Remedy.ALONE
-    EAGER = "eager's process failed or sent an invalid reply: no time", 2, Remedy.RESTART_EAGER
-    FORGED = "the reported times are shorter than the stopwatch allows: TAMPERED", 2, Remedy.NONE
-    LEFTOVER_WORK = "only beside the process the probe is slow: TAMPERED", 2, Remedy.NONE
+    OUT_OF_MEMORY = "the GPU lacks memory: RUNTIME_ERROR, or a case left out", 1, "alone"
+    KILLED = "a SIGKILL of unknown origin ended the process: CRASHED", 1, "alone"
+    SERVER_ENDED = "the fork server ended, and all processes with it: TAMPERED", 1, "alone"
+    LATE = "no answer came in time while others ran: TIMEOUT", 1, "alone"
+    EAGER = "eager's process failed or sent an invalid reply: no time", 2, "restart eager"
+    FORGED = "the reported times are shorter than the stopwatch allows: TAMPERED", 2, ""
+    LEFTOVER_WORK = "only beside the process the probe is slow: TAMPERED", 2, ""
 
     def __init__(self, what: str, times: int, remedy: Remedy) -> None:
         """Name the parts: what happened and, if it recurs, the result; further tries; remedy."""

@@ -21,7 +21,7 @@ from common.errors import is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
 from common.grading.problem import Problem
-from common.grading.retries import Cause, Remedy, remedy_of
+from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded
 from common.grading.worker import Worker
@@ -115,9 +115,9 @@ def time_case(
                 except (Failure, BaselineFailed, RuntimeError) as error:
                     failure = error
                 match remedy_of(failure, failed):
-                    case Remedy.ALONE:
+                    case "alone":
                         until_the_end.enter_context(supervisor.alone(worker))
-                    case Remedy.RESTART_EAGER:
+                    case "restart eager":
                         baseline.worker.end_process()
         except (Failure, BaselineFailed, RuntimeError) as error:
             lacks = out_of_memory(error) if is_out_of_memory(error) else ""
