@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from common import ops
 from common.commands import options as shared
@@ -16,10 +16,8 @@ from common.commands.bench import measured
 from common.commands.result import output
 from common.errors import UserError
 from common.solutions import Solution
-from common.spec import Case, Direction, Op, Work
 
 if TYPE_CHECKING:
-    from common.peaks import Peak
     from common.records.lines import Record
     from common.records.runs import Results
 
@@ -49,9 +47,9 @@ def run(options: argparse.Namespace) -> int:
 
 HEADER = (
     "case", "direction", "MB", "GFLOP", "FLOP/byte", "GPU µs", "host µs", "limit µs", "reached",
-    "sustained", "of peak", "binds",
+    "sustained", "binds",
 )  # fmt: skip
-WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 15, 8, 10, 8, 11)
+WIDTHS = (-44, -13, 9, 9, 9, 9, 9, 15, 8, 10, 11)
 """The widths of the columns; a negative width aligns to the left."""
 LEGEND = (
     "host µs: one call on an idle GPU, or for small cases the mean of a burst; launch binds if that"
@@ -65,22 +63,13 @@ COUNTERS = "a kernel's counters: ncu -k KERNEL python -m common.sandbox.standalo
 """The command that runs Nsight Compute."""
 
 
-def counts(op: Op[Any], case: Case, direction: Direction) -> list[str]:
-    """Return the cells of a case that need no timing."""
-    work = op.timed_work(case, direction)
-    intensity = work.flops / work.bytes if work.bytes else 0.0
-    amounts = (f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}")
-    return [case.name, shared.TIMED[direction], *amounts]
-
-
-def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
-    """Return the cells of a timed row; `work` is one sample's work, with backward if timed."""
+def times(row: Record) -> list[str]:
+    """Return the cells of a row's times."""
     from common.board.ranking import limit, sustained_share
 
     slower, name = limit(row)
     gpu, host = (times["solution"].value for times in (row.gpu, row.host))
-    of_peak = least(work, peak, dtype) / gpu if peak else None
-    shares = (slower / gpu, sustained_share(row), of_peak)
+    shares = (slower / gpu, sustained_share(row))
     return [
         f"{gpu:.1f}",
         f"{host:.1f}",
@@ -88,15 +77,6 @@ def times(row: Record, work: Work, peak: Peak | None, dtype: str) -> list[str]:
         *("" if share is None else f"{share:.0%}" for share in shares),
         "launch" if host > gpu else BINDS[name],
     ]
-
-
-def least(work: Work, peak: Peak, dtype: str) -> float:
-    """Return the microseconds of the work at the datasheet's peak.
-
-    Only dense products run at the peak's FLOP rate; other arithmetic is counted as free.
-    """
-    arithmetic = work.flops / peak.flops_per_second[dtype] if work.products else 0.0
-    return 1e6 * max(work.bytes / peak.bytes_per_second, arithmetic)
 
 
 def _padded(cells: Sequence[str]) -> str:
@@ -112,21 +92,20 @@ def _padded(cells: Sequence[str]) -> str:
 
 def show(results: Results, chosen: Iterable[Solution]) -> None:
     """Print a line for each case and direction of each solution."""
-    from common.peaks import PEAKS
-
     name, valid = results.runs[-1].device_name, ops.valid(solution.op for solution in chosen)
-    peak, by_name = PEAKS.get(name), {op.name: op for op in valid}
-    sheet = f", {peak.bytes_per_second / 1e12:g} TB/s at its peak ({peak.source})" if peak else ""
+    by_name = {op.name: op for op in valid}
     for solution in (each for each in chosen if each.op in by_name):
         op = by_name[solution.op]
         cases = {case.name: case for case in op.cases("board")}
-        print(f"\n{solution.name} on {name}{sheet}\n{LEGEND}\n{_padded(HEADER)}")
+        print(f"\n{solution.name} on {name}\n{LEGEND}\n{_padded(HEADER)}")
         for row in (row for row in results.rows if row.solution == solution.name):
-            case = cases[row.case]
-            cells = counts(op, case, row.direction)
+            cells = [row.case, shared.TIMED[row.direction]]
             if row.gpu:
-                cells += times(row, op.timed_work(case, row.direction), peak, case.dtype)
+                work = op.timed_work(cases[row.case], row.direction)
+                intensity = work.flops / work.bytes if work.bytes else 0.0
+                cells += f"{work.bytes / 1e6:.4g}", f"{work.flops / 1e9:.3g}", f"{intensity:.3g}"
+                cells += times(row)
             else:
-                cells[2:] = [f"{row.verdict}: {row.reason}" if row.reason else row.verdict]
+                cells.append(f"{row.verdict}: {row.reason}" if row.reason else row.verdict)
             print(_padded(cells))
         print(COUNTERS.format(path=solution.path, op=solution.op))
