@@ -231,7 +231,7 @@ class Group:
 
         No property of a case decides whether a process ends, or what earlier calls cause.
         """
-        from common.commands.hint import hint_of  # it needs the grader, which needs the answers
+        from common.commands.hint import hints_of  # it needs the grader, which needs the answers
 
         mistakes = [each.mistake for each in causes if each.solution == self.solution
                     if {*each.directions} & {*self.directions}]  # fmt: skip
@@ -251,7 +251,7 @@ class Group:
             place=first.places[0] if first.places else None,
             property=property,
             cause="; ".join(mistakes),
-            hint=hint_of(self.failing[0].op.name, {self.verdict, *mistakes}),
+            hint=next(iter(hints_of(self.failing[0].op.name, {self.verdict, *mistakes})), ""),
             earlier=first.after is not None,
         )
 

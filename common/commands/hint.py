@@ -120,8 +120,7 @@ def unread(handle: str, exercise: Exercise) -> Lack | None:
 def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
     """Return the next hint, first the hints for what is wrong; start over after the last."""
     cache = DiskCache("hints", handle, str)
-    fitting = [each.hint for each in path().hint if each.op == exercise.op and each.of & signs]
-    hints = [*fitting, *exercise.hints]
+    hints = [*hints_of(exercise.op, signs), *exercise.hints]
     printed = cache.found.get(exercise.title, [])
     if not (left := [hint for hint in hints if hint not in printed]):
         printed, left = [], hints
@@ -131,9 +130,9 @@ def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) ->
     return translated(f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}")
 
 
-def hint_of(op: str, signs: Set[str]) -> str:
-    """Return the first hint of an op for one of these mistakes or verdicts; "" if there is none."""
-    return next((each.hint for each in path().hint if each.op == op and each.of & signs), "")
+def hints_of(op: str, signs: Set[str]) -> list[str]:
+    """Return the hints of an op for these mistakes, verdicts and directions."""
+    return [each.hint for each in path().hint if each.op == op and each.of & signs]
 
 
 # --- what an exercise lacks -----------------------------------------------------------------------

@@ -61,14 +61,12 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
     from common.board.page.site import Site
 
     # a record without times is not committed
-    timed = [device for device in devices if device.results.timed]
-    rewritten = _write(timed) if timed else []
+    if timed := [device for device in devices if device.results.timed]:
+        _write(timed)
     page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
     for device in shown:
         terminal.show(device, console, only)
-    if rewritten:
-        console.print(f"rewrote {' and '.join(rewritten)}, between their markers", style="dim")
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
 
 
@@ -87,13 +85,12 @@ def _compare(devices: Sequence[Device], only: str) -> None:
         terminal.show_comparisons(device, comparisons, terminal.console(), only)
 
 
-def _write(timed: Sequence[Device]) -> list[str]:
-    """Write LEADERBOARD.md and the parts of the READMEs; return the changed READMEs."""
+def _write(timed: Sequence[Device]) -> None:
+    """Write LEADERBOARD.md, the parts of the READMEs and the plots."""
     from common.board import markdown, overview, sweeps
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
     picture = markdown.picture(timed[0])
-    before = {name: (paths.ROOT / name).read_bytes() for name in READMES}
     markdown.insert(paths.ROOT / "README.md", markdown.board(timed))
     for name, head in READMES.items():
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
@@ -104,4 +101,3 @@ def _write(timed: Sequence[Device]) -> list[str]:
             if drawn:
                 folder.mkdir(parents=True, exist_ok=True)
                 paths.replace(folder / name, drawn.encode())
-    return [name for name, text in before.items() if (paths.ROOT / name).read_bytes() != text]

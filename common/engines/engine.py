@@ -133,11 +133,11 @@ class Executor:
         if job.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no GPU: it is built without CUDA, or lacks the driver")
         self._job, notes = job, list[str]()
-        self._memory = DeviceMemory.of(job.device)
+        memory = DeviceMemory.of(job.device)
         by_op = tier_cases(job.solutions, job.tier, job.device, job.sample, notes.append, job.cases)
         self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
         self.started = Started(
-            device_info(job.device, job.solutions, self._memory.budget),
+            device_info(job.device, job.solutions, memory.budget),
             {name: tuple(cases) for name, (_, cases) in self._ops.items()},
             tuple(notes),
         )
@@ -145,7 +145,7 @@ class Executor:
         self._compiler = Compiler(job.device, quiet)
         # a timed case ends before the next begins
         overlap = None if job.command == "bench" else True
-        self._sweep = sweep.Sweep(job.device, quiet, overlap=overlap, memory=self._memory)
+        self._sweep = sweep.Sweep(job.device, quiet, overlap=overlap, memory=memory)
 
     def close(self) -> None:
         """End the workers."""

@@ -41,9 +41,9 @@ def needed(op: Op[Any], case: Case, on_host: bool = False) -> int:
 class DeviceMemory:
     """The memory budget of one run, and the part of it that is left."""
 
-    def __init__(self, free: Callable[[], int]) -> None:
-        """Set the budget to all bytes that are free now; `free` returns the device's free bytes."""
-        self._free, self.budget = free, free()
+    def __init__(self, left: Callable[[], int]) -> None:
+        """Set the budget to all bytes that are free now; `left` returns the device's free bytes."""
+        self.left, self.budget = left, left()
 
     @classmethod
     def of(cls, device: str) -> DeviceMemory:
@@ -53,11 +53,6 @@ class DeviceMemory:
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()  # release memory that an earlier step cached
         return cls(lambda: torch.cuda.mem_get_info()[0])
-
-    @property
-    def left(self) -> int:
-        """Return the bytes of the budget that are free now."""
-        return self._free()
 
     def needs(self, op: Op[Any], case: Case) -> tuple[int, bool]:
         """Return the bytes that a case may need, and whether they are scarce.

@@ -101,7 +101,7 @@ class Supervisor:
             idle = [each for each in (*self._free, *self._named.values()) if each not in keep]
             releases, ends = [each.release for each in idle], [each.close for each in idle]
             for step in (empty_cache, *releases, *ends):
-                if self.memory.left >= needed:
+                if self.memory.left() >= needed:
                     return
                 step()
                 empty_cache()

@@ -19,11 +19,7 @@ def test_leaderboard_needs_no_torch_and_writes_the_boards(study, repository, rec
         assert "house/rope" in text
         assert score in text
     assert (repository / "site" / "index.html").exists()
-    *_, changed, page = ran.out.splitlines()
-    assert changed == "rewrote README.md and README.ko.md, between their markers"
-    assert page == "the page: site/index.html"
-    again = study("leaderboard", hidden=HIDDEN)
-    assert "rewrote" not in again.out, "nothing has changed"
+    assert ran.out.splitlines()[-1] == "the page: site/index.html"
 
 
 def test_an_op_without_a_result_gets_a_line(study, recorded):
