@@ -117,7 +117,7 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
         from common.grading.compiling import Compiler
 
         with Compiler(device, quiet=quiet) as compiler:
-            yield Grader(server, compiler, options.verbose)
+            yield Grader(server, compiler)
 
 
 class LastFailed:
@@ -144,9 +144,9 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
     The first failures are printed as they are found.
     """
     from common.commands.grader import Asked
-    from common.commands.report import Result
+    from common.commands.report import Result, TierReport
 
-    smoke, board = grader.report(), grader.report()
+    smoke, board = TierReport(options.verbose), TierReport(options.verbose)
     names, last_failed = {solution.name for solution in solutions}, LastFailed(solutions[0].handle)
     asked = Asked(solutions)
     if options.case:

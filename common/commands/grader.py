@@ -75,17 +75,11 @@ class Grader:
 
     server: ForkServer
     compiler: Compiler
-    verbose: bool = False
-    """Whether to print every failure at once."""
 
     @property
     def device(self) -> str:
         """`cpu` or `cuda`."""
         return self.server.device
-
-    def report(self, watched: bool = False) -> TierReport:
-        """Return a report without answers."""
-        return TierReport(self.verbose, watched)
 
     def interrupt(self) -> None:
         """End the requests under way; what waits for them raises ServerEnded until `resume`."""

@@ -23,7 +23,7 @@ from common.commands import hint
 from common.commands import options as shared
 from common.commands.answers import Failures
 from common.commands.grader import Asked, Grader
-from common.commands.report import end
+from common.commands.report import TierReport, end
 from common.errors import ServerEnded, UserError
 from common.folders import imports_of_ours, is_hidden
 from common.printable import say
@@ -132,7 +132,7 @@ class FolderWatch:
         case, before, start = self._options.case, self._failed, time.monotonic()
         asked = self._grader.named(case, solutions) if case else Asked(solutions, failed=before)
         cases = asked.cases
-        report = self._grader.report(watched=True)
+        report = TierReport(self._options.verbose, watched=True)
         try:
             end(self._grader.report_smoke(asked, report))
         finally:
@@ -157,7 +157,7 @@ class FolderWatch:
 
     def _measure(self, asked: Asked) -> None:
         """Measure the named case of the board, and print its times with the earlier times."""
-        report = self._grader.report()
+        report = TierReport(self._options.verbose)
         if not (rows := self._grader.measure_board(asked, report)):
             return
         end(report.summaries("board", self._grader.device))

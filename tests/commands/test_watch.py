@@ -48,7 +48,7 @@ class Watched:
         server.resume()
         self.folder, self.capsys = root / "alice", capsys
         self.folder.mkdir()
-        options = argparse.Namespace(only="alice", op=None, case=case, hint=False)
+        options = argparse.Namespace(only="alice", op=None, case=case, hint=False, verbose=False)
         # on cuda it compiles nothing
         self.watch = watch.FolderWatch(Grader(server, Compiler("cuda")), options)
 
