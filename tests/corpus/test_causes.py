@@ -23,16 +23,21 @@ MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
 
 @pytest.fixture(scope="module")
-def problems():
-    """Return the problems of an op's smoke cases, made once."""
+def cases_of():
+    """Return a function that returns an op's smoke cases as graded where a mistake is made."""
 
     @functools.cache
-    def of(name):
+    def problems(name):
         op = ops.load(name)
         cases = (case for case in op.cases("smoke") if not case.far_bytes)
         return [make_problem(op, case, Draws(5), "cpu") for case in cases]
 
-    return of
+    @functools.cache
+    def cases_of(name, mistake):
+        function = ops.load_mistakes(name)[mistake]
+        return [made(ops.load(name), function, problem) for problem in problems(name)]
+
+    return cases_of
 
 
 def results_of(op, mistake, problem):
@@ -68,9 +73,8 @@ def made(op, mistake, problem):
 
 
 @pytest.mark.parametrize(("name", "mistake"), MISTAKES)
-def test_whoever_makes_a_mistake_is_told_it(name, mistake, problems):
-    op = ops.load(name)
-    found = [made(op, ops.load_mistakes(name)[mistake], problem) for problem in problems(op.name)]
+def test_whoever_makes_a_mistake_is_told_it(name, mistake, cases_of):
+    found = cases_of(name, mistake)
     wrong = tuple(
         direction
         for direction in DIRECTIONS
@@ -91,10 +95,8 @@ def usual(case):
 
 
 @pytest.mark.parametrize("mistake", ops.load_mistakes("rope"))
-def test_whoever_answers_few_cases_is_told_it_too(mistake, problems):
-    op = ops.load("rope")
-    few = [problem for problem in problems(op.name) if usual(problem.case)]
-    found = [made(op, ops.load_mistakes("rope")[mistake], problem) for problem in few]
+def test_whoever_answers_few_cases_is_told_it_too(mistake, cases_of):
+    found = [each for each in cases_of("rope", mistake) if usual(each.case)]
     told = [(each, cause.mistake) for cause in diagnosis.causes(found) for each in cause.directions]
     for direction in DIRECTIONS:
         verdicts = [each.verdicts[direction] for each in found if direction in each.verdicts]
