@@ -246,11 +246,9 @@ def below_the_floor(microseconds: float, work: Work) -> str | None:
 
 SAMPLES = range(15, 201)
 """The number of samples of a timed callable: at least 15, at most 200."""
-ROUND = range(5, 16)
-"""The number of samples of a callable in a round: 5 at first, up to 15 if rounds are quick. The
-intervals are checked only after each round, because the check takes milliseconds."""
-QUICK_ROUND = 0.2
-"""A round that takes less than this many seconds is quick."""
+ROUND = 10
+"""The number of samples of a callable in a round. The intervals are checked only after each round,
+because the check takes milliseconds."""
 LONGEST = 1.0
 """Seconds after which the sampling stops, even before SAMPLES.start: of long calls one round is
 taken, and the interval spans all of its samples."""
@@ -260,19 +258,17 @@ def sample_in_rounds(samplers: Sequence[Sampler], seconds: float, precision: flo
     """Return samples of every timed callable, until the medians are known or a limit is reached.
 
     Every round samples every callable, in a random order, so that slow drifts of the machine affect
-    all of them. Rounds grow while they are quick, since a round takes milliseconds in any case.
+    all of them.
 
     Args:
         samplers: Each takes samples of one callable or of several.
         seconds: The time limit once every timed callable has SAMPLES.start samples.
         precision: The maximum width of a known median's 95 % interval, as a share of the median.
     """
-    samples: Samples = {}
-    count, start = ROUND.start, time.monotonic()
+    samples, start = Samples(), time.monotonic()
     while True:
-        round_start = time.monotonic()
         for sample in random.sample(samplers, len(samplers)):
-            for name, taken in sample(count).items():
+            for name, taken in sample(ROUND).items():
                 samples.setdefault(name, []).extend(taken)
         now, done = time.monotonic(), min(map(len, samples.values()))
         if now - start > LONGEST or done >= SAMPLES.stop - 1:
@@ -281,6 +277,3 @@ def sample_in_rounds(samplers: Sequence[Sampler], seconds: float, precision: flo
         known = (high - low <= precision * middle for (low, high), middle in medians)
         if done >= SAMPLES.start and (now - start > seconds or all(known)):
             return samples
-        if now - round_start < QUICK_ROUND:
-            count = min(2 * count, ROUND.stop - 1)
-        count = min(count, SAMPLES.stop - 1 - done)

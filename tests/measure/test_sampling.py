@@ -33,8 +33,8 @@ LOUD = random.Random(0)
 @pytest.mark.parametrize(
     ("sample", "precision", "count"),
     [
-        (lambda: 7.0, 0.01, SAMPLES.start),
-        (lambda: LOUD.uniform(1, 9), 3.0, SAMPLES.start),
+        (lambda: 7.0, 0.01, 2 * ROUND),
+        (lambda: LOUD.uniform(1, 9), 3.0, 2 * ROUND),
         (lambda: LOUD.uniform(1, 9), 0.01, SAMPLES.stop - 1),
     ],
 )
@@ -46,7 +46,7 @@ def test_the_rounds_go_on_until_each_median_is_known(sample, precision, count):
 def test_the_rounds_stop_when_their_time_is_up_but_not_before_the_least_samples():
     asked = []
     sample_in_rounds([sampler(lambda: LOUD.uniform(1, 9), asked=asked)], -1.0, 0.01)
-    assert asked == [5, 10]
+    assert asked == [ROUND] * 2
 
 
 def test_slow_calls_have_the_samples_of_one_round_whatever_is_missing(now):
@@ -58,24 +58,9 @@ def test_slow_calls_have_the_samples_of_one_round_whatever_is_missing(now):
         return now[0]
 
     samples = sample_in_rounds([sampler(slow, asked=asked)], 0.1, 0.01)
-    assert asked == [ROUND.start]
+    assert asked == [ROUND]
     low, high = interval(samples["a"])
     assert high - low > 0.5, "the interval says that little is known"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "counts"),
-    [(0.001, [5, 10, *[15] * 12, 5]), (0.03, [5, 10, 10, 10]), (0.05, [5, 5, 5, 5])],
-)
-def test_a_round_grows_while_rounds_are_quick(now, seconds, counts):
-    asked = []
-
-    def sample():
-        now[0] += seconds
-        return LOUD.uniform(1, 9)
-
-    sample_in_rounds([sampler(sample, asked=asked)], 60, 0.01)
-    assert asked == counts
 
 
 def test_each_is_sampled_in_every_round_in_an_order_that_is_drawn_anew():
