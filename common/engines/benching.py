@@ -21,7 +21,7 @@ from common.engines import counting
 from common.engines.engine import CaseResult, Engine
 from common.errors import UserError
 from common.grading.sweep import eager_of
-from common.measure.machine import DeviceInfo, digests_of, peak
+from common.measure.machine import DeviceInfo, digests_of, folder_of, peak
 from common.records import runs
 from common.records.lines import SCHEMA, Counted, Run, Selection
 from common.records.runs import Results, RunWriter
@@ -133,7 +133,7 @@ def recording(
     Raises:
         UserError: Another run is writing, or a solution changed the record.
     """
-    folder = (results or paths.RESULTS) / device_info.kind
+    folder = (results or paths.RESULTS) / folder_of(device_info.name)
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,

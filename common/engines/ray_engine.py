@@ -320,7 +320,7 @@ class RayEngine(Engine):
         if not hasattr(self, "started"):
             self.started = started
         first = self.started
-        if started.device_info.kind != first.device_info.kind:
+        if started.device_info.name != first.device_info.name:
             return f"is another device than {first.device_info.name}"
         if started.device_info.versions != first.device_info.versions:
             return "has other versions of its packages"

@@ -38,14 +38,9 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     memory_gib: int = 0
     """A run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
 
-    @property
-    def kind(self) -> str:
-        """The folder with the records of all devices of this name."""
-        return folder_of(self.name)
-
 
 def folder_of(name: str) -> str:
-    """Return a device's folder: `nvidia-h200` for `NVIDIA H200`, `cpu` for `INTERPRETER`."""
+    """Return the folder of a device's records: `nvidia-h200`, or `cpu` for `INTERPRETER`."""
     if name == INTERPRETER:
         return "cpu"
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

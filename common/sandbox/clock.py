@@ -211,7 +211,7 @@ class Clock:
         for _ in range(rounds):
             prepare()
             if call:
-                for _ in range(len(rotation)):
+                for _ in rotation.shifts:
                     make_call()
                 if wait:
                     rotation.keep(in_passing=True)

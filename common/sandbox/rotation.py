@@ -108,10 +108,6 @@ class Rotation:
         self._kept: dict[str, int] | None = None
         self._chances = 0
 
-    def __len__(self) -> int:
-        """Return the number of inputs."""
-        return len(self._calls)
-
     # --- calls ------------------------------------------------------------------------------------
 
     def run(self) -> None:

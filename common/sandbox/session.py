@@ -24,13 +24,7 @@ from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal
 from common.sandbox.shared_tensors import SharedTensors
 from common.verdicts import Failure
-from common.wire import (
-    GUARDS,
-    LAUNCHED,
-    POISONS,
-    SECOND_RUN,
-    Reply,
-)  # fmt: skip
+from common.wire import GUARDS, LAUNCHED, POISONS, SECOND_RUN, Reply
 
 if TYPE_CHECKING:
     from common.sandbox.clock import Clock
