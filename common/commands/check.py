@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder's handle."""
     shared.add(parser, *shared.RUNNING, "--json", "handle", "of")
+    parser.add_argument("-x", "--exitfirst", action="store_true", help="end at the first failure")
     named = "only this case, of any sizes and options that a name says, with every kind of call"
     parser.add_argument("--case", metavar="NAME", help=named)
     alone = "with --case, write the case to this file as a script of torch and Triton alone"
@@ -117,7 +118,7 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
         from common.grading.compiling import Compiler
 
         with Compiler(device, quiet=quiet) as compiler:
-            yield Grader(server, compiler)
+            yield Grader(server, compiler, options.exitfirst)
 
 
 class LastFailed:

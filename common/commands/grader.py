@@ -75,6 +75,8 @@ class Grader:
 
     server: ForkServer
     compiler: Compiler
+    stop: bool = False
+    """Whether to stop at the first failure."""
 
     @property
     def device(self) -> str:
@@ -120,6 +122,8 @@ class Grader:
         late_names = set[str]()
 
         def grade(problem: Problem, worker: Worker, repeats: int) -> Verdicts:
+            if refusal := self.compiler.refusal(problem, worker.solution):
+                return refusal
             thorough = asked.is_thorough(worker.solution, problem.case)
             worker.late = functools.partial(say_where, worker, problem.case)
             return grade_case(problem, worker, repeats, keep=True, thorough=thorough)
@@ -166,6 +170,8 @@ class Grader:
             for graded in self._current(cases):
                 report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
                 seen.append(graded)
+                if self.stop and report.failures:
+                    break
         if not report.failures:
             return report.summaries("smoke", self.device)
         by_names = {(each.solution.name, each.case.name): each for each in seen}
@@ -209,6 +215,8 @@ class Grader:
                 report.add(graded.problem.op, graded.case, [each.verdict for each in directions])
                 rows += [each.row for each in directions]
                 steps.done(f"{graded.solution.name} {graded.case.name}")
+                if self.stop and report.failures:
+                    break
         return rows
 
     def _current(self, results: Iterable[T]) -> Iterator[T]:

@@ -27,10 +27,11 @@ from common.errors import Kind, ServerEnded
 from common.grading.device import DeviceMemory
 from common.grading.execution import configurations_of, converted
 from common.grading.fork_server import TARGET, ForkServer
+from common.grading.problem import Problem
 from common.grading.remarks import CAUGHT
 from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
-from common.grading.sweep import Graded, TooLarge, threads
+from common.grading.sweep import Graded, TooLarge, Verdicts, threads
 from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores
@@ -72,6 +73,8 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         self._supervisor = Supervisor(server, DeviceMemory.of("cpu"), DEADLINE["cuda"])
         self._counted = ForkServer("cpu", quiet, target=TARGET, counted=True)
         self._caches: dict[Solution, DiskCache] = {}
+        self._refused = set[Solution]()
+        """The solutions of which a kernel did not compile."""
         self._lock = threading.Lock()
         self._large = defaultdict[Solution, threading.Lock](threading.Lock)
         """Held while a solution's large case runs, which each of its far cases asks for."""
@@ -88,6 +91,20 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
     def submit(self, outcome: Outcome) -> Future[Outcome]:
         """Start to compile a case's kernels; return the future of the case with the faults."""
         return self._pool.submit(self._with_faults, outcome)
+
+    def refusal(self, problem: Problem, solution: Solution) -> Verdicts:
+        """Return the verdicts of a case that does not compile; {} if it has to be interpreted.
+
+        Only the cases of a solution of which another case did not compile are compiled first.
+        """
+        faults, directions = Faults(), problem.case.directions
+        if solution in self._refused:
+            with contextlib.suppress(Failure, ServerEnded):
+                faults = self._faults(problem.op, problem.case, solution)
+        if any("verdict" not in faults.get(each, {}) for each in directions):
+            return {}
+        names = solution.name, problem.op.name, problem.case.name
+        return {each: _judged(Verdict(*names, each, "PASSED"), faults[each]) for each in directions}
 
     def behind(self, outcomes: Iterable[Outcome], early: bool = False) -> Iterator[Outcome]:
         """Yield each case once its kernels are compiled, while further cases are graded.
@@ -125,7 +142,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         """Save the faults, and reload the solutions from now on: their files may have changed."""
         for cache in self._caches.values():
             cache.save()
-        self._caches = {}
+        self._caches, self._refused = {}, set()
         self._supervisor.close()
         self._supervisor.server.resume()
 
@@ -143,6 +160,8 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
             uncompiled = {"note": f"not compiled for {TARGET}", "reason": reason}
             faults = dict.fromkeys(verdicts, uncompiled)
         judged = {each: _judged(verdicts[each], faults.get(each, {})) for each in verdicts}
+        if any(each.verdict == "COMPILE_ERROR" for each in judged.values()):
+            self._refused.add(outcome.solution)
         return dataclasses.replace(outcome, verdicts=judged)
 
     def _faults(self, op: Op[Any], case: Case, solution: Solution) -> Faults:

@@ -87,6 +87,27 @@ def fault(compiled):
     return compile
 
 
+def test_a_case_is_compiled_before_it_is_interpreted_once_another_did_not(compiler, tmp_path):
+    other = next(case for case in OP.cases("smoke") if case.dtype == "float16")
+    wide = launched("tl.static_assert(x.dtype.element_ty != tl.float32)")
+    sources = {
+        "narrow": wide,
+        "none": launched("tl.static_assert(BLOCK > 64)"),
+        "all": launched(COPIES),
+    }
+    found = {}
+    for name, source in sources.items():
+        (tmp_path / name).mkdir()
+        solution = written(tmp_path / name, source)
+        with compiler() as ours:
+            problem = SimpleNamespace(op=OP, case=other)
+            assert not ours.refusal(problem, solution), "nothing is known yet"
+            ours.submit(asked(OP, CASE, solution)).result()
+            found[name] = {each.verdict for each in ours.refusal(problem, solution).values()}
+    assert CASE.dtype == "float32"
+    assert found == {"narrow": set(), "none": {"COMPILE_ERROR"}, "all": set()}
+
+
 BELOW = """
 import mmap
 MAP_32BIT = 0x40
