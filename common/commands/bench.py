@@ -74,8 +74,7 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
                     steps.doing(f"counting {event.solution} {event.case}")
                 case Recorded(path, kept):
                     if kept:
-                        line = f"went on with an interrupted run; {kept} of its cases were kept"
-                        print(f"study: {line}")
+                        print(f"study: {kept} cases of the same sources stand from before")
                 case _ if event.too_large:
                     steps.say(shared.left_out(event.op, event.case, event.too_large))
                     steps.skip(2 * sum(each.op == event.op for each in engine.job.solutions))

@@ -9,12 +9,21 @@ from common.commands import options as shared
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add nothing to the options of every command."""
+    """Add `--json`."""
+    shared.add(parser, "--json")
 
 
 def run(options: argparse.Namespace) -> int:
     """List every solution and peer with its note."""
     chosen = shared.chosen(options)
+    if options.json:
+        from common.commands.result import Listed, output  # they need packages, a list does not
+
+        with output(options.json) as written:
+            for each in chosen:
+                one = Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note)
+                written.append(one)
+        return 0
     width = max(len(solution.name) for solution in chosen)
     for solution in chosen:
         print(f"{solution.name:{width}}  {solution.note}")

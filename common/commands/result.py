@@ -24,6 +24,15 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", omit_def
     """The folder and the file, such as `alice/rope`."""
 
 
+class Listed(Item, frozen=True, kw_only=True, tag="solution"):
+    """A solution, or a peer."""
+
+    op: str
+    peer: bool
+    note: str
+    """The first line of its docstring."""
+
+
 class Judged(Item, frozen=True, kw_only=True, tag="verdict"):
     """The verdict of one direction of a case."""
 
@@ -115,7 +124,7 @@ class Placed(Item, frozen=True, kw_only=True, tag="place"):
     """The cases of the track, likewise."""
 
 
-Anything = Judged | Summary | Placed | Record
+Anything = Listed | Judged | Summary | Placed | Record
 """What `--json` writes; rows are those of a record."""
 
 

@@ -10,7 +10,7 @@ import dataclasses
 import time
 import uuid
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from common.errors import UserError
 from common.grading.sweep import eager_of
 from common.measure.machine import DeviceInfo, digests_of, folder_of, peak
 from common.records import runs
-from common.records.lines import SCHEMA, Counted, Run, Selection
+from common.records.lines import SCHEMA, Counted, Record, Run, Selection
 from common.records.runs import Results, RunWriter
 from common.solutions import Solution
 from common.spec import DIRECTIONS
@@ -31,7 +31,7 @@ from common.spec import DIRECTIONS
 
 @dataclass(frozen=True)
 class Recorded:
-    """The end of a run: its file, and the number of cases from before it was interrupted."""
+    """The end of a run: its file, and the number of cases whose rows stand from before."""
 
     path: Path
     kept: int
@@ -101,7 +101,7 @@ class Recording:
     run: Run
     lines: RunWriter
     kept: set[tuple[str, str]]
-    """The solution and the case of the rows from before an interruption."""
+    """The solution and the case of the rows that stand from before."""
     began: float = field(default_factory=time.monotonic)
 
     def write(self, result: CaseResult) -> CaseResult:
@@ -122,6 +122,7 @@ def recording(
     """Begin a run on a kind of device, or continue its last run; close the file at the end.
 
     The last run is continued if it was interrupted and had the same options, versions and sources.
+    Without a GPU nothing is timed, and finished rows without a failure stand while these do.
 
     Args:
         device_info: A device of the kind.
@@ -145,11 +146,13 @@ def recording(
         run = _unfinished(earlier, fresh, solutions)
         path = last[0] if run else runs.new_file(folder, fresh.run)
         # a kill may cut off the last case, which is measured again, and whose later rows count
-        directions = Counter((row.solution, row.case) for row in earlier.rows if run)
+        rows = earlier.rows if run else _standing(runs.read(folder), fresh, solutions)
+        directions = Counter((row.solution, row.case) for row in rows)
         kept = {case for case, count in directions.items() if count == len(DIRECTIONS)}
         with contextlib.closing(RunWriter(path)) as lines:
             if not run:
                 lines.write(fresh)
+                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in rows])
             yield Recording(run or fresh, lines, kept)
 
 
@@ -161,6 +164,17 @@ def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> 
     same = last == msgspec.structs.replace(
         fresh, run=last.run, peak=last.peak, memory_gib=last.memory_gib
     )
-    current = {(each.name, each.op): pair for each, pair in digests_of(solutions).items()}
-    measured = {((row.solution, row.op), (row.sources, row.harness)) for row in earlier.rows}
-    return last if same and measured <= current.items() else None
+    return last if same and len(_unchanged(earlier.rows, solutions)) == len(earlier.rows) else None
+
+
+def _standing(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> Sequence[Record]:
+    """Return the rows that a run without a GPU need not repeat."""
+    same = {run.run for run in earlier.runs if run.versions == fresh.versions} & earlier.finished
+    rows = earlier.latest(fresh.selection.tier) if fresh.device == "cpu" else []
+    return _unchanged((row for row in rows if row.fine and row.run in same), solutions)
+
+
+def _unchanged(rows: Iterable[Record], solutions: Sequence[Solution]) -> list[Record]:
+    """Return the rows that were measured with the current sources of solution and harness."""
+    now = {(each.name, each.op): pair for each, pair in digests_of(solutions).items()}
+    return [row for row in rows if now.get((row.solution, row.op)) == (row.sources, row.harness)]

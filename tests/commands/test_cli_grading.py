@@ -11,6 +11,7 @@ from common.commands.result import (
     Anything,
     FailingCases,
     Judged,
+    Listed,
     Placed,
     Summary,
 )
@@ -79,10 +80,10 @@ def test_objects_are_of_the_schema_that_the_page_describes(study, by_hand, recor
     by_hand("alice", kernel.replace("tl.store(y + lanes, -x2", "tl.store(y + lane, -x2"))
     by_hand("bob", RIGHT.replace("-x2", "x2"))
     found = {}
-    for words in ("check alice", "check bob"):
+    for words in ("check alice", "check bob", "list --op rotate_half"):
         ran = study(*words.split(), "--json", "-")
         found[words] = [msgspec.json.decode(line, type=Anything) for line in ran.out.splitlines()]
-        assert found[words] and ran.err.strip(), words
+        assert found[words] and (ran.err.strip() or "list" in words), words
     summary, *verdicts = found["check alice"]
     group = summary.failures[0]
     assert (group.verdict, group.place.code) == ("COMPILE_ERROR", "lane")
@@ -91,6 +92,7 @@ def test_objects_are_of_the_schema_that_the_page_describes(study, by_hand, recor
     assert summary.failures[0].cause == "nothing is negated: [x2, x1]" and summary.failures[0].hint
     wrong = verdicts[0].difference
     assert wrong.result == "output" and wrong.expected == -wrong.got and wrong.elements
+    assert {each.solution for each in found["list --op rotate_half"]} > {"alice/rotate_half"}
     assert "leave --hint and --watch out" in study("check", "bob", "--json", "-", "--watch").err
     places = msgspec.json.decode(study("leaderboard", "--json").out, type=KNOWN)
     assert {type(each) for each in places} == {Placed}
@@ -98,7 +100,7 @@ def test_objects_are_of_the_schema_that_the_page_describes(study, by_hand, recor
 
 def test_the_page_on_json_names_every_field():
     page = (ROOT / "docs" / "json.md").read_text()
-    ours = (Judged, Difference, Summary, FailingCases, Placed)
+    ours = (Listed, Judged, Difference, Summary, FailingCases, Placed)
     fields = {name for each in ours for name in each.__struct_fields__}
     assert not [name for name in sorted(fields) if f"`{name}`" not in page]
 

@@ -89,6 +89,17 @@ def run(tmp_path, monkeypatch, fork_server):
 
 
 @pytest.mark.slow
+def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
+    run(RIGHT)
+    second, others, results = run(RIGHT)
+    assert not second and others[-1].kept == CASES
+    assert {row.run for row in results.latest()} == {results.runs[-1].run}
+    assert len(results.latest()) == 2 * CASES
+    changed, _, _ = run(RIGHT + "changed = True\n")
+    assert len(changed) == CASES
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("lines", "done"), [(1 + 3, 1), (-1, CASES)])
 def test_a_killed_run_is_continued(run, lines, done):
     """Amid a case or after its last row: each row stands once in the results, and none is lost."""
