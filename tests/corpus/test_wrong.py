@@ -31,8 +31,8 @@ ENDLESS = [solution for solution in WRONG if "TIMEOUT" in expected(solution).val
 UNCOMPILED = [solution for solution in WRONG if "COMPILE_ERROR" in expected(solution).values()]
 WITH_CAUSE = {solution for solution in WRONG if promised(solution, "Cause")}
 SAMPLE_STEP = 5
-"""One smoke case in so many is asked of a cheat and of a kernel that does not compile, and
-compiled where that decides nothing."""
+"""One smoke case in so many is asked of a cheat and of a kernel that does not compile; of others
+one in twice as many is compiled."""
 AFTERWARDS, OF_A_CAUSE = 12, 3
 """One small smoke case in so many is asked of a kernel that is caught, and of one that promises its
 cause, which several cases decide."""
@@ -61,7 +61,8 @@ def answers(fork_server):
     with Compiler("cpu") as compiler:
 
         def judge(problem, worker, repeats):
-            compiled = worker.solution in UNCOMPILED or problem.case in sampled(problem.op.name)
+            some = sampled(problem.op.name)[::2]
+            compiled = worker.solution in UNCOMPILED or problem.case in some
             if worker.solution in ENDLESS:
                 worker.deadline = SOON
             verdicts = grade_case(problem, worker, repeats, keep=True)
