@@ -43,8 +43,6 @@ class Column:
     """The page's style of the cells; the page omits a column without a style."""
     quantity: Quantity | None = None
     """What the column ranks by, if it has places."""
-    several: bool = False
-    """Whether the page has the column only for several cases."""
     known: Callable[[Track], bool] = lambda track: True
     """Return whether a board of the track has the column."""
     spare: int = 0
@@ -135,7 +133,6 @@ COLUMNS = (
         text=lambda t, e: f"{e.covered}/{len(t.cells)}",
         data={"covered": lambda _, e: e.covered, "cells": lambda t, _: len(t.cells)},
         style="number",
-        several=True,
         spare=2,
     ),
     Column(

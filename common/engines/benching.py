@@ -138,7 +138,7 @@ def recording(
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,
-        peak=peak(device_info.name), memory_gib=device_info.memory_gib,
+        peak=peak(device_info.name),
     )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]
@@ -161,9 +161,7 @@ def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> 
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
-    same = last == msgspec.structs.replace(
-        fresh, run=last.run, peak=last.peak, memory_gib=last.memory_gib
-    )
+    same = last == msgspec.structs.replace(fresh, run=last.run, peak=last.peak)
     return last if same and len(_unchanged(earlier.rows, solutions)) == len(earlier.rows) else None
 
 

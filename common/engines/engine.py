@@ -137,7 +137,7 @@ class Executor:
         by_op = tier_cases(job.solutions, job.tier, job.device, job.sample, notes.append, job.cases)
         self._ops = {op.name: (op, {case.name: case for case in cases}) for op, cases in by_op}
         self.started = Started(
-            device_info(job.device, job.solutions, memory.budget),
+            device_info(job.device, job.solutions),
             {name: tuple(cases) for name, (_, cases) in self._ops.items()},
             tuple(notes),
         )

@@ -14,7 +14,6 @@ import msgspec
 import torch
 
 from common.digest import digest
-from common.grading.device import GIB
 from common.paths import COMMON
 from common.peaks import PEAKS
 from common.solutions import Solution, package_of
@@ -35,8 +34,6 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The GPU's UUID; `cpu` without a GPU."""
     versions: dict[str, str]
     """The versions of Python and of the measured packages."""
-    memory_gib: int = 0
-    """A run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
 
 
 def folder_of(name: str) -> str:
@@ -46,15 +43,12 @@ def folder_of(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def device_info(
-    device: Literal["cpu", "cuda"], solutions: Iterable[Solution], budget: int
-) -> DeviceInfo:
+def device_info(device: Literal["cpu", "cuda"], solutions: Iterable[Solution]) -> DeviceInfo:
     """Return the device of this process.
 
     Args:
         device: `cpu` or `cuda`.
         solutions: The solutions that run on it.
-        budget: The bytes of GPU memory that the run may use.
     """
     on_gpu = device == "cuda"
     return DeviceInfo(
@@ -63,7 +57,6 @@ def device_info(
         node=socket.gethostname(),
         uuid=str(torch.cuda.get_device_properties().uuid) if on_gpu else "cpu",
         versions=versions() | peer_versions(solutions),
-        memory_gib=round(budget / GIB) if on_gpu else 0,
     )
 
 

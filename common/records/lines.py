@@ -86,8 +86,6 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     selection: Selection = Selection()
     peak: dict[str, Any] = msgspec.field(default_factory=dict)
     """The device's rates from its datasheet; only `source: "measured"` if they are unknown."""
-    memory_gib: int = 0
-    """The run's limit of GPU memory, rounded to GiB; 0 without a GPU."""
 
     @property
     def whole(self) -> bool:

@@ -206,10 +206,9 @@ class Board:
         return tabs
 
 
-def columns(track: Track, single: bool) -> list[Column]:
-    """Return the columns of a ranking by a single case, or by several."""
-    shown = (column for column in COLUMNS if column.style and not (single and column.several))
-    return [column for column in shown if column.known(track)]
+def columns(track: Track) -> list[Column]:
+    """Return the columns of a ranking."""
+    return [column for column in COLUMNS if column.style and column.known(track)]
 
 
 def times(track: Track, quantity: Quantity) -> dict[str, list[Any]]:
