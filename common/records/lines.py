@@ -87,11 +87,6 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     peak: dict[str, Any] = msgspec.field(default_factory=dict)
     """The device's rates from its datasheet; only `source: "measured"` if they are unknown."""
 
-    @property
-    def whole(self) -> bool:
-        """Return whether the run measured every solution of its ops."""
-        return self.selection.only is None
-
 
 class OfCase(Line, frozen=True, kw_only=True):
     """A line on one direction of one case of a solution."""

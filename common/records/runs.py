@@ -77,7 +77,8 @@ class Results:
         order = {run.run: number for number, run in enumerate(self.runs)}
         rows.sort(key=lambda row: order.get(row.run, 0))
         latest: dict[tuple[str, ...], Record] = {}
-        last, last_whole, whole = dict[Case, int](), dict[str, int](), self.whole
+        last, last_whole = dict[Case, int](), dict[str, int]()
+        whole = {run.run for run in self.runs if run.selection.only is None} & self.finished
         for row in rows:
             last[row.op, row.case] = order.get(row.run, 0)
             if row.run in whole:
@@ -94,11 +95,6 @@ class Results:
             return row.op, size[row.op, row.case], row.case, row.direction == "backward"
 
         return sorted(rows, key=place)
-
-    @property
-    def whole(self) -> set[str]:
-        """The finished runs over all solutions."""
-        return {run.run for run in self.runs if run.whole and run.run in self.finished}
 
     def of_op(self, op: str | None) -> Results:
         """Return the results of one op; of all ops for None."""

@@ -88,7 +88,7 @@ def rows_of(device: str, last: str = "") -> list[Record]:
     """
     files = runs.files(paths.RESULTS / device)
     results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
-    whole = {run.run for run in results.runs if run.whole}
+    whole = {run.run for run in results.runs if run.selection.only is None}
     return replace(results, rows=[row for row in results.rows if row.run in whole]).latest()
 
 
