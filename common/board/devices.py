@@ -91,8 +91,3 @@ def ranked(results: Results, about: Mapping[str, About]) -> Device:
     """Return the device; modelled times take the place of missing measured times."""
     timed, gpu = modelled.with_modelled_times(results)
     return Device(timed, about, gpu)
-
-
-def ordered(boards: Sequence[Results]) -> list[Results]:
-    """Return the device with the most rows on its board first, and devices without times last."""
-    return sorted(boards, key=lambda results: (results.timed, len(results.latest())), reverse=True)

@@ -29,7 +29,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from common import interfaces, paths, solutions
 from common.board import markdown
 from common.board.columns import COLUMNS
-from common.board.devices import Device, about_solutions, ordered
+from common.board.devices import Device, about_solutions
 from common.board.table import footnotes
 from common.commands import options as shared
 from common.digest import digest
@@ -149,7 +149,7 @@ class Package:
         shutil.copy(paths.ROOT / "LICENSE", self.folder)
         written = [path for path in code.rglob("*") if path.is_file()]
         about = about_solutions()
-        devices = [Device(results, about) for results in ordered(runs.read_all()) if results.timed]
+        devices = [Device(results, about) for results in runs.read_all() if results.timed]
         environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             undefined=StrictUndefined,

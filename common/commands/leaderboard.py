@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from common import paths, solutions
 from common.board import columns
 from common.board.comparison import compare
-from common.board.devices import Device, about_solutions, ordered, ranked
+from common.board.devices import Device, about_solutions, ranked
 from common.commands import bench
 from common.errors import UserError
 from common.printable import complain
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         require(["rich"])  # before the records are read
     if options.op or options.only:
         solutions.select(solutions.everyone(installed=False), options.op, options.only)
-    if not (recorded := ordered(runs.read_all())):
+    if not (recorded := runs.read_all()):
         raise UserError("nothing is recorded yet: run bench first (nox -s bench leaderboard)")
     about, only = about_solutions(), options.only or ""
     of_op = [results.of_op(options.op) for results in recorded]

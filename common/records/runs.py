@@ -149,10 +149,13 @@ def read(folder: Path, of: Iterable[Path] | None = None) -> Results:
 
 
 def read_all(folder: Path | None = None) -> list[Results]:
-    """Return the records of every device that has a row; GPUs come first."""
+    """Return the records of every device that has a row.
+
+    The device with the most rows on its board comes first; devices without times come last.
+    """
     by_device = [read(path) for path in sorted((folder or paths.RESULTS).glob("*/"))]
-    with_rows = [results for results in by_device if results.rows]
-    return sorted(with_rows, key=lambda results: not results.timed)
+    by_device.sort(key=lambda results: (results.timed, len(results.latest())), reverse=True)
+    return [results for results in by_device if results.rows]
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -1,67 +1,38 @@
-"""Several devices: the order of their boards, the README's short lines, the speeds side by side."""
+"""Several devices: the README's links, and the boards one after the other."""
 
 from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown
-from common.board.devices import ordered
 from common.board.ranking import About
 from common.records.runs import Results
 from tests.support import boards
 from tests.support.boards import RUN, failed, row
 
-BOTH = ("rope", "rotate_half")
-ABOUT = {f"{name}/{op}": About("", "s1") for name in ("alice", "bob", "eager") for op in BOTH}
-
-
-def measured(name, *runs, device="cuda"):
-    """A device's records, given for each run its ops and its tier."""
-    results = Results(path=paths.RESULTS / name.lower().replace(" ", "-"))
-    for ops, tier in runs:
-        run = f"{name}-{len(results.runs)}"
-        results.runs.append(replace(RUN, run=run, device=device, device_name=name))
-        results.rows.extend(row(f"alice/{op}", run=run, op=op, tier=tier) for op in ops)
-        results.finished.add(run)
-    return results
+ABOUT = {f"{name}/rope": About("", "s1") for name in ("alice", "bob", "eager")}
 
 
 def of(name, *rows):
     """The records of a device with one finished run."""
-    results = measured(name, ([], "board"))
-    results.rows.extend(replace(row, run=f"{name}-0") for row in rows)
-    return results
+    path, run = paths.RESULTS / name.lower().replace(" ", "-"), f"{name}-0"
+    begun = replace(RUN, run=run, device="cuda", device_name=name)
+    return Results(path, [begun], [replace(row, run=run) for row in rows], {run})
 
 
 def devices(*results):
     return boards.devices(*results, about=ABOUT)
 
 
-# --- the order ------------------------------------------------------------------------------------
-
-
-def first(*results):
-    return [each.path.name for each in ordered(results)]
-
-
-def test_the_device_with_the_most_rows_stands_first_and_one_without_times_last():
-    one = measured("one", (BOTH, "board"))
-    other = measured("other", (["rope"], "board"), (BOTH, "plot"))
-    laptop = measured("laptop", (BOTH, "board"), device="cpu")
-    assert first(laptop, one, other) == first(laptop, other, one) == ["one", "other", "laptop"]
-
-
-# --- the pages ------------------------------------------------------------------------------------
-
-FAST = of("GPU (fast) 2", *(row(case=case, us=5.0) for case in ("c1", "c2", "c3")))
+FAST = of("GPU (fast) 2", row(us=5.0))
 SLOW = of("A GPU", row(us=10.0), failed("bob/rope"))
 
 
 def test_the_readme_shows_one_device_and_a_link_for_each_other():
-    board = markdown.board(devices(SLOW, FAST))
+    board = markdown.board(devices(FAST, SLOW))
     assert "### GPU (fast) 2" in board and "### A GPU" not in board
     assert "- [A GPU](LEADERBOARD.md#a-gpu)" in board.splitlines()
     assert "Other devices" not in markdown.board(devices(SLOW))
-    shown = markdown.picture(devices(SLOW, FAST)[0])
+    shown = markdown.picture(devices(FAST, SLOW)[0])
     assert "on GPU (fast) 2](docs/plots/gpu-(fast)-2/overview.svg)" in shown
     nobody = of("A GPU", failed("bob/rope"))
     assert markdown.picture(devices(nobody)[0]) == ""

@@ -29,13 +29,14 @@ def test_what_is_written_is_read_in_the_order_of_time(tmp_path):
     assert results.latest() == [again, rows[1]]
 
 
-def test_what_a_gpu_measured_comes_first(tmp_path):
-    written(tmp_path / "cpu", ROW)
-    written(tmp_path / "gpu", ROW, run=replace(RUN, device="cuda"))
+def test_the_gpu_with_the_most_rows_comes_first_and_a_cpu_last(tmp_path):
+    written(tmp_path / "cpu", ROW, row(case="c2"), row(case="c3"))
+    for name, rows in (("few", [ROW]), ("many", [ROW, row(case="c2")])):
+        written(tmp_path / name, *rows, run=replace(RUN, device="cuda"))
     (tmp_path / "none").mkdir()
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / NAME).touch()
-    assert [results.path.name for results in runs.read_all(tmp_path)] == ["gpu", "cpu"]
+    assert [results.path.name for results in runs.read_all(tmp_path)] == ["many", "few", "cpu"]
 
 
 @pytest.mark.parametrize("kept", [1, 20, -1])

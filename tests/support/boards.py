@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 from rich.console import Console
 
-from common.board.devices import ordered, ranked
+from common.board.devices import ranked
 from common.board.ranking import About
 from common.records.lines import SCHEMA, Estimate, Launch, Record, Run
 from common.records.runs import Results
@@ -65,7 +65,7 @@ def everyone(rows, **notes):
 
 def devices(*boards, about=ABOUT):
     """The boards of these records, in their order."""
-    return [ranked(each, about) for each in ordered(boards)]
+    return [ranked(each, about) for each in boards]
 
 
 def printed(width, show, *given, only="", **console):
