@@ -172,6 +172,6 @@ def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names
     assert "alice/README.md" in readme and "철수/README.md" not in readme, "there is none"
     page = tmp_path / "my_kernels" / "torch-ext" / "my_kernels" / "alice" / "README.md"
     assert page.read_text() == "a\n쪽, [a file](rotate_half.py), [him](https://him.example)"
-    assert "2.50" in readme and f"gpu/{recorded.name}" in readme and "torch 2" in readme
+    assert "2.50" in readme and "gpu, run r1" in readme and "torch 2" in readme
     again = study("export", "house/rope", "--to", tmp_path / "my_kernels")
     assert "is there already" in one_line(again)
