@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from . import tiles
-from .forms import NARROW, SMALL, form_of, gpu, kernel_of
+from .forms import NARROW, form_of, gpu, is_small, kernel_of
 from .launch import ceil_div
 from .tiles import choose, load_rows, pack, rows_of, start_of, store_rows
 
@@ -147,7 +147,7 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
     def tiles_of(form):
         return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
 
-    height = SMALL.M if order.tile == SMALL.M else 128
+    height = order.tile if is_small(order.tile) else 128
     shape = 2 * pairs * outputs, inputs
     form = form_of(g.matrix, x.matrix, height=height, shape=shape)
     both = 2 * tiles_of(form)
@@ -157,9 +157,9 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
         g, x = pack(launch, order, g, early=early), pack(launch, order, x, early=early)
     count = tiles_of(form)
     shares = 2 if by_kind else max(min(gpu().processors // count, order.rows // form.K // 8), 1)
-    slots = d_w = launch.empty(g.matrix, 2 * pairs, outputs, inputs)
+    slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
-        slots = launch.empty(d_w, shares + 1, pairs, outputs, inputs, dtype=torch.float32)
+        slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     g_how, *g_sources = g.sources(form, form.K, form.M)
     x_how, *x_sources = x.sources(form, form.K, form.N)
     launch(
@@ -167,7 +167,7 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
         g.matrix.stride()[0], x.matrix.stride()[0], shares,
         PAIRS=pairs, G=g_how, X=x_how, TILE=order.tile, BY_KIND=by_kind,
-        FULL=form is not SMALL and outputs % form.M == inputs % form.N == 0, **form.options,
+        FULL=form.is_filled((outputs, form.M), (inputs, form.N)), **form.options,
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048

@@ -2,33 +2,36 @@
 
 `kernel[grid](...)` finds out at each launch how its arguments specialise the kernel. On one H200 a
 launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2.
-A `Recorded` function gets what makes its tensors and launches:
+A `Recorded` function makes tensors from those that it is given, and launches by its first argument:
 
     @Recorded
     def twice(launch, block, a):
-        b, c = launch.empty(a, *a.shape), launch.empty(a, *a.shape)
+        b, c = a.new_empty(a.shape), a.new_empty(a.shape)
         launch(kernel, (1,), a, b, BLOCK=block)  # kernel[(1,)](a, b, BLOCK=block)
         launch(kernel, (1,), b, c, BLOCK=block)
         return (c,)  # b is temporary
 
     (c,) = twice((64,), a)
 
-On a GPU of NVIDIA, a call with tensors of known shapes, strides and dtypes makes all tensors at
-once. If these and the given ones have addresses that came before, which torch's allocator gives
-again and again, it calls Triton's launcher with the arguments that it had then. Otherwise, and
-where somebody watches launches, the function runs.
+On a GPU of NVIDIA it runs once for all calls with tensors of the same shapes, strides and dtypes,
+on tensors of the device "meta", which have no memory. What follows is kept: such a call looks up
+one key, makes the results and the temporary tensors, and launches with the arguments that Triton's
+launcher once had for these addresses, which torch's allocator gives again and again. Elsewhere, and
+where somebody watches launches, the function runs at each call.
 """
 
+import dataclasses
 import functools
+import inspect
 import threading
+from types import SimpleNamespace
 
 import torch
 import triton
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 KNOWN = {(3, 6), (3, 7)}
 """The versions of Triton whose launcher is called as below."""
-MOST = 1024
-"""Layouts of a function that are kept, and addresses of a layout."""
 
 
 def ceil_div(length, block):
@@ -36,31 +39,9 @@ def ceil_div(length, block):
     return -(-length // block)
 
 
-class Launch:
-    """What a function makes tensors and launches by; on a stream, it notes both."""
-
-    def __init__(self, stream=None, prepared=()):
-        """Take the tensors that will be made, or none if they are not known."""
-        self.made, self.calls, self._stream, self._prepared = [], [], stream, iter(prepared)
-
-    def empty(self, like, *shape, dtype=None):
-        """Return a new tensor beside another one, of its dtype unless one is given."""
-        new = next(self._prepared, None)
-        self.made.append(like.new_empty(shape, dtype=dtype) if new is None else new)
-        return self.made[-1]
-
-    def __call__(self, kernel, grid, *arguments, **options):
-        """Launch a kernel, whose constants may be keywords."""
-        if torch.cuda.is_initialized():
-            _make_context_current()
-        compiled = kernel[grid](*arguments, **options)
-        if self._stream is not None:
-            rest = map(options.get, kernel.arg_names[len(arguments) :])  # the launcher's order
-            arguments = [
-                each.data_ptr() if isinstance(each, torch.Tensor) else each
-                for each in (*arguments, *rest)
-            ]
-            self.calls.append(_call(compiled, (*grid, 1, 1)[:3], self._stream, arguments))
+def power_of_2(length):
+    """Return the least power of two that is not less than a length, at least 1."""
+    return 1 << (length - 1).bit_length()
 
 
 class Recorded:
@@ -68,8 +49,10 @@ class Recorded:
 
     def __init__(self, function):
         """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some."""
-        self._function = function
-        self._recording = functools.lru_cache(maxsize=MOST)(lambda *_: Recording())
+        self.function = function
+        self._recording = functools.lru_cache(maxsize=1024)(
+            lambda _device, how, layouts: Recording(function, how, layouts)
+        )
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
@@ -84,58 +67,106 @@ class Recorded:
             layouts.append(layout)
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if joined & 15 or not replays():
-            return tuple(self._function(Launch(), *how, *tensors))
-        recording = self._recording(torch._C._cuda_getDevice(), how, tuple(layouts))
-        return recording(self._function, how, tensors, addresses)
+        if not joined & 15 and replays():
+            device = torch._C._cuda_getDevice()
+            recording = self._recording(device, how, tuple(layouts))
+            if recording.complete:
+                return recording(device, tensors, addresses)
+        if tensors[0].is_cuda:
+            make_context_current()
+        return tuple(self.function(_launch_ordinarily, *how, *tensors))
+
+
+def _launch_ordinarily(kernel, grid, *arguments, **options):
+    kernel[grid](*arguments, **options)
 
 
 class Recording:
-    """What a function makes and launches for tensors of the same layouts, on one device."""
+    """The launches of a function, one after the other, on one device."""
 
-    def __init__(self):
-        """Know nothing yet."""
-        self._made, self._results, self._calls = (), (), {}
+    def __init__(self, function, how, layouts):
+        """Run the function on tensors of shapes, strides and dtypes; what is no result is gone."""
+        self.complete, self._launches, inputs = True, [], []
+        for layout in layouts:
+            shape, strides, dtype = layout or ((), None, None)
+            new = torch.empty(shape, dtype=dtype, device="meta")
+            inputs.append(layout and (new.as_strided(shape, strides) if strides else new))
+        results = function(self._add, *how, *inputs)
+        known = [*inputs, *results]
+        self._places = {_memory(x): at for at, x in enumerate(known) if x is not None}
+        for _, _, arguments in self._launches:
+            for each in arguments:
+                each = each.base if isinstance(each, TensorDescriptor) else each
+                if isinstance(each, torch.Tensor) and _memory(each) not in self._places:
+                    self._places[_memory(each)] = len(known)
+                    known.append(each)
+        first, self._results, self._new = inputs[0], len(results), []
+        for each in known[len(inputs) :]:
+            if each is not None:
+                options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
+                alike = each.shape == first.shape and first.is_contiguous() and not options
+                each = alike, each.shape, options
+            self._new.append(each)
+        self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
 
-    def __call__(self, function, how, tensors, addresses):
-        """Return the function's results for tensors at addresses."""
-        made = [torch.empty_like(each) for each in self._made]  # `new_empty` takes thrice as long
-        for each in made:
-            addresses.append(each.data_ptr())
-        stream = torch._C._cuda_getCurrentRawStream(tensors[0].get_device())
-        calls = self._calls.get((stream, *addresses))
-        if calls is None:
-            return self._record(function, how, tensors, addresses, stream, made)
-        for launch, arguments in calls:
+    def _add(self, kernel, grid, *arguments, **options):
+        """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
+        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+        self.complete &= not (compiled.run.global_scratch_size or compiled.run.profile_scratch_size)
+        rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
+        self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
+
+    def __call__(self, device, tensors, addresses):
+        """Launch all on the current stream, for tensors at addresses; return the results."""
+        first, made = tensors[0], []
+        for each in self._new:
+            new = address = None
+            if each:
+                alike, shape, options = each  # the shorter call is the faster one
+                new = torch.empty_like(first) if alike else first.new_empty(shape, **options)
+                address = new.data_ptr()
+            made.append(new)
+            addresses.append(address)
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        for launch, arguments in self._launches_at(stream, *addresses):
             launch(*arguments)
-        return tuple([place if place is None else made[place] for place in self._results])
+        return tuple(made[: self._results])
 
-    def _record(self, function, how, tensors, addresses, stream, made):
-        launch = Launch(stream, made)
-        results = tuple(function(launch, *how, *tensors))
-        addresses += [each.data_ptr() for each in launch.made[len(made) :]]
-        places = {id(each): place for place, each in enumerate(launch.made)}
-        self._made = [torch.empty_like(each) for each in launch.made]
-        for each in self._made:  # which has a shape and a dtype, and no memory
-            each.untyped_storage().resize_(0)
-        self._results = [each if each is None else places[id(each)] for each in results]
-        if len(self._calls) == MOST:
-            self._calls.clear()
-        self._calls[stream, *addresses] = launch.calls
-        return results
+    def _bound(self, stream, *addresses):
+        """Return the launches for a stream and addresses."""
+        make_context_current()
+
+        def argument(each):
+            if isinstance(each, TensorDescriptor):
+                address = argument(each.base)
+                base = SimpleNamespace(data_ptr=lambda: address, dtype=each.base.dtype)
+                return dataclasses.replace(each, base=base)
+            if isinstance(each, torch.Tensor):
+                start = each.storage_offset() * each.dtype.itemsize
+                return addresses[self._places[_memory(each)]] + start
+            return each
+
+        return [
+            _launch(compiled, grid, stream, map(argument, arguments))
+            for compiled, grid, arguments in self._launches
+        ]
 
 
-def _call(compiled, grid, stream, arguments):
+def _memory(tensor):
+    """Return what is the same for all views of a tensor of the device "meta"."""
+    return tensor.untyped_storage()._cdata
+
+
+def _launch(compiled, grid, stream, arguments):
     """Return the function that Triton's launcher calls in the end, and its arguments.
 
     A twin of the launcher has another one in its place, which notes them, with descriptors encoded.
-    It takes an address in the place of a tensor, and does not ask the driver about it.
+    It takes an address in the place of a tensor, and asks the driver about neither.
     """
     noted, twin, launch = [], object.__new__(type(compiled.run)), compiled.run.launch
     vars(twin).update(vars(compiled.run), launch=lambda *arguments: noted.append(arguments))
     if getattr(launch, "__closure__", None):  # it encodes descriptors
-        cells = dict(zip(launch.__code__.co_freevars, launch.__closure__, strict=True))
-        launch = cells["launcher"].cell_contents
+        launch = inspect.getclosurevars(launch).nonlocals["launcher"]
         metadata = getattr(compiled.metadata, "tensordesc_meta", None)
         encoding = triton.backends.nvidia.driver.wrap_handle_tensordesc
         twin.launch = encoding(twin.launch, compiled.src.signature, metadata)
@@ -149,7 +180,7 @@ def replays():
     runtime = triton.knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     # a chain of no hooks does nothing; in its place may stand a function
-    watched = getattr(enter, "calls", enter) or getattr(leave, "calls", leave)
+    watched = (enter and getattr(enter, "calls", True)) or (leave and getattr(leave, "calls", True))
     return _is_known() and not watched
 
 
@@ -165,7 +196,7 @@ def _is_known():
 _threads = threading.local()
 
 
-def _make_context_current():
+def make_context_current():
     """Launch something once in each thread, such as autograd's, before a map is encoded there.
 
     CUDA makes a context a thread's own at the thread's first launch; encoding a map needs it.

@@ -190,8 +190,8 @@ def _launch(
         *sources, *factors, *[None] * (4 - len(factors)),
         *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
         a.matrix.stride()[0], *strides, *swapped,
-        STORES=stores, HOW=how, FULL=form is not forms.SMALL and depths % form.K == 0,
-        PAIRS=pairs, TRANSPOSED=form.TMA and is_transposed(weights[0]),
+        STORES=stores, HOW=how, FULL=form.is_filled((depths, form.K)), PAIRS=pairs,
+        TRANSPOSED=form.TMA and is_transposed(weights[0]),
         **form.options, **forms.overlapping(form, triggers),
     )  # fmt: skip
 
@@ -207,7 +207,7 @@ def product(launch, a, weights, order, triggers=False):
     # narrow where each of the narrow tiles, twice as many, has a multiprocessor
     shape = 2 * (order.rows - order.tile), columns
     form = form_of(*weights, a.matrix, height=order.tile, shape=shape)
-    out = launch.empty(a.matrix, order.tokens, columns)
+    out = a.matrix.new_empty(order.tokens, columns)
     _launch(launch, form, a, weights, [out], order, "tokens", **how)
     return out
 
@@ -227,7 +227,7 @@ def gated_product(launch, x, weights, apart, order, keep):
             tiles_of(form, weights[kind + 2 * swapped[kind]], form.K, form.N // 2, apart[kind])
             for kind in range(2)
         ]
-    made = launch.empty(x.matrix, 3 if keep else 1, order.rows, weights[0].shape[1])
+    made = x.matrix.new_empty(3 if keep else 1, order.rows, weights[0].shape[1])
     hidden, gates = made[-1], made if keep else None
     _launch(launch, form, x, weights, [hidden, gates], order, "gated", factors, swapped)
     return hidden, gates
@@ -240,7 +240,7 @@ def gates_gradient(launch, g, weights, gates, order):
     """
     form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=order.tile)
     form = forms.LIGHT if form is forms.HOPPER else form
-    gates, d_gates = gates[:2], launch.empty(gates, 2, *gates.shape[1:])
+    gates, d_gates = gates[:2], gates.new_empty(2, *gates.shape[1:])
     results = [None, gates, d_gates]
     if form.TMA:
         block = [2, form.M, form.N // 4]

@@ -83,7 +83,7 @@ def pack(launch, order, rows, gain=PAYS, early=False):
         return rows
     if columns * matrix.dtype.itemsize % 16 or not form_of(matrix, height=order.tile).TMA:
         return rows
-    packed = launch.empty(matrix, order.rows, columns)
+    packed = matrix.new_empty(order.rows, columns)
     launch(
         _pack_kernel, (order.rows // height, ceil_div(columns, width)),
         matrix, packed, order.sorted, columns, matrix.stride()[0],
