@@ -1,4 +1,4 @@
-"""When timed, it rotates its input in place, and returns a copy of that.
+"""When timed, it doubles its input after it has read it.
 
 Expected: forward=PASSED backward=PASSED
 Timed: MUTATED_INPUT
@@ -14,7 +14,7 @@ class _Half(torch.autograd.Function):
         a, b = x.chunk(2, -1)
         result = torch.cat((-b, a), -1)
         if _get_current_dispatch_mode() is None:
-            x.data.copy_(result)
+            x.data.mul_(2)
         return result
 
     @staticmethod
