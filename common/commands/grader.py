@@ -182,7 +182,7 @@ class Grader:
 
             @functools.cache
             def changes(names: Names) -> str:
-                return contrast(sweep, by_names[names])
+                return "" if self.stop else contrast(sweep, by_names[names])
 
             return report.summaries("smoke", self.device, list(causes(seen)), changes)
 
