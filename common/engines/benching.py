@@ -146,13 +146,14 @@ def recording(
         run = _unfinished(earlier, fresh, solutions)
         path = last[0] if run else runs.new_file(folder, fresh.run)
         # a kill may cut off the last case, which is measured again, and whose later rows count
-        rows = earlier.rows if run else _standing(runs.read(folder), fresh, solutions)
+        rows = earlier.rows if run else _standing(folder, fresh, solutions)
         directions = Counter((row.solution, row.case) for row in rows)
         kept = {case for case, count in directions.items() if count == len(DIRECTIONS)}
         with contextlib.closing(RunWriter(path)) as lines:
             if not run:
                 lines.write(fresh)
-                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in rows])
+                stand = (row for row in rows if (row.solution, row.case) in kept)
+                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in stand])
             yield Recording(run or fresh, lines, kept)
 
 
@@ -165,10 +166,13 @@ def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> 
     return last if same and len(_unchanged(earlier.rows, solutions)) == len(earlier.rows) else None
 
 
-def _standing(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> Sequence[Record]:
+def _standing(folder: Path, fresh: Run, solutions: Sequence[Solution]) -> list[Record]:
     """Return the rows that a run without a GPU need not repeat."""
+    if fresh.device != "cpu":
+        return []
+    earlier = runs.read(folder)
     same = {run.run for run in earlier.runs if run.versions == fresh.versions} & earlier.finished
-    rows = earlier.latest(fresh.selection.tier) if fresh.device == "cpu" else []
+    rows = earlier.latest(fresh.selection.tier)
     return _unchanged((row for row in rows if row.fine and row.run in same), solutions)
 
 
