@@ -60,11 +60,10 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     if not (counted and counted.steps and eager):  # a call without a step would take no time
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
-    times = {name: model.gpu_time(each.steps, gpu) for name, each in both.items()}
+    times = {name: _interval(each, gpu) for name, each in both.items()}
     host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
-    return msgspec.structs.replace(
-        row, gpu=_exact(times | _limits(counted, gpu)), host=_exact(host)
-    )
+    times |= _exact(_limits(counted, gpu))
+    return msgspec.structs.replace(row, gpu=times, host=_exact(host))
 
 
 def _exact(times: dict[str, float]) -> dict[str, Estimate]:
@@ -83,13 +82,22 @@ def share(counted: Counted, gpu: Peak) -> float:
     return min(max(_limits(counted, gpu).values()) / model.gpu_time(counted.steps, gpu), 1.0)
 
 
+def _interval(counted: Counted, gpu: Peak) -> Estimate:
+    """Return the GPU time, with an interval if a sample leaves the work uncertain."""
+    time = model.gpu_time(counted.steps, gpu)
+    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
+    limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
+    return Estimate(time, max(time - off, limit), time + off)
+
+
 # --- counted work over the minimum of any solution ------------------------------------------------
 
 WORK = ("solution", "× least bytes", "× read again", "× least FLOPs", "kernels", "operators")
 WORK_NOTE = (
     "bytes are those that reach memory, of each tensor at most its own; read again is what programs"
     " fetch over what the launch reads; FLOPs are of products alone; kernels and operators are of"
-    " the case with the most"
+    " the case with the most; ~ where the programs of a launch differ too much for the amounts of a"
+    " sample to be certain"
 )
 
 
@@ -114,11 +122,12 @@ def work_tables(counts: Iterable[Counted], known: Container[str]) -> list[Table]
 def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     kernels = [len(launches(case)) for case in cases]
     operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
+    about = "~" * any(map(is_rough, cases))
     return (
         named(cases[0]),
-        _mean(moved(case) / case.bytes for case in cases),
-        _mean(read_again(case) for case in cases),
-        _mean(multiplied(case) / max(case.flops, 1) for case in cases),
+        about + _mean(moved(case) / case.bytes for case in cases),
+        about + _mean(read_again(case) for case in cases),
+        about + _mean(multiplied(case) / max(case.flops, 1) for case in cases),
         str(max(kernels)),
         str(max(operators)),
     )
@@ -133,6 +142,11 @@ def _mean(ratios: Iterable[float]) -> str:
 def launches(case: Counted) -> list[Launch]:
     """Return the launches of Triton kernels."""
     return [step for step in case.steps if isinstance(step, Launch)]
+
+
+def is_rough(case: Counted) -> bool:
+    """Return whether a sample leaves the work uncertain, or it is less than a right call's."""
+    return any(launch.uncertain for launch in launches(case)) or moved(case) < case.bytes
 
 
 def moved(case: Counted) -> int:

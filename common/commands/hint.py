@@ -202,12 +202,12 @@ class File:
                     if is_like(op, case, exercise.where)}  # fmt: skip
         # without digests, which only records need
         counted = counts([self.solution], "", {self.solution: ("", "")})
-        found = [MEASURES[exercise.measure](work, elements[work.case])
+        found = [(MEASURES[exercise.measure](work, elements[work.case]), modelled.is_rough(work))
                  for work in counted if work.case in elements]  # fmt: skip
-        worst = max(found, default=math.inf)
+        worst, rough = max(found, default=(math.inf, False))
         if worst <= exercise.most:
             return None
-        words = path().measure[exercise.measure].format(f"{worst:.4g}")
+        words = path().measure[exercise.measure].format("~" * rough + f"{worst:.4g}")
         limit = f"at most {exercise.most:g} in this exercise"
         return Lack(f"{self.solution.name}: {words}, and {limit}")
 

@@ -212,6 +212,9 @@ class Launch(Step, frozen=True, kw_only=True, tag="launch"):
     """FLOPs of `tl.dot`, by the operands' type: `bf16`, `fp16`, `tf32`, `fp32` and so on."""
     rounds: float
     """Consecutive waits for memory of the average program."""
+    uncertain: float = 0.0
+    """The share of the bytes or FLOPs that the sample leaves uncertain, two standard errors; 0 for
+    a sample that has settled."""
 
     @property
     def programs(self) -> int:

@@ -2,8 +2,9 @@
 
 PyTorch operators are counted from the shapes of the tensors that they read and write, and are not
 computed. Of each kernel launch, a sample of programs runs: one drawn from each of several strata
-(ranges of programs), which stands for all programs of its stratum. Of a long loop, the first
-iteration, the last and one drawn from those between run, which stands for all of these.
+(ranges of programs), which stands for all programs of its stratum. If the sums over all programs
+are not certain to a few percent, a sample of more strata runs. Of a long loop, the first iteration,
+the last and one drawn from those between run, which stands for all of these.
 """
 
 from __future__ import annotations
@@ -111,21 +112,23 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 SECTOR = 32
 """The smallest transfer between a GPU's caches and its memory, in bytes."""
-STRATA = 64
-"""The number of equal strata of a launch."""
+STRATA = 32, 64, 256
+"""The numbers of equal strata of a launch's samples, of which the first that settles is taken."""
+SETTLED = 0.05
+"""The share of a launch's bytes or FLOPs, two standard errors, up to which a sample has settled."""
 PLACE_BITS, PLACES = np.uint64(48), np.uint64((1 << 48) - 1)
 """The low bits of a key, which hold a place, and their mask; the others hold a program's row. A
 place is twice a sector's number, plus 1 if the sector is stored."""
 
 
-def strata(programs: int) -> np.ndarray:
-    """Return the edges of a launch's strata, about STRATA of them: [strata + 1].
+def strata(programs: int, number: int) -> np.ndarray:
+    """Return the edges of a launch's strata, about as many as `number`: [strata + 1].
 
     The first program and the last are strata. Those of the first programs grow from 1, since these
     often have another part of the work, and may have most of it.
     """
-    equal = np.linspace(1, programs - 1, STRATA + 1).astype(int)
-    growing = 1 << np.arange((programs // STRATA).bit_length())
+    equal = np.linspace(1, programs - 1, number + 1).astype(int)
+    growing = 1 << np.arange((programs // number).bit_length())
     return np.unique(np.concatenate([[0, programs], equal, growing]))
 
 
@@ -162,6 +165,18 @@ class Sample:
         """Sequential waits for memory: all loads up to a store are one, but the load of a scalar,
         on which an address or a branch depends, is a wait of its own."""
 
+    def uncertain(self) -> float:
+        """Return two standard errors of the launch's least certain amount, as a share of it.
+
+        The deviation within a stratum is estimated from the programs of its
+        neighbours.
+        """
+        counts, flops = self.counts[:, None], sum(self.flops.values(), 0 * self.counts)
+        amounts = np.column_stack([self.nbytes.sum(1), flops])
+        apart = np.pad(np.diff(amounts, axis=0) ** 2 / 2, ((1, 1), (0, 0)))
+        between = (counts > 1) * counts**2 * (apart[:-1] + apart[1:]) / 2
+        return float((2 * np.sqrt(between.sum(0)) / np.maximum((counts * amounts).sum(0), 1)).max())
+
     def by_region(self, keys: np.ndarray, rows: int) -> np.ndarray:
         """Return the number of sectors that each program loads and stores: [rows, regions, 2]."""
         edges = np.searchsorted(self._sectors, (keys & PLACES) >> 1, side="right")
@@ -174,9 +189,10 @@ class Sample:
 
     def total(self) -> Reply:
         """Return the work of all programs; of a tensor, at most its memory reaches the launch."""
-        nbytes = np.tensordot(self.counts, self.nbytes, 1)
+        nbytes, uncertain = np.tensordot(self.counts, self.nbytes, 1), self.uncertain()
         read, written = np.minimum(nbytes, self._sizes).sum(0).tolist()
         return {
+            "uncertain": round(uncertain, 3) if uncertain > SETTLED else 0.0,
             "fetched": round(nbytes.sum(0).tolist()[0]),
             "read": round(read),
             "written": round(written),
@@ -197,6 +213,9 @@ ITERATIONS = 3
 WHOLE_LOOP = 64
 """The most iterations of a loop that runs whole because it only loads integers: a search
 carries its place from one iteration to the next, and addresses depend on it."""
+MOST_LANES, LANES_OF_AN_ACCESS = 1 << 31, 1 << 15
+"""The most lanes whose accesses and products are counted for a call, about half a minute's, and the
+lanes that take as long as an access itself. Work does not depend on the machine's load."""
 
 
 class WritesIntegers(BaseException):
@@ -218,6 +237,7 @@ class Counting:
         """
         self.steps: list[Reply] = []
         self.is_large = is_large
+        self._lanes = 0
 
     def launch(self, _: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         """Count a launch in place of its run."""
@@ -234,8 +254,11 @@ class Counting:
         """Return a sample that has run: all programs if they store integers."""
         programs = math.prod(sizes)
         try:
-            sample = Sample(strata(programs), launch.spans)
-            self._run(sample, launch, sizes)
+            for number in STRATA[: 1 if self.is_large else None]:
+                sample = Sample(strata(programs, number), launch.spans)
+                self._run(sample, launch, sizes)
+                if sample.uncertain() <= SETTLED:
+                    break
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
@@ -258,6 +281,16 @@ class Counting:
                 if len(rows) == 1:
                     raise
                 waiting.extend(rows[:, None])
+
+    def spend(self, lanes: int) -> None:
+        """Count the lanes of an access or a product.
+
+        Raises:
+            NotImplementedError: They are more than MOST_LANES with those of the call so far.
+        """
+        self._lanes += lanes + LANES_OF_AN_ACCESS
+        if self._lanes > MOST_LANES:
+            raise NotImplementedError("counting the call's work takes too many accesses")
 
 
 class Programs(ProgramGroup):
@@ -312,6 +345,7 @@ class Programs(ProgramGroup):
         Raises:
             Dependent: It is out of bounds, which a program that runs by itself reports.
             WritesIntegers: All programs of the launch have to run, but only a sample does.
+            NotImplementedError: The call accesses more than MOST_LANES.
         """
         if self._alone:
             WATCH.check(verb, pointers, mask)
@@ -322,6 +356,7 @@ class Programs(ProgramGroup):
             rows = rows.reshape(-1, *[1] * addresses.ndim)
             addresses = np.broadcast_to(addresses, (len(rows), *addresses.shape))
         is_scalar = addresses.size == rows.size
+        self._counting.spend(addresses.size)
         floating = pointers.get_element_ty().is_floating()
         if verb != READS and not (self._sample.complete or self._counting.is_large or floating):
             raise WritesIntegers
@@ -355,6 +390,7 @@ class Programs(ProgramGroup):
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
         self._flops[dtype] += round(2 * math.prod(batch) * m * n * k * self._weight)
         self._others += 1
+        self._counting.spend(math.prod(batch) * (m + n) * k * len(self._in_sample))
         return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
 
     def iterations(self, numbers: range) -> Iterator[int]:

@@ -111,8 +111,21 @@ def test_work_is_held_against_the_least():
     assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
 
 
+@pytest.mark.parametrize("share", [0.1, 2.0])
+def test_an_uncertain_count_is_no_fact(share):
+    """The time has an interval, and the work a mark."""
+    rough = [counted("alice/rope", launch(uncertain=share), copies(1)), COUNTS[1]]
+    alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
+    time, alone = alice.gpu["solution"], model.gpu_time([launch()], H200)
+    assert time.high - time.value == pytest.approx(share * alone) and time.low > 0
+    (table,) = modelled.work_tables(rough, ABOUT)
+    assert [row[1][0] for row in table.rows] == ["~", "4"] and "±" in shown(
+        replace_results(UNTIMED, counted=rough)
+    )
+
+
 def test_a_line_of_an_older_checkout_states_more_and_is_read():
     line = counted("alice/rope", launch())
     older = msgspec.to_builtins(line)
-    older["steps"][0] |= {"uncertain": 0.1, "read_least": 9, "written_least": 9}
+    older["steps"][0] |= {"read_least": 9, "written_least": 9}
     assert msgspec.convert(older, Counted) == line
