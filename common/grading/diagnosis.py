@@ -265,10 +265,12 @@ def contrast(sweep: Sweep, failing: Graded) -> str:
     directions = [name for name, verdict in failing.verdicts.items() if not verdict.fine]
     others = {} if case.far_bytes else plainer(op, case)
     for _ in range(TRIES):
+        if not others:
+            break
         # a separate `grade` per try: within one, equal cases get the same plan of calls
         passes = {
             graded.case: {graded.verdicts[each].verdict for each in directions} == {"PASSED"}
-            for graded in sweep.grade(op, [case, *others] if others else [], [failing.solution])
+            for graded in sweep.grade(op, [case, *others], [failing.solution])
             if isinstance(graded, Graded) and graded.verdicts.keys() >= {*directions}
         }
         fails = passes.get(case) is False
