@@ -178,7 +178,7 @@ class TimedProcess:
         return elapsed
 
     def sustained(self, name: str) -> float:
-        """Return the microseconds per call of a long run without pauses between the calls.
+        """Return the microseconds per call of a long run on one input, without pauses.
 
         One round and then a trial run determine the number of calls.
         """

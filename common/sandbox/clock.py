@@ -208,6 +208,8 @@ class Clock:
         timed_callable = self.callables[name]
         rotation, make_call = timed_callable.rotation, timed_callable.call
         prepare = rotation.renew if renew else rotation.forget
+        if not renew:
+            rotation.stay()
         for _ in range(rounds):
             prepare()
             if call:

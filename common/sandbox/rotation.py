@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from os import urandom
 from typing import Any
@@ -101,7 +101,8 @@ class Rotation:
         self._tensors = [changing.tensor for changing in inputs]
         self._memories = [changing.memory for changing in inputs]
         self._spans = [*map(extent, self._memories)]
-        self._turns = itertools.cycle(enumerate(calls))
+        self._cycle = itertools.cycle(enumerate(calls))
+        self._turns: Iterator[tuple[int, TimedCall]] = self._cycle
         self.alive: list[tuple[int, Results]] = []
         """The index of each call since the inputs changed, with its results."""
         self._graphs: list[tuple[torch.cuda.CUDAGraph, Results]] = []
@@ -152,9 +153,13 @@ class Rotation:
 
     # --- inputs -----------------------------------------------------------------------------------
 
+    def stay(self) -> None:
+        """Make the following calls on one input, until the inputs change."""
+        self._turns = itertools.repeat(next(self._cycle))
+
     def renew(self) -> None:
         """Free the results, and change all inputs unpredictably, on the current stream."""
-        self.alive = []
+        self.alive, self._turns = [], self._cycle
         self.shifts = [below(LARGEST_SHIFT) for _ in self._calls]
         if self._memories:
             rotated = [

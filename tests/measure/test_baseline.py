@@ -150,11 +150,13 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
      (1.0, 1.0, False, []), (0.3, 4.0, True, [])],
 )  # fmt: skip
 def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_ranks(
-    time_scale, dense, by_host, names
+    monkeypatch, time_scale, dense, by_host, names
 ):
+    monkeypatch.setattr("common.measure.timing.below_the_floor", lambda microseconds, work: None)
     gpu = {"solution": [5.0], "eager": [9.0], "copy": [2.0], "dense": [dense]}
     beside = SimpleNamespace(sustained=lambda names: dict.fromkeys(names, 1.0))
-    timing = Timing(None, None, beside, "forward", time_scale)
+    problem = SimpleNamespace(case=None, op=SimpleNamespace(timed_work=lambda *_: None))
+    timing = Timing(problem, None, beside, "forward", time_scale)
     timed = SimpleNamespace(sustained=lambda name: 1.0)
     assert timing.sustained(timed, gpu, by_host) == dict.fromkeys(names, 1.0)
     assert timing.sustained(timed, None, by_host) == {}, "there is no GPU"

@@ -138,21 +138,31 @@ def test_slow_calls_warm_up_by_few(passes, seconds, most):
     assert len(made) == 4 if slow else len(made) > 4, "others wake the processor"
 
 
-def test_a_long_run_makes_its_calls_on_new_inputs_or_changes_them_alone():
-    seen = []
+def test_a_long_run_makes_its_calls_on_new_inputs_or_on_one_or_changes_them_alone():
+    seen, calls = [], []
 
-    def call():
+    def call(number):
         x = torch.arange(4.0)
         changing = [Changing(x, elements_of(x), elements_of(x).repeat(2))]
-        return TimedCall(lambda: seen.append(tuple(x.tolist())) or x.clone(), changing=changing)
 
-    ours = Clock(Rotation([call(), call()], slots=(torch.zeros(4),)), {})
+        def forward():
+            seen.append(tuple(x.tolist()))
+            calls.append(number)
+            return x.clone()
+
+        return TimedCall(forward, changing=changing)
+
+    ours = Clock(Rotation([call(0), call(1)], slots=(torch.zeros(4),)), {})
     for renew in (True, False):
         seen.clear()
         ours.run("solution", 20, renew=renew, call=True, wait=True)
         assert len(seen) == 40
-        assert len(set(seen)) > 2 if renew else len(set(seen)) <= 2
+        assert len(set(seen)) > 2 if renew else len(set(seen)) == 1
         assert ours.rotation.report()["kept"]
+    calls.clear()
+    ours.take_samples("solution", "host", 1, burst=20)
+    assert {*calls} == {0, 1}, "later samples take all inputs again"
+    ours.rotation.report()
     seen.clear()
     ours.run("solution", 40, renew=True, call=False, wait=False)
     assert not seen and not ours.rotation.report()["kept"]
