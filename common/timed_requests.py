@@ -51,7 +51,7 @@ class TakeSamples(Request, tag="take_samples"):
 
 
 class RunCalls(Request, tag="run_calls"):
-    """Make calls round after round, as many as there are inputs; the reply has `kept` and `shifts`.
+    """Make calls round after round, one on each input; the reply has `kept` and `shifts`.
 
     Without rounds, only wait for the GPU and, with a name, warm up the timed callable, so that the
     next request runs nothing else; the reply has as `ready` whether it can be timed.
@@ -60,9 +60,11 @@ class RunCalls(Request, tag="run_calls"):
     name: str = ""
     rounds: int = 0
     renew: bool = False
-    """Change the inputs before each round; otherwise all calls are on one input."""
+    """Change the inputs before each round."""
     call: bool = True
     """Make the calls; otherwise only change the inputs."""
     wait: bool = True
     """Wait for the GPU at the end."""
+    same: bool = False
+    """Make all calls of the run on one input."""
     backward: bool = False

@@ -126,7 +126,7 @@ COLUMNS = (
         data={"solution": lambda _, e: e.solution, "peer": lambda _, e: e.peer},
         style="name",
     ),
-    *map(_ranks_by, QUANTITIES, (1, 0, 4, 5, 7, 8)),
+    *map(_ranks_by, QUANTITIES, (1, 0, 4, 5, 7, 8, 9, 10)),
     Column(data={"columns": _scores}),
     Column(
         "covers",

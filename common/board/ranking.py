@@ -32,6 +32,9 @@ Key = tuple[str, str, str, str]
 """`Record.key`, which is unique among the ranked rows."""
 DIRECTION = {"forward": "forward", "backward": "with backward"}
 """What a row of each direction times, in words."""
+CLOCKS = {"gpu": "GPU", "host": "host", "loop": "in a loop", "one_mask": "one mask"}
+LOOPS = {"loop": "solution", "one_mask": "one_mask"}
+"""The solution's name among a row's sustained times."""
 DIRECTION_TRACKS = ("forward", "training")
 """The tracks that earlier records have in place of one, since directions are columns."""
 
@@ -50,30 +53,31 @@ class Quantity:
     """One clock in one direction, by which a column ranks."""
 
     clock: str
-    """`gpu`, `host`, or `loop`: calls one after the other for half a second."""
+    """`gpu`, `host`, `loop`: calls one after the other for half a second, or `one_mask`: the same
+    on one input."""
     direction: str
 
     @property
     def name(self) -> str:
         """Return the heading, such as `GPU, with backward`."""
-        clock = {"gpu": "GPU", "host": "host", "loop": "in a loop"}[self.clock]
-        return f"{clock}, {DIRECTION[self.direction]}"
+        return f"{CLOCKS[self.clock]}, {DIRECTION[self.direction]}"
 
     def has(self, row: Record) -> bool:
         """Return whether the column is of the row's cell, even where the row failed."""
-        by_clock = row.sustained if self.clock == "loop" else row.ranked_by == self.clock
-        return row.direction == self.direction and bool(by_clock)
+        by_clock = row.ranked_by == self.clock or LOOPS.get(self.clock) in row.sustained
+        return row.direction == self.direction and by_clock
 
     def times(self, row: Record) -> Mapping[str, Estimate]:
         """Return the row's times by this clock: the solution's, eager's and the limits'."""
         if not self.has(row):
             return {}
-        if self.clock == "loop":
-            return {name: Estimate(time, time, time) for name, time in row.sustained.items()}
+        if loop := LOOPS.get(self.clock):
+            loops = row.sustained | {"solution": row.sustained[loop]}
+            return {name: Estimate(time, time, time) for name, time in loops.items()}
         return ranked_times(row)
 
 
-QUANTITIES = tuple(Quantity(*each) for each in product(("gpu", "host", "loop"), DIRECTION))
+QUANTITIES = tuple(Quantity(*each) for each in product(CLOCKS, DIRECTION))
 """Every quantity, in the order of a table's columns."""
 MAIN = (QUANTITIES[1], QUANTITIES[0], QUANTITIES[3], *QUANTITIES)
 """The quantities by which a table is sorted: the first that the track has."""

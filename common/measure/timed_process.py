@@ -163,13 +163,15 @@ class TimedProcess:
         return ask(self.worker, RunCalls(name=name, backward=self._backward)).ready
 
     def run(
-        self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True
-    ) -> float:
+        self, name: str, rounds: int, renew: bool = False, call: bool = True, wait: bool = True,
+        same: bool = False,
+    ) -> float:  # fmt: skip
         """Return the seconds of a long run by the harness's clock; see `RunCalls`."""
         self.ready(name)
         request = RunCalls(
-            name=name, rounds=rounds, renew=renew, call=call, wait=wait, backward=self._backward
-        )
+            name=name, rounds=rounds, renew=renew, call=call, wait=wait, same=same,
+            backward=self._backward,
+        )  # fmt: skip
         start = time.perf_counter()
         report = ask(self.worker, request)
         elapsed = time.perf_counter() - start
@@ -177,15 +179,15 @@ class TimedProcess:
             self._check("long run", report)
         return elapsed
 
-    def sustained(self, name: str) -> float:
-        """Return the microseconds per call of a long run on one input, without pauses.
+    def sustained(self, name: str, same: bool = False) -> float:
+        """Return the microseconds per call of a long run without pauses between the calls.
 
         One round and then a trial run determine the number of calls.
         """
         microseconds = 1.0
         for seconds in (0, TRIAL, SUSTAINED):
             rounds = max(round(1e6 * seconds / microseconds / self.inputs), 1)
-            microseconds = 1e6 * self.run(name, rounds) / (rounds * self.inputs)
+            microseconds = 1e6 * self.run(name, rounds, same=same) / (rounds * self.inputs)
         return round(microseconds, 2)
 
     def _check(self, kind: str, report: Report) -> None:

@@ -216,18 +216,21 @@ class Timing:
     ) -> dict[str, float]:
         """Return the times of calls in a loop, if arithmetic is the limit or host time ranks.
 
-        The input stays the same, as the layers of a model have one mask.
+        Where arithmetic is the limit, `one_mask` is the solution's time on one input, as the layers
+        of a model have one mask.
         """
         if self.time_scale < 1 or not gpu:
             return {}
         dense = "dense" in gpu and median(gpu["dense"]) >= median(gpu["copy"])
         if not (dense or by_host):
             return {}
-        loop = timed.sustained("solution")
+        loops = {"solution": timed.sustained("solution")}
+        if dense:
+            loops["one_mask"] = timed.sustained("solution", same=True)
         work = self.problem.op.timed_work(self.problem.case, self.direction)
-        if reason := below_the_floor(loop, work):  # it may know the input, and skip the work
+        if reason := below_the_floor(min(loops.values()), work):  # it may keep an input's results
             raise Failure("IMPOSSIBLE_SPEED", f"in a loop: {reason}")
-        return {"solution": loop, **self.baseline.sustained(["eager", *["dense"] * dense])}
+        return loops | self.baseline.sustained(["eager", *["dense"] * dense])
 
 
 def below_the_floor(microseconds: float, work: Work) -> str | None:

@@ -202,13 +202,15 @@ class Clock:
         give_back(SCARCE)  # and wait: the harness reads the kept results in another CUDA context
         return [round(sample, 2) for sample in samples]
 
-    def run(self, name: str, rounds: int, renew: bool, call: bool, wait: bool) -> None:
+    def run(
+        self, name: str, rounds: int, renew: bool, call: bool, wait: bool, same: bool = False
+    ) -> None:
         """Make the calls of a timed callable round after round; see `RunCalls`."""
         self.ready(name)
         timed_callable = self.callables[name]
         rotation, make_call = timed_callable.rotation, timed_callable.call
         prepare = rotation.renew if renew else rotation.forget
-        if not renew:
+        if same:
             rotation.stay()
         for _ in range(rounds):
             prepare()
@@ -330,7 +332,8 @@ def run_calls(session: Session, request: RunCalls) -> Reply:
     """Make calls round after round; see `Clock.run`. Without rounds, only get ready and wait."""
     clock, report = session.clocks.get(request.backward), Reply()
     if clock and request.rounds:
-        clock.run(request.name, request.rounds, request.renew, request.call, request.wait)
+        how = request.renew, request.call, request.wait, request.same
+        clock.run(request.name, request.rounds, *how)
         return clock.rotation.report()
     if clock and request.name:
         report = {"ready": clock.ready(request.name)}

@@ -9,7 +9,7 @@ from common.board.ranking import QUANTITIES, combined, limit, rank, share, susta
 from common.records.lines import Estimate
 from tests.support.boards import failed, row, summary
 
-FORWARD, BACKWARD, HOST, _, LOOP, _ = QUANTITIES
+FORWARD, BACKWARD, HOST, _, LOOP, *_ = QUANTITIES
 
 
 def score(*rows):
@@ -52,18 +52,20 @@ def test_no_column_mixes_clocks_or_directions():
     """Each is over the rows of its own, and a share of the limit where one is measured."""
     host = {"solution": summary(2.0), "eager": summary(6.0)}
     loop = {"solution": 8.0, "eager": 16.0}
+    dense = {"dense": 6.0, "one_mask": 7.5}
     (entry,) = ranked(
         row(us=10.0, copy=8.0),
-        row(us=20.0, copy=10.0, direction="backward", sustained={**loop, "dense": 6.0}),
+        row(us=20.0, copy=10.0, direction="backward", sustained=loop | dense),
         row(case="small", ranked_by="host", host=host, us=1.0, sustained=loop),
     )
     found = {each.name: score.main.value for each, score in entry.scores.items()}
     assert found == pytest.approx({
         "GPU, forward": 0.8, "GPU, with backward": 0.5, "host, forward": 3.0,
         "in a loop, forward": 2.0, "in a loop, with backward": 0.75,
+        "one mask, with backward": 0.8,
     })  # fmt: skip
     of_limit = [score.of_limit for score in entry.scores.values()]
-    assert of_limit == [True, True, False, False, True]
+    assert of_limit == [True, True, False, False, True, True]
 
 
 def test_an_interval_spans_the_runs_of_the_same_source():

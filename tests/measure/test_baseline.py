@@ -145,8 +145,8 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
 
 @pytest.mark.parametrize(
     ("time_scale", "dense", "by_host", "names"),
-    [(1.0, 4.0, False, ["solution", "eager", "dense"]),
-     (1.0, 4.0, True, ["solution", "eager", "dense"]), (1.0, 1.0, True, ["solution", "eager"]),
+    [(1.0, 4.0, False, ["solution", "one_mask", "eager", "dense"]),
+     (1.0, 4.0, True, ["solution", "one_mask", "eager", "dense"]), (1.0, 1.0, True, ["solution", "eager"]),
      (1.0, 1.0, False, []), (0.3, 4.0, True, [])],
 )  # fmt: skip
 def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_ranks(
@@ -157,7 +157,7 @@ def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_rank
     beside = SimpleNamespace(sustained=lambda names: dict.fromkeys(names, 1.0))
     problem = SimpleNamespace(case=None, op=SimpleNamespace(timed_work=lambda *_: None))
     timing = Timing(problem, None, beside, "forward", time_scale)
-    timed = SimpleNamespace(sustained=lambda name: 1.0)
+    timed = SimpleNamespace(sustained=lambda name, same=False: 1.0)
     assert timing.sustained(timed, gpu, by_host) == dict.fromkeys(names, 1.0)
     assert timing.sustained(timed, None, by_host) == {}, "there is no GPU"
 
