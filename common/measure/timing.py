@@ -230,7 +230,7 @@ class Timing:
         work = self.problem.op.timed_work(self.problem.case, self.direction)
         if reason := below_the_floor(min(loops.values()), work):  # it may keep an input's results
             raise Failure("IMPOSSIBLE_SPEED", f"in a loop: {reason}")
-        return loops | self.baseline.sustained(["eager", *["dense"] * dense])
+        return {**loops, **self.baseline.sustained(["eager", *["dense"] * dense])}
 
 
 def below_the_floor(microseconds: float, work: Work) -> str | None:

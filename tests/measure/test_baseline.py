@@ -146,7 +146,8 @@ def test_sustained_times_are_measured_once_a_case_for_half_a_second_each(of, mon
 @pytest.mark.parametrize(
     ("time_scale", "dense", "by_host", "names"),
     [(1.0, 4.0, False, ["solution", "one_mask", "eager", "dense"]),
-     (1.0, 4.0, True, ["solution", "one_mask", "eager", "dense"]), (1.0, 1.0, True, ["solution", "eager"]),
+     (1.0, 4.0, True, ["solution", "one_mask", "eager", "dense"]),
+     (1.0, 1.0, True, ["solution", "eager"]),
      (1.0, 1.0, False, []), (0.3, 4.0, True, [])],
 )  # fmt: skip
 def test_calls_are_timed_in_a_loop_where_arithmetic_binds_or_the_hosts_time_ranks(
