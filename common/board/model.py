@@ -10,8 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from common.peaks import PEAKS, Peak
-from common.records.lines import Launch, Operator
+from common.peaks import Peak
+from common.records.lines import Counted, Launch, Operator
+
+DEFAULT = "NVIDIA H200"
+MULTIPROCESSORS, HERTZ = 132, 1.83e9
+"""Of an H200 and an H100; the clock is that for which the datasheet states the FLOP rate."""
 
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
@@ -30,25 +34,15 @@ HOST_OPERATOR, HOST_LAUNCH, HOST_BACKWARD = 11.5, 35.3, 43.5
 """Host microseconds of an operator, of a Triton launch, and of autograd."""
 
 
-# --- the GPUs -------------------------------------------------------------------------------------
-
-GPUS = {name: PEAKS[name] for name in ("NVIDIA H200", "NVIDIA H100 80GB HBM3")}
-"""The GPUs with the architecture for which work is counted."""
-DEFAULT = "NVIDIA H200"
-MULTIPROCESSORS, HERTZ = 132, 1.83e9
-"""Of these GPUs; the clock is that for which the datasheet states the FLOP rate."""
-
-
 def gpu_time(steps: Sequence[Launch | Operator], gpu: Peak) -> float:
     """Return the GPU microseconds of a call."""
     return 1e6 * sum(STEP + _time(step, gpu) for step in steps)
 
 
-def host_time(steps: Sequence[Launch | Operator], backward: bool) -> float:
+def host_time(counted: Counted) -> float:
     """Return the host microseconds until the call returns."""
-    launches = sum(isinstance(step, Launch) for step in steps)
-    operators = len(steps) - launches
-    return HOST_OPERATOR * operators + HOST_LAUNCH * launches + HOST_BACKWARD * backward
+    steps = HOST_OPERATOR * len(counted.operators) + HOST_LAUNCH * len(counted.launches)
+    return steps + HOST_BACKWARD * (counted.direction == "backward")
 
 
 def copy_time(nbytes: int, gpu: Peak) -> float:

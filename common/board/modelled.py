@@ -9,38 +9,25 @@ from dataclasses import replace
 import msgspec
 
 from common.board import model
-from common.board.model import DEFAULT, GPUS
-from common.board.ranking import Key, op_order
+from common.board.model import DEFAULT
+from common.board.ranking import op_order
 from common.board.table import Table, named
-from common.peaks import Peak
-from common.records.lines import Counted, Estimate, Launch, Operator, Record
+from common.peaks import PEAKS, Peak
+from common.records.lines import Counted, Estimate, Record
 from common.records.runs import Results
-
-
-def latest(results: Results) -> dict[Key, Counted]:
-    """Return the latest counts of each solution, case and direction."""
-    return {line.key: line for line in results.counted}
-
-
-# --- in the place of measured times ---------------------------------------------------------------
 
 
 def with_modelled_times(results: Results) -> tuple[Results, str]:
     """Return the results with modelled times, and the name of the modelled GPU.
 
+    A twin's row becomes a row of each true case that it stands for. A row that passed and has no
+    counted work becomes UNSUPPORTED.
+
     Return the results unchanged and an empty name if they have measured times or no counted work.
     """
     if results.timed or not results.counted:
         return results, ""
-    return replace(results, rows=_rows(results, GPUS[DEFAULT])), DEFAULT
-
-
-def _rows(results: Results, gpu: Peak) -> list[Record]:
-    """Return modelled rows: a twin's row becomes a row of each true case that it stands for.
-
-    A row that passed and has no counted work becomes UNSUPPORTED.
-    """
-    counts = latest(results)
+    counts = results.latest_counts
     by_twin: dict[tuple[str, str], dict[str, Counted]] = {}
     for count in counts.values():
         by_twin.setdefault((count.op, count.row), {})[count.case] = count
@@ -49,8 +36,8 @@ def _rows(results: Results, gpu: Peak) -> list[Record]:
         for name, of_case in by_twin.get((twin.op, twin.case), {}).items():
             row = msgspec.structs.replace(twin, case=name, params=of_case.params, twin=False)
             eager = counts.get((row.op, row.case, row.direction, f"eager/{row.op}"))
-            rows.append(_timed(row, counts.get(row.key), eager, gpu))
-    return rows
+            rows.append(_timed(row, counts.get(row.key), eager, PEAKS[DEFAULT]))
+    return replace(results, rows=rows), DEFAULT
 
 
 def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Peak) -> Record:
@@ -59,9 +46,9 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
         return row
     if not (counted and counted.steps and eager):  # a call without a step would take no time
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
-    both, backward = {"solution": counted, "eager": eager}, row.direction == "backward"
+    both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
-    host = {name: model.host_time(each.steps, backward) for name, each in both.items()}
+    host = {name: model.host_time(each) for name, each in both.items()}
     times |= _exact(_limits(counted, gpu))
     return msgspec.structs.replace(row, gpu=times, host=_exact(host))
 
@@ -85,7 +72,7 @@ def share(counted: Counted, gpu: Peak) -> float:
 def _interval(counted: Counted, gpu: Peak) -> Estimate:
     """Return the GPU time, with an interval if a sample leaves the work uncertain."""
     time = model.gpu_time(counted.steps, gpu)
-    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in launches(counted))
+    off = sum(each.uncertain * model.gpu_time([each], gpu) for each in counted.launches)
     limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
     return Estimate(time, max(time - off, limit), time + off)
 
@@ -120,16 +107,14 @@ def work_tables(counts: Iterable[Counted], known: Container[str]) -> list[Table]
 
 
 def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
-    kernels = [len(launches(case)) for case in cases]
-    operators = [len(case.steps) - number for case, number in zip(cases, kernels, strict=True)]
-    about = "~" * any(map(is_rough, cases))
+    about = "~" * any(case.is_rough for case in cases)
     return (
         named(cases[0]),
-        about + _mean(moved(case) / case.bytes for case in cases),
-        about + _mean(read_again(case) for case in cases),
-        about + _mean(multiplied(case) / max(case.flops, 1) for case in cases),
-        str(max(kernels)),
-        str(max(operators)),
+        about + _mean(case.moved / case.bytes for case in cases),
+        about + _mean(case.read_again for case in cases),
+        about + _mean(case.multiplied / max(case.flops, 1) for case in cases),
+        str(max(len(case.launches) for case in cases)),
+        str(max(len(case.operators) for case in cases)),
     )
 
 
@@ -137,30 +122,3 @@ def _mean(ratios: Iterable[float]) -> str:
     """Return the geometric mean of the ratios that are not 0, or a dash without one."""
     positive = [ratio for ratio in ratios if ratio]
     return f"{statistics.geometric_mean(positive):.2f}" if positive else "–"
-
-
-def launches(case: Counted) -> list[Launch]:
-    """Return the launches of Triton kernels."""
-    return [step for step in case.steps if isinstance(step, Launch)]
-
-
-def is_rough(case: Counted) -> bool:
-    """Return whether a sample leaves the work uncertain, or it is less than a right call's."""
-    return any(launch.uncertain for launch in launches(case)) or moved(case) < case.bytes
-
-
-def moved(case: Counted) -> int:
-    """Return the bytes of all steps."""
-    return sum(step.read + step.written for step in case.steps)
-
-
-def read_again(case: Counted) -> float:
-    """Return how often kernels read a byte, counted once per program."""
-    read = sum(launch.read for launch in launches(case))
-    return sum(launch.fetched for launch in launches(case)) / max(read, 1)
-
-
-def multiplied(case: Counted) -> float:
-    """Return the FLOPs of matrix products."""
-    of_kernels = sum(sum(launch.flops.values()) for launch in launches(case))
-    return of_kernels + sum(step.flops for step in case.steps if isinstance(step, Operator))

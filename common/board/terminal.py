@@ -72,7 +72,7 @@ def show(device: Device, console: Console, only: str = "") -> None:
             if near.entries:
                 show_track(near, console, only, label)
     if device.modelled:
-        every = modelled.latest(device.results).values()
+        every = device.results.latest_counts.values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]
         show_tables(modelled.work_tables(counts, device.about), console, only)
     if not only:

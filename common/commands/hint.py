@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import msgspec
 
 from common import ops, paths
-from common.board import modelled
 from common.commands.grader import Asked, Grader
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
@@ -200,10 +199,8 @@ class File:
             return None
         elements = {case.name: op.elements(case) for case in op.cases("board")
                     if is_like(op, case, exercise.where)}  # fmt: skip
-        # without digests, which only records need
-        counted = counts([self.solution], "", {self.solution: ("", "")})
-        found = [(MEASURES[exercise.measure](work, elements[work.case]), modelled.is_rough(work))
-                 for work in counted if work.case in elements]  # fmt: skip
+        found = [(MEASURES[exercise.measure](work, elements[work.case]), work.is_rough)
+                 for work in counts([self.solution]) if work.case in elements]  # fmt: skip
         worst, rough = max(found, default=(math.inf, False))
         if worst <= exercise.most:
             return None
@@ -238,11 +235,11 @@ def is_like(op: Op[Any], case: Case, facts: Mapping[str, Any]) -> bool:
 
 
 MEASURES: dict[str, Callable[[Counted, int], float]] = {
-    "operators": lambda work, elements: len(work.steps) - len(modelled.launches(work)),
+    "operators": lambda work, elements: len(work.operators),
     "programs": lambda work, elements: (
-        max([0, *(each.programs for each in modelled.launches(work))]) / max(elements / 1024, 1)
+        max([0, *(each.programs for each in work.launches)]) / max(elements / 1024, 1)
     ),
-    "fetched": lambda work, elements: modelled.read_again(work),
-    "flops": lambda work, elements: modelled.multiplied(work) / max(work.flops, 1),
+    "fetched": lambda work, elements: work.read_again,
+    "flops": lambda work, elements: work.multiplied / max(work.flops, 1),
 }
 """By name, the function from a case's counted work and number of output elements to a measure."""

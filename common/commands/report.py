@@ -19,6 +19,7 @@ from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
 from common.measure import machine
+from common.peaks import PEAKS
 from common.printable import columns, printable, say, translated, wrapped
 from common.records import runs
 from common.records.lines import Counted, Record
@@ -310,7 +311,7 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
     cache, measured = DiskCache("checked", handle, str), runs.read(paths.RESULTS / MEASURED)
     with Progress("counting the work at full shapes", transient=True):
         for solution in solutions:
-            work = list(counts([solution], "", {solution: ("", "")}))
+            work = list(counts([solution]))
             if words := _modelled(solution, work, measured.of_op(solution.op)):
                 latest, before = cache.found.get(solution.name, ("", ""))
                 if latest != words:
@@ -326,7 +327,7 @@ def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Result
 
     It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
     """
-    gpu, quantity = model.GPUS[model.DEFAULT], QUANTITIES[0]
+    gpu, quantity = PEAKS[model.DEFAULT], QUANTITIES[0]
     known = {case.name for case in ops.load(solution.op).cases("board")}
     tracks = rank([row for row in measured.latest() if row.case in known])  # a record has others
     if not tracks:
@@ -338,13 +339,14 @@ def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Result
     if not own or len(own) < len(cases):
         return ""
     share = geometric_mean(modelled.share(each, gpu) for each in own)
+    about = "~" * any(each.is_rough for each in own)
     better = sum(each.scores[quantity].main.value > share for each in entries)
-    launches = max(len(modelled.launches(each)) for each in own)
-    operators = max(len(each.steps) - len(modelled.launches(each)) for each in own)
-    fetched = geometric_mean(max(modelled.read_again(each), 1.0) for each in own)
+    launches = max(len(each.launches) for each in own)
+    operators = max(len(each.operators) for each in own)
+    fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
     return (
-        f"{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
-        f" {tracks[0].name}; fetches {fetched:.2f} times what it reads; {launches} launched,"
+        f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
+        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches} launched,"
         f" {operators} operators"
     )
 

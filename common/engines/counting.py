@@ -11,15 +11,16 @@ import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from types import MappingProxyType
 
 from common import ops, wire
 from common.disk_cache import DiskCache
-from common.errors import ServerEnded, UserError
+from common.errors import ServerEnded
 from common.grading.execution import converted
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
 from common.measure.rows import record_of
-from common.ops._names import named
+from common.ops._names import of_ops
 from common.records.lines import Counted, OfCase, Steps
 from common.solutions import Solution
 from common.spec import DIRECTIONS, Case
@@ -34,8 +35,8 @@ DEADLINE = 300.0
 
 def counts(
     solutions: Sequence[Solution],
-    run: str,
-    digests: Mapping[Solution, tuple[str, str]],
+    run: str = "",
+    digests: Mapping[Solution, tuple[str, str]] = MappingProxyType({}),
     names: Sequence[str] = (),
 ) -> Iterator[Counted]:
     """Yield the work of each solution on every board case that it supports.
@@ -44,11 +45,15 @@ def counts(
 
     Args:
         solutions: The solutions.
-        run: The run's id.
+        run: The run's id, which records need, as the digests.
         digests: The solution's digest and the harness's, by solution.
         names: The names of the cases in place of the board's; see `ops/_names.py`.
     """
-    cases = {op: _cases(op, names) for op in {solution.op for solution in solutions}}
+    valid = {name: ops.load(name) for name in {solution.op for solution in solutions}}
+    cases = {name: [*op.cases("board")] for name, op in valid.items()}
+    if names:
+        asked = [pair for name in names for pair in of_ops([*valid.values()], name)]
+        cases = {name: [case for op, case in asked if op.name == name] for name in valid}
     server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
     try:
         due = [_counted(threads, server, each, cases[each.op]) for each in solutions]
@@ -56,12 +61,11 @@ def counts(
             for half in halves:
                 half.result()
             cache.save()
-            op = ops.load(solution.op)
+            op, of_solution = valid[solution.op], digests.get(solution, ("", ""))
             for case, direction in itertools.product(cases[op.name], DIRECTIONS):
                 steps = converted(cache.found.get(case.name, {}).get(direction), Steps)
                 if steps is not None:
-                    of = record_of(op, case, direction, solution, "board", digests[solution],
-                                   verdict="")  # fmt: skip
+                    of = record_of(op, case, direction, solution, "board", of_solution, verdict="")
                     shared = {name: getattr(of, name) for name in OfCase.__struct_fields__}
                     least = op.timed_work(case, direction)
                     own = {"run": run, "bytes": least.bytes, "flops": least.flops}
@@ -69,15 +73,6 @@ def counts(
     finally:
         server.close()
         threads.shutdown(cancel_futures=True)
-
-
-def _cases(name: str, names: Sequence[str]) -> list[Case]:
-    """Return the cases of these names that an op can say, or the board's."""
-    op, found = ops.load(name), []
-    for each in names:
-        with contextlib.suppress(UserError):
-            found.append(named(op, each))
-    return found if names else [*op.cases("board")]
 
 
 def _counted(

@@ -234,6 +234,38 @@ class Counted(OfCase, frozen=True, kw_only=True, tag="counted"):
     steps: Steps
     """The steps of forward, or of forward with backward."""
 
+    @property
+    def launches(self) -> list[Launch]:
+        """The launches of Triton kernels."""
+        return [step for step in self.steps if isinstance(step, Launch)]
+
+    @property
+    def operators(self) -> list[Operator]:
+        """The operators of torch."""
+        return [step for step in self.steps if isinstance(step, Operator)]
+
+    @property
+    def moved(self) -> int:
+        """The bytes of all steps."""
+        return sum(step.read + step.written for step in self.steps)
+
+    @property
+    def read_again(self) -> float:
+        """How often kernels read a byte, counted once per program; 0 without a kernel."""
+        read = sum(launch.read for launch in self.launches)
+        return sum(launch.fetched for launch in self.launches) / max(read, 1)
+
+    @property
+    def multiplied(self) -> int:
+        """The FLOPs of matrix products."""
+        of_kernels = sum(sum(launch.flops.values()) for launch in self.launches)
+        return of_kernels + sum(operator.flops for operator in self.operators)
+
+    @property
+    def is_rough(self) -> bool:
+        """Whether a sample leaves the work uncertain, or it is less than a right call's."""
+        return any(launch.uncertain for launch in self.launches) or self.moved < self.bytes
+
 
 class End(Line, frozen=True, kw_only=True, tag="end"):
     """The last line of a run that finished."""

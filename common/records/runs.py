@@ -59,6 +59,11 @@ class Results:
             self._shown[tier] = self._latest([row for row in self.rows if row.tier == tier])
         return self._shown[tier]
 
+    @property
+    def latest_counts(self) -> dict[tuple[str, ...], Counted]:
+        """The latest counted work, by its key: solution, op, case and direction."""
+        return {line.key: line for line in self.counted}
+
     def repeated(self) -> list[Record]:
         """Return the board's earlier rows of the latest rows' sources, clock and versions."""
         versions = {run.run: run.versions for run in self.runs}

@@ -14,8 +14,9 @@ import itertools
 import math
 import random
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -47,10 +48,9 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         reason; a failure may be due to the missing data. If it ended at an access that was out of
         bounds because its offset wrapped, `wraps` has the direction and the reason.
     """
-    large = session.solution.op.large
     case = session.solution.op.of_params(request.case)
-    is_large = large is not None and large.name == case.name
-    counting, counted, seed = Counting(is_large), Reply(), zlib.crc32(case.name.encode())
+    counting, counted = Counting(is_large=case == session.solution.op.large), Reply()
+    seed = zlib.crc32(case.name.encode())
     steps, direction = counting.steps, "forward"
     try:
         with contextlib.ExitStack() as stack:
@@ -81,31 +81,27 @@ OVERWRITING = {aten.copy_, aten.zero_, aten.fill_, aten.normal_, aten.uniform_}
 def operator(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], result: Any) -> Reply:
     """Return the work of an operator as JSON."""
     packet, outputs = func._overloadpacket, list(tensors_of(result))
-    written = sum({_memory_key(output): _bytes(output) for output in outputs}.values())
     mutated = {*map(id, written_by(func, args, kwargs))} if packet in OVERWRITING else ()
-    read = {_memory_key(each): _bytes(each) for each in inputs if id(each) not in mutated}
     count_flops = PRODUCTS.get(packet)
     floating = next((each for each in [*outputs, *inputs] if each.is_floating_point()), None)
     return {
         "step": "operator",
         "operator": str(packet).removeprefix("aten."),
-        "read": sum(read.values()),
-        "written": written,
+        "read": _bytes(each for each in inputs if id(each) not in mutated),
+        "written": _bytes(outputs),
         "flops": int(count_flops(*args, **kwargs, out_val=result)) if count_flops else 0,
         "dtype": str(floating.dtype if floating is not None else "").removeprefix("torch."),
     }
 
 
-def _memory_key(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.shape, tensor.stride()
-
-
-def _bytes(tensor: torch.Tensor) -> int:
-    """Return a tensor's bytes in memory; elements that a stride of 0 repeats count once."""
-    elements = 1
-    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
-        elements *= size if stride or not size else 1
-    return elements * tensor.element_size()
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    """Return the bytes in memory; a repeated tensor counts once, as what a stride of 0 repeats."""
+    nbytes: dict[object, int] = {}
+    for each in tensors:
+        dims = [*zip(each.shape, each.stride(), strict=True)]
+        elements = math.prod(size for size, stride in dims if stride or not size)
+        nbytes[each.data_ptr(), *dims] = elements * each.element_size()
+    return sum(nbytes.values())
 
 
 # --- a sample of programs -------------------------------------------------------------------------
@@ -168,8 +164,7 @@ class Sample:
     def uncertain(self) -> float:
         """Return two standard errors of the launch's least certain amount, as a share of it.
 
-        The deviation within a stratum is estimated from the programs of its
-        neighbours.
+        The deviation within a stratum is estimated from the programs of its neighbours.
         """
         counts, flops = self.counts[:, None], sum(self.flops.values(), 0 * self.counts)
         amounts = np.column_stack([self.nbytes.sum(1), flops])
@@ -225,19 +220,15 @@ class WritesIntegers(BaseException):
     """
 
 
+@dataclass
 class Counting:
-    """Counts the launches of one call. `steps` has the work of each launch as JSON, in order."""
+    """Counts the launches of one call."""
 
-    def __init__(self, is_large: bool) -> None:
-        """Start with no launch.
-
-        Args:
-            is_large: Whether only offsets that wrap are looked for: few programs of a launch run,
-                which may store integers.
-        """
-        self.steps: list[Reply] = []
-        self.is_large = is_large
-        self._lanes = 0
+    is_large: bool
+    """Whether only offsets that wrap are looked for: few programs run, which may store integers."""
+    steps: list[Reply] = field(default_factory=list)
+    """The work of each launch as JSON, in order."""
+    _lanes: int = 0
 
     def launch(self, _: Any, executor: Any, *args: Any, **kwargs: Any) -> None:
         """Count a launch in place of its run."""
@@ -312,7 +303,8 @@ class Programs(ProgramGroup):
         self._pending = list[np.ndarray]()
         self._known = _ordered()
         """Keys in order, of the places that the programs have touched."""
-        self._nbytes, self._flops, self._rounds = sample.nbytes[rows], Counter[str](), 0.0
+        for amounts in (sample.nbytes, sample.rounds, *sample.flops.values()):
+            amounts[rows] = 0  # of a run at once that failed
         self._waits = False
         """Whether nothing has waited for the latest load."""
 
@@ -328,10 +320,6 @@ class Programs(ProgramGroup):
         if self.failed and not self._alone:
             raise Dependent
         self._settle()
-        sample, rows = self._sample, self._in_sample
-        sample.nbytes[rows], sample.rounds[rows] = self._nbytes, self._rounds
-        for dtype, flops in self._flops.items():
-            sample.flops[dtype][rows] = flops
 
     def _call(self, name: str, operation: Operation, args: tuple[Any, ...]) -> Any:
         self._accessing = self._numbers  # all make an access whose operands do not vary
@@ -365,7 +353,7 @@ class Programs(ProgramGroup):
         loads = _ordered(rows << PLACE_BITS | sectors << np.uint64(1))
         if verb != WRITES:
             self._pending.append(loads)
-            self._rounds += self._weight * (not self._waits)
+            self._sample.rounds[self._in_sample] += self._weight * (not self._waits)
         if verb != READS:
             self._pending.append(loads | 1)
         self._waits = verb == READS and not is_scalar
@@ -378,7 +366,7 @@ class Programs(ProgramGroup):
         self._known = _ordered(self._known, new)
         self._pending.clear()
         sectors = self._sample.by_region(new, len(self._in_sample))
-        self._nbytes += SECTOR * sectors * self._weight
+        self._sample.nbytes[self._in_sample] += SECTOR * sectors * self._weight
 
     def _product(
         self, dot: Operation, builder: Any, a: Any, b: Any, d: Any, precision: Any, *rest: Any
@@ -388,7 +376,8 @@ class Programs(ProgramGroup):
         dtype = a.dtype.scalar.name
         if dtype == "fp32":
             dtype = "tf32" if precision != ir.INPUT_PRECISION.IEEE else "fp32"
-        self._flops[dtype] += round(2 * math.prod(batch) * m * n * k * self._weight)
+        flops = 2 * math.prod(batch) * m * n * k * self._weight
+        self._sample.flops[dtype][self._in_sample] += flops
         self._others += 1
         self._counting.spend(math.prod(batch) * (m + n) * k * len(self._in_sample))
         return d if d.dtype.scalar.is_floating() else dot(builder, a, b, d, precision, *rest)
@@ -399,10 +388,8 @@ class Programs(ProgramGroup):
         Loops of the same length draw the same iterations.
         """
         outer, others, total = self._weight, self._others, len(numbers)
-        if self._sample.complete:
-            yield from numbers
-            return
-        edges = [0, 1, total - 1, total] if total > ITERATIONS else range(total + 1)
+        is_whole = self._sample.complete or total <= ITERATIONS
+        edges = range(total + 1) if is_whole else [0, 1, total - 1, total]
         ranges, dice = [*itertools.pairwise(edges)], random.Random(total)
         try:
             while ranges:

@@ -23,7 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, clock, shape_only
+from common.sandbox import backend, clock, compiled
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
@@ -44,7 +44,7 @@ def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
 
 REQUESTS = MappingProxyType(answering(
     Session.share, Session.load, Session.tune, Session.forward, Session.backward, Session.deliver,
-    shape_only.at_full_shape, clock.begin_timing, clock.take_samples, clock.run_calls,
+    compiled.at_full_shape, clock.begin_timing, clock.take_samples, clock.run_calls,
 ))  # fmt: skip
 
 

@@ -15,17 +15,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.flop_counter import flop_registry
-from triton import knobs
 
-from common import wire
 from common.gradients import derivatives, outputs_of
 from common.ops._draw import draw, given
-from common.sandbox.configurations import CONFIGURATIONS
-from common.sandbox.failures import judge
-from common.sandbox.launches import LOG, UncompiledMode
+from common.sandbox.launches import UncompiledMode
 from common.sandbox.session import Session
-from common.spec import DIRECTIONS, Case, Direction, Op
-from common.wire import Reply
+from common.spec import Case, Direction
 
 aten = torch.ops.aten
 SMALL = 1 << 20
@@ -142,10 +137,8 @@ def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
     if func._overloadpacket is aten.arange:
         return None
     args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
-    if "device" in kwargs:
-        kwargs["device"] = torch.device("meta")
-    if "generator" in kwargs:
-        kwargs["generator"] = None
+    there = {"device": torch.device("meta"), "generator": None}
+    kwargs |= {name: value for name, value in there.items() if name in kwargs}
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
@@ -167,7 +160,8 @@ def directions(
 ) -> Iterator[Direction]:
     """Make the call that is timed on a GPU, on a case's inputs; large inputs are untouched memory.
 
-    Options whose value is the default are omitted.
+    An argument without a gradient has its values: a solution may read them, for example angles, to
+    decide whether it supports the case. Options whose value is the default are omitted.
 
     Args:
         session: The session of the solution.
@@ -181,8 +175,13 @@ def directions(
     Raises:
         Failure: UNSUPPORTED, if the function does not take an option of the call.
     """
-    op = session.solution.op
-    arguments, upstream, small = _drawn(op, case, seed)
+    op, small, largest = session.solution.op, 0, SMALL
+    while small < largest:
+        small = largest
+        with ShapeOnlyMode(small):
+            arguments, upstream = draw(op, case, seed, "cpu")
+        others = [value for name, value in arguments.items() if name not in op.differentiable]
+        largest = max((each.numel() for each in tensors_of(others)), default=0)
     wanted = [arguments[name].requires_grad_() for name in op.differentiable]
     inputs, options = given(op, arguments)
     call = session.solution.call(inputs.values(), options)
@@ -194,48 +193,3 @@ def directions(
         if differentiable and "backward" in case.directions:
             yield "backward"
             derivatives(outputs, wanted, upstream.values())
-
-
-def _drawn(
-    op: Op[Any], case: Case, seed: int, small: int = SMALL
-) -> tuple[dict[str, Any], dict[str, torch.Tensor], int]:
-    """Return a case's arguments, its upstream gradients, and how large a computed tensor may be.
-
-    An argument without a gradient always has its values. A solution may read them, for example
-    angles, to decide whether it supports the case.
-    """
-    with ShapeOnlyMode(small):
-        arguments, upstream = draw(op, case, seed, "cpu")
-    others = [value for name, value in arguments.items() if name not in op.differentiable]
-    largest = max((each.numel() for each in tensors_of(others)), default=0)
-    return (arguments, upstream, small) if largest <= small else _drawn(op, case, seed, largest)
-
-
-def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
-    """Compile the kernels of one case at its full shape, for the process's target.
-
-    Returns:
-        As `kernels`, each kernel's hash, name, files by extension and the direction that launched
-        it first; as `caught`, the verdict and the reason of a launch's exception that the call
-        caught. If it raised an exception, also the verdict, the reason and the direction.
-    """
-    kernels: dict[str, Reply] = {}
-    direction, stopped = DIRECTIONS[0], Reply()
-
-    def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
-        files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        kernels[metadata["hash"]] = {
-            "hash": metadata["hash"], "name": src.name, "files": files, "direction": direction,
-        }  # fmt: skip
-
-    knobs.compilation.listener = compiled
-    CONFIGURATIONS.begin(request.configurations)
-    LOG.clear()
-    try:
-        case = session.solution.op.of_params(request.case)
-        for begun in directions(session, case, seed=0):
-            direction = begun
-    except Exception as error:
-        stopped = judge(error) | {"direction": direction}
-    caught = judge(LOG.error) if LOG.error else {}
-    return {"kernels": list(kernels.values()), "caught": caught, **stopped}

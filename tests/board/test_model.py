@@ -11,8 +11,8 @@ from common import paths
 from common.board import model
 from common.board.ranking import op_order
 from common.records.lines import Operator
+from tests.support import boards, fitting
 from tests.support import corpora as corpus
-from tests.support import fitting
 from tests.support.boards import launch
 from tests.support.fitting import DEVICES, FITTED, HELD_OUT, pairs
 
@@ -67,7 +67,8 @@ def test_an_operator_takes_the_time_of_its_bytes_or_of_its_product():
 
 def test_the_host_pays_for_each_step():
     operator = Operator(operator="add", read=1, written=1)
-    assert model.host_time([launch()], False) > model.host_time([operator], False)
+    times = [model.host_time(boards.counted("alice/rope", step)) for step in (launch(), operator)]
+    assert times[0] > times[1]
 
 
 # --- against what was measured --------------------------------------------------------------------

@@ -8,25 +8,15 @@ from msgspec.structs import replace
 
 from common.board import model, modelled, terminal
 from common.board.devices import ranked
-from common.board.model import GPUS
 from common.board.ranking import About
-from common.records.lines import SCHEMA, Counted, Operator, Selection
+from common.peaks import PEAKS
+from common.records.lines import Counted, Operator, Selection
 from common.records.runs import Results
-from tests.support.boards import PARAMS, RUN, launch, printed, row
+from tests.support.boards import RUN, counted, launch, printed, row
 
-H200 = GPUS["NVIDIA H200"]
+H200 = PEAKS["NVIDIA H200"]
 CPU = replace(RUN, device="cpu", device_name="a laptop", selection=Selection())
 ABOUT = {f"{name}/rope": About(name, "s1") for name in ("alice", "bob", "eager")}
-
-
-def counted(solution, *steps, **fields):
-    """The counts of `c1`, whose twin is `c1-twin`."""
-    line = Counted(
-        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", row="c1-twin",
-        params=PARAMS, track="core", ranked_by="gpu", direction="forward", bytes=1 << 28, flops=9,
-        sources="s1", harness="h1", steps=list(steps),
-    )  # fmt: skip
-    return replace(line, **fields)
 
 
 def copies(times):

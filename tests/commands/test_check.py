@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from common import ops
 from common.commands import grader, report
 from common.grading.compiling import Compiler
-from common.records.lines import Launch
 from common.solutions import Solution
+from tests.support.boards import counted, launch
 from tests.support.records import row
 from tests.support.study import RIGHT
 from tests.support.workers import HALF, written
@@ -66,21 +66,16 @@ def test_an_improvement_is_told_beside_what_was_before(tmp_path, monkeypatch):
     monkeypatch.setattr("common.disk_cache.CACHE", tmp_path)
     solution, op = Solution(tmp_path / "alice" / "rope.py", "rope"), ops.load("rope")
 
-    def work(times, cases):
+    def work(times, cases, uncertain):
         for case in cases:
-            step = Launch(
-                kernel="k", grid=(132, 1, 1), fetched=3 * case.shape[0], written=0,
-                read=times * op.work(case, "forward").bytes, flops={}, rounds=1.0,
-            )  # fmt: skip
             least = op.work(case, "forward")
-            yield SimpleNamespace(
-                case=case.name, direction="forward", bytes=least.bytes, flops=least.flops,
-                params={"dtype": "float32"}, steps=[step],
-            )  # fmt: skip
+            step = launch(grid=(132, 1, 1), fetched=3 * case.shape[0], written=0,
+                          read=times * least.bytes, uncertain=uncertain)  # fmt: skip
+            yield counted("alice/rope", step, case=case.name, bytes=least.bytes)
 
-    def told(times, cases=None):
+    def told(times, cases=None, uncertain=0.0):
         cases = cases or list(op.cases("board"))
-        monkeypatch.setattr(report, "counts", lambda *_: work(times, cases))
+        monkeypatch.setattr(report, "counts", lambda *_: work(times, cases, uncertain))
         return list(report.modelled_places("alice", [solution]))
 
     (first,) = told(4)
@@ -90,6 +85,7 @@ def test_an_improvement_is_told_beside_what_was_before(tmp_path, monkeypatch):
         assert "1.00 of the limit, place 1 of" in now
         assert now.endswith(f"; before: {first.partition('H200: ')[2]}")
     assert told(1, [next(op.cases("board"))]) == [], "it does not cover the track"
+    assert "H200: ~1.00 of" in told(1, uncertain=0.1)[0], "an uncertain count is no fact"
 
 
 def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known():

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from common.board.devices import ranked
 from common.board.ranking import About
-from common.records.lines import SCHEMA, Estimate, Launch, Record, Run
+from common.records.lines import SCHEMA, Counted, Estimate, Launch, Record, Run
 from common.records.runs import Results
 
 RUN = Run(
@@ -94,3 +94,13 @@ def launch(**changed):
         "written": whole, "flops": {}, "rounds": 1.0,
     }  # fmt: skip
     return Launch(**fields | changed)
+
+
+def counted(solution, *steps, **fields):
+    """The counts of `c1`, whose twin is `c1-twin`."""
+    line = Counted(
+        schema=SCHEMA, run="r1", solution=solution, op="rope", case="c1", row="c1-twin",
+        params=PARAMS, track="core", ranked_by="gpu", direction="forward", bytes=1 << 28, flops=9,
+        sources="s1", harness="h1", steps=list(steps),
+    )  # fmt: skip
+    return replace(line, **fields)

@@ -18,20 +18,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from common import paths, solutions, stats
-from common.board import model, modelled
-from common.board.model import GPUS
-from common.board.modelled import Key
-from common.board.ranking import ranked_times
+from common.board import model
+from common.board.ranking import Key, ranked_times
 from common.engines import counting
 from common.measure.machine import digests_of
-from common.peaks import Peak
+from common.peaks import PEAKS, Peak
 from common.records import runs
 from common.records.lines import Counted, Record
 
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"
 """The last record that the constants are fitted to; a later one decides no constant."""
-DEVICES = {FITTED: GPUS["NVIDIA H200"], HELD_OUT: GPUS["NVIDIA H100 80GB HBM3"]}
+DEVICES = {FITTED: PEAKS["NVIDIA H200"], HELD_OUT: PEAKS["NVIDIA H100 80GB HBM3"]}
 """The GPUs by the folders of their committed records."""
 WITHOUT = {"COPY": 1.0, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0, "STEP": 0.0,
            "HOST_OPERATOR": 1.0, "HOST_LAUNCH": 1.0, "HOST_BACKWARD": 1.0}  # fmt: skip
@@ -110,7 +108,7 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
 def time_of(line: Counted, gpu: Peak) -> float:
     """Return the modelled microseconds, by the clock that ranks the case."""
     if line.ranked_by == "host":
-        return model.host_time(line.steps, line.direction == "backward")
+        return model.host_time(line)
     return model.gpu_time(line.steps, gpu)
 
 
@@ -134,7 +132,7 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
 def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Peak) -> list[ModelledRow]:
     """Return the timed rows with counted work, with both times by the clock that ranks the row."""
     return [
-        ModelledRow(row, times["solution"].value, time_of(line, gpu), len(modelled.launches(line)))
+        ModelledRow(row, times["solution"].value, time_of(line, gpu), len(line.launches))
         for row in rows
         if (times := ranked_times(row)) and row.verdict == "PASSED"
         if (line := counts.get(row.key)) and line.ranked_by == row.ranked_by
