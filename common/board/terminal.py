@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import geometric_mean
 
 import msgspec
 from rich import box
@@ -13,12 +15,15 @@ from rich.console import Console
 from rich.table import Table as Drawing
 from rich.text import Text
 
-from common.board import modelled, table
+from common.board import model, modelled, table
 from common.board.columns import COLUMNS, of_limit, ranking
-from common.board.devices import Device
-from common.board.ranking import DIRECTION, Cell, Track, median, op_order
+from common.board.devices import Device, about_solutions
+from common.board.ranking import DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
 from common.board.table import Table, named
+from common.peaks import PEAKS
 from common.printable import printable
+from common.records.lines import Counted, Record
+from common.records.runs import Results
 from common.solutions import is_among
 
 OPTIONAL_COLUMNS = (
@@ -205,3 +210,71 @@ def _heading(name: str, cells: Sequence[str]) -> str:
 
 def _widest(cells: Sequence[str]) -> int:
     return max(map(cell_len, cells), default=0)
+
+
+# --- the places of a folder -----------------------------------------------------------------------
+
+
+def show_places(earlier: Results, rows: Sequence[Record], handle: str) -> None:
+    """Print the tracks of the device's board with the folder's rows."""
+    if not earlier.rows:
+        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
+    about = about_solutions({row.solution for row in (*earlier.rows, *rows)})
+    latest = {row.key: row for row in [*earlier.latest(), *rows] if row.solution in about}
+    tracks = {(row.op, row.track) for row in rows}
+    for track in rank(latest.values(), about):
+        if (track.op, track.name) in tracks:
+            show_track(track, console(), handle)
+
+
+def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
+    """Return the share of the limit, the place in the op's main track, and what is counted.
+
+    It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
+
+    Args:
+        work: The solution's counted work.
+        measured: The latest rows of the op, those of its board's cases.
+    """
+    gpu, quantity = PEAKS[model.DEFAULT], QUANTITIES[0]
+    if not (work and (tracks := rank(measured))):
+        return ""
+    entries = [each for each in tracks[0].placed(quantity) if each.solution != work[0].solution]
+    rows = (row for each in entries for row in each.cells.values())
+    cases = {row.case for row in rows if quantity.has(row)}
+    own = [each for each in work if each.case in cases and each.direction == quantity.direction]
+    if not own or len(own) < len(cases):
+        return ""
+    share = geometric_mean(modelled.share(each, gpu) for each in own)
+    about = "~" * any(each.is_rough for each in own)
+    better = sum(each.scores[quantity].main.value > share for each in entries)
+    launches = max(len(each.launches) for each in own)
+    operators = max(len(each.operators) for each in own)
+    fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
+    return (
+        f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
+        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches} launched,"
+        f" {operators} operators"
+    )
+
+
+def conclusion(rows: Sequence[Record]) -> Iterator[str]:
+    """Yield the tracks in which solutions have no place, and the next step.
+
+    Args:
+        rows: The folder's rows, without a failure.
+    """
+    lacking, ranked = defaultdict[str, list[str]](list), False
+    for track in rank(rows):
+        for entry in track.entries:
+            ranked |= not entry.missing
+            if entry.missing:
+                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
+                lacking[entry.solution].append(f"{track.name} ({share})")
+    for solution, names in lacking.items():
+        yield f"{solution} has no place in {', '.join(names)}"
+    handle = rows[0].solution.partition("/")[0]
+    if ranked:
+        yield f"Next: nox -s bench leaderboard -- --only {handle}"
+    else:
+        yield f"No track ranks {handle}, although all that is answered is right."

@@ -19,7 +19,7 @@ from common.processes import import_torch, require
 from common.solutions import Solution, peers
 
 if TYPE_CHECKING:
-    from common.commands.answers import Answers, Failures
+    from common.commands.answers import Failures
     from common.commands.grader import Grader
     from common.commands.report import Result
 
@@ -85,7 +85,9 @@ def run(options: argparse.Namespace) -> int:
             result = checked(solutions, grader, options)
             written.extend(result.objects())
             if options.script:
-                _write_script(shared.writable(options.script), solutions, result)
+                from common.commands import script
+
+                script.write(shared.writable(options.script), solutions, result)
             show(result, solutions)
         if result.named_ops and not result.failed:
             from common.commands.bench import measure_named
@@ -94,16 +96,6 @@ def run(options: argparse.Namespace) -> int:
             chosen = [solution for solution in beside if solution.op in result.named_ops]
             written.extend(measure_named(options, chosen, [options.case]))
     return int(result.failed)
-
-
-def _write_script(file: Path, solutions: Sequence[Solution], result: Result) -> None:
-    """Write the checked case of the first solution that has it."""
-    from common.commands import script
-
-    by_name = {solution.name: solution for solution in solutions}
-    (name, _), answer = next(iter((result.board.by_name | result.smoke.by_name).items()))
-    file.write_text(script.written(answer, by_name[name]))
-    print(f"wrote {file}: python {file} repeats the case")
 
 
 @contextlib.contextmanager
@@ -121,44 +113,31 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
             yield Grader(server, compiler, options.exitfirst)
 
 
-class LastFailed:
-    """The cases of a folder that failed in its latest checks, kept for `--last-failed`."""
-
-    def __init__(self, handle: str) -> None:
-        """Read the cases, each with the cases that its process must answer before it."""
-        self._cache = DiskCache("failed", handle, str)
-        found = self._cache.found.get("cases", ())
-        self.failures: Failures = {(name, case): tuple(after) for name, case, *after in found}
-
-    def save(self, smoke: Answers, board: Answers) -> None:
-        """Keep the cases that failed, and earlier ones that were not run."""
-        # the cases before a board's case are the board's, which are not asked again before it
-        known = board.update(smoke.update(self.failures)) | dict.fromkeys(board.failures)
-        cases = sorted([*key, *(after or ())] for key, after in known.items())
-        self._cache.found = {"cases": cases}
-        self._cache.save()
-
-
 def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> Result:
     """Grade the smoke cases and, if none failed, measure the board's cases.
 
-    The first failures are printed as they are found.
+    The first failures are printed as they are found. The cases that fail are kept for
+    `--last-failed`, with earlier ones that are not run.
     """
     from common.commands.grader import Asked
     from common.commands.report import Result, TierReport
 
+    handle = solutions[0].handle
     smoke, board = TierReport(options.verbose), TierReport(options.verbose)
-    names, last_failed = {solution.name for solution in solutions}, LastFailed(solutions[0].handle)
+    names, kept = {solution.name for solution in solutions}, DiskCache("failed", handle, str)
+    # each with the cases that its process must answer before it
+    failures: Failures = {(name, case): tuple(after)
+                          for name, case, *after in kept.found.get("cases", ())}  # fmt: skip
     asked = Asked(solutions)
     if options.case:
         asked = grader.named(options.case, solutions)
     elif options.lf:
-        asked = Asked(solutions, {key for key in last_failed.failures if key[0] in names})
+        asked = Asked(solutions, {key for key in failures if key[0] in names})
     cases = asked.cases
-    result = Result(solutions[0].handle, grader.device, cases, smoke, board)
+    result = Result(handle, grader.device, cases, smoke, board)
     result.named_ops = {op.name for op, _ in asked.due}
     before = {(name, case) for name, failing in cases
-              for case in last_failed.failures.get((name, failing)) or ()} - cases  # fmt: skip
+              for case in failures.get((name, failing)) or ()} - cases  # fmt: skip
     if before:
         print(f"First come {len(before)} cases after which a case failed, in one process.")
     try:
@@ -168,5 +147,8 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
             result.rows = grader.measure_board(asked, board)
             result.summaries += board.summaries("board", grader.device)
     finally:
-        last_failed.save(smoke, board)
+        # the cases before a board's case are the board's, which are not asked again before it
+        known = board.update(smoke.update(failures)) | dict.fromkeys(board.failures)
+        kept.found = {"cases": sorted([*key, *(after or ())] for key, after in known.items())}
+        kept.save()
     return result

@@ -5,24 +5,20 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from statistics import geometric_mean
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from common import ops, paths, source
-from common.board import model, modelled, terminal
-from common.board.devices import about_solutions
-from common.board.ranking import QUANTITIES, rank
+from common.board import terminal
 from common.commands.answers import Answer, Answers, Names, counted
 from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
 from common.measure import machine
-from common.peaks import PEAKS
 from common.printable import columns, printable, say, translated, wrapped
 from common.records import runs
-from common.records.lines import Counted, Record
+from common.records.lines import Record
 from common.solutions import Solution
 from common.source import Place
 from common.spec import Case, Op
@@ -283,27 +279,15 @@ def show(result: Result, solutions: Iterable[Solution]) -> None:
         if not result.rows:
             further = ["No case of the board fits this device: nothing was measured."]
         elif not result.board.failed:
-            further = list(conclusion(result.rows))
+            further = list(terminal.conclusion(result.rows))
             if result.device == "cpu":
                 graded = {row.solution for row in result.rows}
                 ours = [each for each in solutions if each.name in graded]
                 further = [*modelled_places(result.handle, ours), *further]
         if result.device == "cuda":
-            _show_places(result)
+            earlier = runs.read(paths.RESULTS / machine.results_folder(result.device))
+            terminal.show_places(earlier, result.rows, result.handle)
     end(result.summaries, further)
-
-
-def _show_places(result: Result) -> None:
-    """Print the tracks of the device's board with the folder's rows."""
-    earlier = runs.read(paths.RESULTS / machine.results_folder(result.device))
-    if not earlier.rows:
-        print("There is no board of this device yet: nox -s bench leaderboard makes one.")
-    about = about_solutions({row.solution for row in (*earlier.rows, *result.rows)})
-    latest = {row.key: row for row in [*earlier.latest(), *result.rows] if row.solution in about}
-    tracks = {(row.op, row.track) for row in result.rows}
-    for track in rank(latest.values(), about):
-        if (track.op, track.name) in tracks:
-            terminal.show_track(track, terminal.console(), result.handle)
 
 
 def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]:
@@ -311,8 +295,9 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
     cache, measured = DiskCache("checked", handle, str), runs.read(paths.RESULTS / MEASURED)
     with Progress("counting the work at full shapes", transient=True):
         for solution in solutions:
-            work = list(counts([solution]))
-            if words := _modelled(solution, work, measured.of_op(solution.op)):
+            names = {case.name for case in ops.load(solution.op).cases("board")}
+            work, rows = list(counts([solution])), measured.of_op(solution.op).latest()
+            if words := terminal.modelled_place(work, [row for row in rows if row.case in names]):
                 latest, before = cache.found.get(solution.name, ("", ""))
                 if latest != words:
                     latest, before = words, latest
@@ -320,54 +305,3 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
                 line = f"{solution.name} forward, modelled on an H200: {words}"
                 yield line + f"; before: {before}" * bool(before)
     cache.save()
-
-
-def _modelled(solution: Solution, work: Sequence[Counted], measured: runs.Results) -> str:
-    """Return the share of the limit, the place in the op's main track, and what is counted.
-
-    It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
-    """
-    gpu, quantity = PEAKS[model.DEFAULT], QUANTITIES[0]
-    known = {case.name for case in ops.load(solution.op).cases("board")}
-    tracks = rank([row for row in measured.latest() if row.case in known])  # a record has others
-    if not tracks:
-        return ""
-    entries = [each for each in tracks[0].placed(quantity) if each.solution != solution.name]
-    rows = (row for each in entries for row in each.cells.values())
-    cases = {row.case for row in rows if quantity.has(row)}
-    own = [each for each in work if each.case in cases and each.direction == quantity.direction]
-    if not own or len(own) < len(cases):
-        return ""
-    share = geometric_mean(modelled.share(each, gpu) for each in own)
-    about = "~" * any(each.is_rough for each in own)
-    better = sum(each.scores[quantity].main.value > share for each in entries)
-    launches = max(len(each.launches) for each in own)
-    operators = max(len(each.operators) for each in own)
-    fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
-    return (
-        f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
-        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches} launched,"
-        f" {operators} operators"
-    )
-
-
-def conclusion(rows: Sequence[Record]) -> Iterator[str]:
-    """Yield the tracks in which solutions have no place, and the next step.
-
-    Args:
-        rows: The folder's rows, without a failure.
-    """
-    lacking, ranked = defaultdict[str, list[str]](list), False
-    for track in rank(rows):
-        for entry in track.entries:
-            ranked |= not entry.missing
-            if entry.missing:
-                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
-                lacking[entry.solution].append(f"{track.name} ({share})")
-    for solution, names in lacking.items():
-        yield f"{solution} has no place in {', '.join(names)}"
-    handle = rows[0].solution.partition("/")[0]
-    if ranked:
-        yield f"Next: nox -s bench leaderboard -- --only {handle}"
-    else:
-        yield f"No track ranks {handle}, although all that is answered is right."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 
 from common import paths
 from common.commands.answers import Answer
+from common.commands.report import Result
 from common.interfaces import reference_of
 from common.ops._draw import draw, given
 from common.solutions import Solution
@@ -23,6 +25,14 @@ TEMPLATE = Path(__file__).with_name("script.txt")
 MOST_KEPT = 1 << 13
 """The most elements of a tensor whose very values are in the script; larger ones are drawn anew."""
 SEED = 0
+
+
+def write(file: Path, solutions: Iterable[Solution], result: Result) -> None:
+    """Write the checked case of the first solution that has it."""
+    by_name = {solution.name: solution for solution in solutions}
+    (name, _), answer = next(iter((result.board.by_name | result.smoke.by_name).items()))
+    file.write_text(written(answer, by_name[name]))
+    print(f"wrote {file}: python {file} repeats the case")
 
 
 def written(answer: Answer, solution: Solution) -> str:

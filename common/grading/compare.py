@@ -5,7 +5,6 @@ The name of a result is `output`, or the argument whose gradient it is; see `spe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from common.grading.mismatch import describe
 from common.grading.problem import Problem
 from common.grading.tolerance import check_values, first_index
 from common.source import Place
-from common.spec import Axis, is_output
+from common.spec import is_output
 from common.verdicts import Difference, Failure
 from common.wire import POISONS, SECOND_RUN
 
@@ -62,7 +61,7 @@ def compare(
     if not first.numel():
         return [], None
     inputs = "the same inputs" + ", the second beside another call" * beside
-    findings = differing(name, first, second, inputs, problem.axes(name))
+    findings = differing(problem, name, first, second, inputs)
     if findings:
         findings += _from_poison(problem, name, first, second)
     wrong, ratio = _check(problem, name, first)
@@ -114,23 +113,19 @@ def _check(
 
 def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
     """Return a finding if a call's result differs when it is read again after the next call."""
-    findings = differing(name, first, later)
     reason = f"{label(name)} of one call changed when the next was made, as if both shared memory"
-    return [Finding("INCORRECT_NUMERICAL", reason)] if findings else []
+    same = torch.equal(integers(first), integers(later))
+    return [] if same else [Finding("INCORRECT_NUMERICAL", reason)]
 
 
 def differing(
+    problem: Problem,
     name: str,
     first: torch.Tensor,
     second: torch.Tensor,
     inputs: str = "the same inputs",
-    axes: Sequence[Axis] = (),
 ) -> list[Finding]:
-    """Return a finding if two results of the same inputs differ in any bit.
-
-    `inputs` are the inputs in words, for the reason. With `axes`, the names of the result's
-    dimensions, the reason says which elements differ.
-    """
+    """Return a finding if two results of the same inputs, which are in words, differ in any bit."""
     bits, others = integers(first), integers(second)
     if torch.equal(bits, others):
         return []
@@ -139,10 +134,8 @@ def differing(
     values = f"{list(where)} was {first[where].item():.8g}, then {second[where].item():.8g}"
     if int(mask.sum()) <= MOST_RELATED:
         inputs += _relation(first[mask], second[mask])
-    if not axes:
-        return [Finding("NONDETERMINISTIC", f"{label(name)} at {values} on {inputs}")]
-    count = f"({int(mask.sum())} of {mask.numel()})"
-    reason = f"{label(name)} changes: {describe(mask, axes)} {count}; {values} on {inputs}"
+    elements = f"{describe(mask, problem.axes(name))} ({int(mask.sum())} of {mask.numel()})"
+    reason = f"{label(name)} changes: {elements}; {values} on {inputs}"
     return [Finding("NONDETERMINISTIC", reason)]
 
 

@@ -175,7 +175,8 @@ class PlanRun:
                 return
             for name in self.execution.names(direction):
                 before = self.execution.result(name, first)
-                findings += differing(name, before, self.execution.result(name, latest))
+                after = self.execution.result(name, latest)
+                findings += differing(self.problem, name, before, after)
 
     def _ask(
         self, direction: Direction, attempt: Attempt, alive: Sequence[Attempt] = ()
@@ -247,7 +248,7 @@ class PlanRun:
             found = [each._replace(attempt=plan.other) for each in found]
         for attempt in plan.concurrent:
             if not found and attempt in self._requested:
-                found = differing(name, two, result(name, attempt), SAME)
+                found = differing(self.problem, name, two, result(name, attempt), SAME)
         return found
 
     def _compare_further(self, attempt: Attempt) -> None:

@@ -23,7 +23,7 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, clock, compiled
+from common.sandbox import backend, clock, kernels
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
@@ -43,8 +43,8 @@ def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
 
 
 REQUESTS = MappingProxyType(answering(
-    Session.share, Session.load, Session.tune, Session.forward, Session.backward, Session.deliver,
-    compiled.at_full_shape, clock.begin_timing, clock.take_samples, clock.run_calls,
+    Session.share, Session.load, Session.forward, Session.backward, Session.deliver,
+    kernels.at_full_shape, kernels.tune, clock.begin_timing, clock.take_samples, clock.run_calls,
 ))  # fmt: skip
 
 

@@ -20,9 +20,6 @@ import msgspec
 from common.processes import import_torch, parents
 from common.wire import STACK, Done, ForkRequest, Order, Reap, receive, send
 
-GENERATIONS = 100
-"""The maximum length of a chain of stray processes, each started by its predecessor."""
-
 
 def run(control: socket.socket) -> None:
     """Carry out orders until the harness closes the socket, then kill all remaining processes."""
@@ -80,11 +77,9 @@ def _end(pids: Collection[int]) -> list[int]:
 
 
 def _end_strays(workers: set[int]) -> None:
-    """End every child of this process that is not a worker: an orphan of a worker."""
-    for _ in range(GENERATIONS):
-        children = {child for child, parent in parents() if parent == os.getpid()}
-        if not _end(children - workers):
-            return
+    """End every child of this process that is not a worker: an orphan of a worker, and its own."""
+    while children := {child for child, of in parents() if of == os.getpid()} - workers:
+        _end(children)
 
 
 if __name__ == "__main__":

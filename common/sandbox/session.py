@@ -1,4 +1,4 @@
-"""The session of one solution: its requests but for times, above all its graded calls."""
+"""The session of one solution: its memory, its import, and its graded calls."""
 
 from __future__ import annotations
 
@@ -74,30 +74,6 @@ class Session(SharedTensors):
         """Import the solution's file; see `contract.load` for the verdicts that it raises."""
         self.solution = contract.load(Path(request.path), OPS[request.op])
         return {}
-
-    def tune(self, request: wire.Tune) -> Reply:
-        """Force configurations from now on; see docs/tuning.md.
-
-        Return as `kernels`, the name, default and search space of each kernel. Return as `asked`,
-        the shapes that the solution has looked up since the last request, without their
-        configurations.
-        """
-        kernels = tuple(getattr(self.solution.module, "TUNED", ()))
-        asked = [
-            [kernel.name, [int(width) for width in widths], dtype_name(dtype), int(tokens)]
-            for kernel in kernels
-            for tokens, widths, dtype, *_ in kernel.asked
-        ]
-        for kernel in kernels:
-            kernel.asked.clear()
-            kernel.forced = {
-                (tokens, tuple(widths), getattr(torch, dtype)): config
-                for name, widths, dtype, tokens, config in request.choices
-                if name == kernel.name
-            }
-        fields = ("name", "default", "space")
-        described = [{field: getattr(kernel, field) for field in fields} for kernel in kernels]
-        return {"kernels": described, "asked": asked}
 
     def share(self, request: wire.Share) -> Reply:
         """Unmap the shared memory, free the memory that torch caches, and map other memory.

@@ -9,6 +9,7 @@ from functools import partial
 from types import SimpleNamespace
 
 from common import ops
+from common.board import terminal
 from common.commands import grader, report
 from common.grading.compiling import Compiler
 from common.solutions import Solution
@@ -52,11 +53,11 @@ def lacking(track, lacks):
 
 
 def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
-    gap, last = report.conclusion([*lacking("standard", 2), *lacking("packed", 2)])
+    gap, last = terminal.conclusion([*lacking("standard", 2), *lacking("packed", 2)])
     lacks = "standard (lacks 2 of 3 rows), packed (lacks 2 of 3 rows)"
     assert gap == f"alice/rope has no place in {lacks}"
     assert last.startswith("No track ranks alice, although all that is answered is right")
-    gap, last = report.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
+    gap, last = terminal.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
     assert gap == "alice/rope has no place in partial (lacks 1 of 2 rows)"
     assert last == "Next: nox -s bench leaderboard -- --only alice"
 

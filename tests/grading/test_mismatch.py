@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -110,5 +112,6 @@ def test_a_finding_says_where_in_the_words_of_the_op():
     ],
 )
 def test_two_answers_that_differ_are_related_where_that_says_something(second, said):
-    (found,) = differing("output", torch.tensor([1.0, 2.0]), torch.tensor([1.0, second]))
+    line = SimpleNamespace(axes=lambda name: (Axis("element"),))
+    (found,) = differing(line, "output", torch.tensor([1.0, 2.0]), torch.tensor([1.0, second]))
     assert found.reason.endswith(f"on the same inputs{said}")

@@ -1,12 +1,14 @@
-"""Compile the kernels of one case at its full shape, in a solution's process, for its target."""
+"""Requests about a solution's kernels: compile those of a case, and force tuned configurations."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import torch
 from triton import knobs
 
 from common import wire
+from common.arena import dtype_name
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.launches import LOG
@@ -17,7 +19,7 @@ from common.wire import Reply
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
-    """Make the calls of a case, forward and backward; no kernel runs.
+    """Compile the kernels of one case at its full shape, for the process's target.
 
     Returns:
         As `kernels`, each kernel's hash, name, files by extension and the direction that launched
@@ -44,3 +46,28 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         stopped = judge(error) | {"direction": direction}
     caught = judge(LOG.error) if LOG.error else {}
     return {"kernels": list(kernels.values()), "caught": caught, **stopped}
+
+
+def tune(session: Session, request: wire.Tune) -> Reply:
+    """Force configurations from now on; see docs/tuning.md.
+
+    Return as `kernels`, the name, default and search space of each kernel. Return as `asked`,
+    the shapes that the solution has looked up since the last request, without their
+    configurations.
+    """
+    kernels = tuple(getattr(session.solution.module, "TUNED", ()))
+    asked = [
+        [kernel.name, [int(width) for width in widths], dtype_name(dtype), int(tokens)]
+        for kernel in kernels
+        for tokens, widths, dtype, *_ in kernel.asked
+    ]
+    for kernel in kernels:
+        kernel.asked.clear()
+        kernel.forced = {
+            (tokens, tuple(widths), getattr(torch, dtype)): config
+            for name, widths, dtype, tokens, config in request.choices
+            if name == kernel.name
+        }
+    fields = ("name", "default", "space")
+    described = [{field: getattr(kernel, field) for field in fields} for kernel in kernels]
+    return {"kernels": described, "asked": asked}
