@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Case:
         """
         return self
 
-    @property
+    @cached_property
     def name(self) -> str:
         """The key of the case in records and test ids, unique among the op's cases."""
         words = map(self._word, self.described("option", "layout", "data"))
@@ -284,7 +285,7 @@ Axes = Mapping[str, tuple[Axis, ...]]
 """The dimensions of the output and of each gradient, by the name of the result."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Op(Generic[C]):
     """An operation and all that the harness needs to grade it; see any file of `common/ops`."""
 

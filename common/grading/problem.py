@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -71,13 +71,11 @@ class Problem:
         largest error over eight draws, or at least another problem's budget.
         """
         gradients = "backward" in self.case.directions and not self.forward_only
-        solve = partial(_solve, self.op, gradients, self.case.by_slice, self.scarce)
-        truth, budgets = solve(self.arguments, self.upstream)
-        others = [self.least] if self.least else []
+        drawn = self.arguments, self.upstream
+        truth, budgets = _solve(self.op, gradients, self.case.by_slice, self.scarce, *drawn)
+        others: Sequence[Mapping[str, Budget]] = [self.least] if self.least else []
         if not others and any(0 < each.numel() < FEW_ELEMENTS for each in truth.values()):
-            seeds = range(self.seed + 1, self.seed + DRAWS_OF_FEW)
-            again = (draw(self.op, self.case, seed, self.device) for seed in seeds)
-            others = [solve(*drawn)[1] for drawn in again]
+            others = _further_budgets(self.op, self.case, self.device, gradients)
         for other in others:
             budgets = {name: larger(budget, other[name]) for name, budget in budgets.items()}
         return truth, budgets
@@ -168,6 +166,15 @@ def call_tensors(arguments: dict[str, Any], upstream: oracle.Upstream) -> dict[s
     """Return a call's tensor arguments and its upstream gradients, by name."""
     tensors = {name: v for name, v in arguments.items() if isinstance(v, torch.Tensor)}
     return {**tensors, **upstream}
+
+
+@cache
+def _further_budgets(
+    op: Op[Any], case: Case, device: str, gradients: bool
+) -> list[dict[str, Budget]]:
+    """Return the budgets of a small case's further draws, which are the same each time."""
+    draws = (draw(op, case, seed, device) for seed in range(1, DRAWS_OF_FEW))
+    return [_solve(op, gradients, case.by_slice, False, *drawn)[1] for drawn in draws]
 
 
 def _solve(

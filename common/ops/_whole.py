@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import traceback
 from collections import Counter
@@ -55,6 +56,7 @@ def check(name: str, op: Any) -> None:
         _require(track in op.tracks, f"OP.tracks lacks {track!r}, the track of {case.name}")
 
 
+@functools.cache
 def check_by_trial(op: Op[Any], *tiers: Tier) -> None:
     """Draw the first twin, run the reference on the first smoke case, and yield the tiers' cases.
 
