@@ -69,6 +69,33 @@ def test_in_place_and_both_in_one_launch(house, heads, interleaved):
         assert torch.equal(copy[:, :, heads[0] :], qkv[:, :, heads[0] :])
 
 
+@pytest.mark.parametrize("how", ["tensors of their own", "slices of one", "one tensor twice"])
+def test_a_known_launch_takes_other_addresses(house, how, monkeypatch):
+    """As an ordinary launch takes them; the first call records for each way to pass tensors."""
+    from fast import launch
+
+    freqs = torch.randn(64, 1, 1, 64, device="cuda")
+    kept = []  # no memory is given twice
+    for _ in range(4):
+        tokens = torch.randn(256, 1024, device="cuda").to(torch.bfloat16)
+        linear, gated = masked_layers.weights(1024, 512, torch.bfloat16)
+        qkv, others = torch.randn(2, 64, 2, 8, 64, device="cuda").unbind()
+        q, k = qkv[:, :, :4], (others if how == "tensors of their own" else qkv)[:, :, 4:]
+        k = q if how == "one tensor twice" else k
+        found = []
+        for replays in (launch.replays, lambda: False):
+            monkeypatch.setattr(launch, "replays", replays)
+            found.append([
+                *house.rope_qk(q, k, freqs),
+                house.rope_(qkv.clone()[:, :, :4], freqs),
+                house.masked_linear(tokens, *linear, tokens[:, 0] > 0),
+                house.masked_ffn(tokens, *gated, tokens[:, 0] > 0),
+            ])  # fmt: skip
+            monkeypatch.undo()
+        assert all(map(torch.equal, *found))
+        kept += [tokens, linear, gated, qkv, others, found]
+
+
 # --- the masked layers ----------------------------------------------------------------------------
 
 

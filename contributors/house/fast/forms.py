@@ -33,10 +33,6 @@ class Form:
         """The options of a launch."""
         return {"FORM": self, "num_warps": self.warps, "num_stages": self.stages}
 
-    def is_filled(self, *lengths):
-        """Return whether blocks divide lengths, (length, block); a small op's kernel knows none."""
-        return self is not SMALL and all(length % block == 0 for length, block in lengths)
-
     def programs_for(self, tiles):
         """Return how many programs go through so many tiles."""
         return tiles if self is SMALL else min(tiles, gpu().processors * self.programs)
@@ -54,7 +50,7 @@ LIGHT = replace(NARROW, warps=4)
 # Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
 PLAIN = Form(128, 128, 32, False, warps=8, stages=3)
 # A compiler's time for a product of float32 grows with the tile; a small product needs no stages.
-# Sums over tokens go by K rows, which must divide a partition's tiles of M.
+# Sums over tokens go by K rows, which must divide a partition's tiles of M. No other form has M.
 SMALL = Form(32, 64, 32, False, warps=4, stages=1)
 FEW = 1 << 26
 """Products of two numbers, below which an op is small: it takes microseconds in any form."""
@@ -88,10 +84,6 @@ def tiles_of(form, matrix, rows, columns, pair=None):
     return TensorDescriptor(matrix, [2, *matrix.shape[::-1]], strides, [2, columns, rows])
 
 
-def _tiles(rows, columns):
-    return ceil_div(rows, 128) * ceil_div(columns, 256)
-
-
 def height_of(x, w, weights=1):
     """Return the rows of a partition's tiles for x [tokens, depths] and weights [columns, depths].
 
@@ -110,18 +102,13 @@ def height_of(x, w, weights=1):
     return 64 if 11 * low < 20 * high else 128
 
 
-def is_small(tile):
-    """Return whether it is the height of a small op's tiles, which no other op has."""
-    return tile == SMALL.M
-
-
 def form_of(*matrices, pairs=(), height=128, shape=None):
     """Return the form of a launch for matrices that descriptors would describe.
 
     pairs: distances of transposed ones, of which one would describe two; height: the rows of a
     partition's tile; shape: that of the product, where it may be narrow.
     """
-    if is_small(height):
+    if height == SMALL.M:
         return SMALL
     fits = all(map(is_describable, matrices))
     fits &= all(is_transposed(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
@@ -130,13 +117,14 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
         return replace(PLAIN, M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))
     if height == 64:
         return SHORT
-    return NARROW if shape and _tiles(*shape) < gpu().processors else HOPPER
+    tiles = ceil_div(shape[0], 128) * ceil_div(shape[1], 256) if shape else gpu().processors
+    return NARROW if tiles < gpu().processors else HOPPER
 
 
 @functools.cache
 def kernel_of(kernel, tile):
     """Return the kernel; for small tiles, one that no fact of its integers is compiled into."""
-    if not is_small(tile):
+    if tile != SMALL.M:
         return kernel
     values = [name for name in kernel.arg_names if name not in kernel.fn.__annotations__]
     return triton.jit(kernel.fn, do_not_specialize=values)

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 
 from . import tiles
-from .forms import NARROW, form_of, gpu, is_small, kernel_of
+from .forms import NARROW, SMALL, form_of, gpu, kernel_of
 from .launch import ceil_div
 from .tiles import choose, load_rows, pack, rows_of, start_of, store_rows
 
@@ -147,7 +147,7 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
     def tiles_of(form):
         return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
 
-    height = order.tile if is_small(order.tile) else 128
+    height = SMALL.M if order.tile == SMALL.M else 128
     shape = 2 * pairs * outputs, inputs
     form = form_of(g.matrix, x.matrix, height=height, shape=shape)
     both = 2 * tiles_of(form)
@@ -167,7 +167,7 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
         *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
         g.matrix.stride()[0], x.matrix.stride()[0], shares,
         PAIRS=pairs, G=g_how, X=x_how, TILE=order.tile, BY_KIND=by_kind,
-        FULL=form.is_filled((outputs, form.M), (inputs, form.N)), **form.options,
+        FULL=form is not SMALL and outputs % form.M == inputs % form.N == 0, **form.options,
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048

@@ -1,4 +1,4 @@
-"""Launches that are recorded once for tensors of the same layouts, and then made by addresses.
+"""Launches that are recorded once for tensors of the same layouts, and then bound to addresses.
 
 `kernel[grid](...)` finds out at each launch how its arguments specialise the kernel. On one H200 a
 launch of this package's rope kernel took 13.0 us of host time; what Triton calls in the end, 5.2.
@@ -14,10 +14,9 @@ A `Recorded` function makes tensors from those that it is given, and launches by
     (c,) = twice((64,), a)
 
 On a GPU of NVIDIA it runs once for all calls with tensors of the same shapes, strides and dtypes,
-on tensors of the device "meta", which have no memory. What follows is kept: such a call looks up
-one key, makes the results and the temporary tensors, and launches with the arguments that Triton's
-launcher once had for these addresses, which torch's allocator gives again and again. Elsewhere, and
-where somebody watches launches, the function runs at each call.
+on tensors of the device "meta", which have no memory. A call makes the results and the temporary
+tensors, and calls Triton's launcher with the arguments that were recorded and with the addresses of
+its own tensors. Elsewhere, and where somebody watches launches, the function runs at each call.
 """
 
 import dataclasses
@@ -32,6 +31,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 
 KNOWN = {(3, 6), (3, 7)}
 """The versions of Triton whose launcher is called as below."""
+MOST = 1024
+"""Recordings of a function, and addresses of a descriptor, that are kept."""
 
 
 def ceil_div(length, block):
@@ -39,20 +40,13 @@ def ceil_div(length, block):
     return -(-length // block)
 
 
-def power_of_2(length):
-    """Return the least power of two that is not less than a length, at least 1."""
-    return 1 << (length - 1).bit_length()
-
-
 class Recorded:
     """A function that launches, called with a tuple of other values and with tensors."""
 
     def __init__(self, function):
         """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some."""
-        self.function = function
-        self._recording = functools.lru_cache(maxsize=1024)(
-            lambda _device, how, layouts: Recording(function, how, layouts)
-        )
+        self._function = function
+        self._recording = functools.lru_cache(MOST)(functools.partial(Recording, function))
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
@@ -67,89 +61,103 @@ class Recorded:
             layouts.append(layout)
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if not joined & 15 and replays():
-            device = torch._C._cuda_getDevice()
-            recording = self._recording(device, how, tuple(layouts))
-            if recording.complete:
-                return recording(device, tensors, addresses)
-        if tensors[0].is_cuda:
-            make_context_current()
-        return tuple(self.function(_launch_ordinarily, *how, *tensors))
+        if joined & 15 or not replays():
+            return tuple(self._function(_launch, *how, *tensors))
+        device = torch._C._cuda_getDevice()
+        stream = torch._C._cuda_getCurrentRawStream(device)
+        return self._recording(device, stream, how, tuple(layouts))(addresses)
 
 
-def _launch_ordinarily(kernel, grid, *arguments, **options):
+def _launch(kernel, grid, *arguments, **options):
+    """Launch a kernel, whose constants may be keywords."""
+    if torch.cuda.is_initialized():
+        _make_context_current()
     kernel[grid](*arguments, **options)
 
 
 class Recording:
-    """The launches of a function, one after the other, on one device."""
+    """What a function makes and launches for tensors of the same layouts, on one stream."""
 
-    def __init__(self, function, how, layouts):
-        """Run the function on tensors of shapes, strides and dtypes; what is no result is gone."""
-        self.complete, self._launches, inputs = True, [], []
-        for layout in layouts:
-            shape, strides, dtype = layout or ((), None, None)
-            new = torch.empty(shape, dtype=dtype, device="meta")
-            inputs.append(layout and (new.as_strided(shape, strides) if strides else new))
-        results = function(self._add, *how, *inputs)
-        known = [*inputs, *results]
-        self._places = {_memory(x): at for at, x in enumerate(known) if x is not None}
-        for _, _, arguments in self._launches:
-            for each in arguments:
-                each = each.base if isinstance(each, TensorDescriptor) else each
-                if isinstance(each, torch.Tensor) and _memory(each) not in self._places:
-                    self._places[_memory(each)] = len(known)
-                    known.append(each)
-        first, self._results, self._new = inputs[0], len(results), []
-        for each in known[len(inputs) :]:
-            if each is not None:
-                options = {} if each.dtype == first.dtype else {"dtype": each.dtype}
-                alike = each.shape == first.shape and first.is_contiguous() and not options
-                each = alike, each.shape, options
-            self._new.append(each)
-        self._launches_at = functools.lru_cache(maxsize=1024)(self._bound)
+    def __init__(self, function, device, stream, how, layouts):
+        """Run the function on tensors without memory, and compile what it launches."""
+        _make_context_current()
+        launches, tensors = [], [layout and _without_memory(*layout) for layout in layouts]
 
-    def _add(self, kernel, grid, *arguments, **options):
-        """Add a launch of `kernel[grid](*arguments, **options)`; constants may be keywords."""
-        compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
-        self.complete &= not (compiled.run.global_scratch_size or compiled.run.profile_scratch_size)
-        rest = map(options.get, kernel.arg_names[len(arguments) :])  # a launcher skips constants
-        self._launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
+        def launch(kernel, grid, *arguments, **options):
+            compiled = kernel.run(*arguments, grid=grid, warmup=True, **options)
+            rest = map(options.get, kernel.arg_names[len(arguments) :])  # the launcher's order
+            launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
-    def __call__(self, device, tensors, addresses):
-        """Launch all on the current stream, for tensors at addresses; return the results."""
-        first, made = tensors[0], []
-        for each in self._new:
+        results = function(launch, *how, *tensors)
+        self._results, tensors = len(results), [*tensors, *results]
+        places = {_memory(each): at for at, each in enumerate(tensors) if each is not None}
+        self._launches = [_bindable(tensors, places, stream, *each) for each in launches]
+        made, self._made = tensors[len(layouts) :], []
+        for each in made:
+            self._made.append(each if each is None else torch.empty_like(each, device=device))
+            if each is not None:  # `torch.empty_like` is the fastest way to a new one
+                self._made[-1].untyped_storage().resize_(0)
+
+    def __call__(self, addresses):
+        """Launch all for tensors at addresses; return the results."""
+        made = []
+        for each in self._made:
             new = address = None
-            if each:
-                alike, shape, options = each  # the shorter call is the faster one
-                new = torch.empty_like(first) if alike else first.new_empty(shape, **options)
+            if each is not None:
+                new = torch.empty_like(each)
                 address = new.data_ptr()
             made.append(new)
             addresses.append(address)
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        for launch, arguments in self._launches_at(stream, *addresses):
+        for launch, arguments, bound in self._launches:
+            arguments = arguments.copy()
+            for at, place, offset, encode in bound:
+                address = addresses[place] + offset
+                arguments[at] = encode(address) if encode else address
             launch(*arguments)
         return tuple(made[: self._results])
 
-    def _bound(self, stream, *addresses):
-        """Return the launches for a stream and addresses."""
-        make_context_current()
 
-        def argument(each):
-            if isinstance(each, TensorDescriptor):
-                address = argument(each.base)
-                base = SimpleNamespace(data_ptr=lambda: address, dtype=each.base.dtype)
-                return dataclasses.replace(each, base=base)
-            if isinstance(each, torch.Tensor):
-                start = each.storage_offset() * each.dtype.itemsize
-                return addresses[self._places[_memory(each)]] + start
-            return each
+def _bindable(tensors, places, stream, compiled, grid, arguments):
+    """Return a function, its arguments, and which of them follow from the addresses of a call.
 
-        return [
-            _launch(compiled, grid, stream, map(argument, arguments))
-            for compiled, grid, arguments in self._launches
-        ]
+    The function is what Triton's launcher calls in the end, which a twin of it notes. It takes an
+    address in the place of a tensor, and does not ask the driver about it.
+
+    Args:
+        tensors: Those that a call has at addresses; temporary ones are added.
+        places: Where in this list is a memory.
+        stream, compiled, grid, arguments: The launch.
+    """
+    taken, bound, launch = [], [], compiled.run.launch
+    metadata = iter(getattr(compiled.metadata, "tensordesc_meta", None) or ())
+    for each in arguments:
+        encode, rest, tensor = None, (), each
+        if isinstance(each, TensorDescriptor):
+            encode = functools.lru_cache(MOST)(functools.partial(_encoded, each, next(metadata)))
+            tensor, rest = each.base, (*each.shape, *each.strides)
+        if isinstance(tensor, torch.Tensor):
+            memory, offset = _memory(tensor), tensor.storage_offset() * tensor.dtype.itemsize
+            if memory not in places:
+                places[memory] = len(tensors)
+                size = tensor.untyped_storage().nbytes()
+                tensors.append(tensor.new_empty(size, dtype=torch.uint8))
+            bound.append((len(taken), places[memory], offset, encode))
+        taken += each, *rest
+    if getattr(launch, "__closure__", None):  # it encodes descriptors
+        launch = inspect.getclosurevars(launch).nonlocals["launcher"]
+    noted, twin = [], object.__new__(type(compiled.run))
+    vars(twin).update(vars(compiled.run), launch=lambda *first: noted.extend(first))
+    twin(*grid, stream, compiled.function, compiled.packed_metadata, None, None, None)
+    if noted[-1] == ():  # Triton 3.7 takes a kernel's arguments as one
+        launch = functools.partial(launch, *noted[:-1])
+        return lambda *arguments: launch(arguments), taken, bound
+    return functools.partial(launch, *noted), taken, bound
+
+
+def _without_memory(shape, strides, dtype):
+    """Return a tensor of a layout; without strides, a contiguous one."""
+    new = torch.empty(shape, dtype=dtype, device="meta")
+    return new.as_strided(shape, strides) if strides else new
 
 
 def _memory(tensor):
@@ -157,22 +165,12 @@ def _memory(tensor):
     return tensor.untyped_storage()._cdata
 
 
-def _launch(compiled, grid, stream, arguments):
-    """Return the function that Triton's launcher calls in the end, and its arguments.
-
-    A twin of the launcher has another one in its place, which notes them, with descriptors encoded.
-    It takes an address in the place of a tensor, and asks the driver about neither.
-    """
-    noted, twin, launch = [], object.__new__(type(compiled.run)), compiled.run.launch
-    vars(twin).update(vars(compiled.run), launch=lambda *arguments: noted.append(arguments))
-    if getattr(launch, "__closure__", None):  # it encodes descriptors
-        launch = inspect.getclosurevars(launch).nonlocals["launcher"]
-        metadata = getattr(compiled.metadata, "tensordesc_meta", None)
-        encoding = triton.backends.nvidia.driver.wrap_handle_tensordesc
-        twin.launch = encoding(twin.launch, compiled.src.signature, metadata)
-    hooks = None, None, None
-    twin(*grid, stream, compiled.function, compiled.packed_metadata, *hooks, *arguments)
-    return launch, noted[0]
+def _encoded(descriptor, metadata, address):
+    """Return the map of a descriptor for a base at an address."""
+    _make_context_current()
+    base = SimpleNamespace(data_ptr=lambda: address, dtype=descriptor.base.dtype)
+    descriptor = dataclasses.replace(descriptor, base=base)
+    return triton.backends.nvidia.driver.make_tensordesc_arg(descriptor, metadata)[0]
 
 
 def replays():
@@ -180,7 +178,7 @@ def replays():
     runtime = triton.knobs.runtime
     enter, leave = runtime.launch_enter_hook, runtime.launch_exit_hook
     # a chain of no hooks does nothing; in its place may stand a function
-    watched = (enter and getattr(enter, "calls", True)) or (leave and getattr(leave, "calls", True))
+    watched = getattr(enter, "calls", enter) or getattr(leave, "calls", leave)
     return _is_known() and not watched
 
 
@@ -196,7 +194,7 @@ def _is_known():
 _threads = threading.local()
 
 
-def make_context_current():
+def _make_context_current():
     """Launch something once in each thread, such as autograd's, before a map is encoded there.
 
     CUDA makes a context a thread's own at the thread's first launch; encoding a map needs it.

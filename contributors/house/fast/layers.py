@@ -28,8 +28,7 @@ class MaskedLinear(nn.Module):
         Raises:
             ValueError: The shapes or the dtypes do not fit.
         """
-        out = _linear(_flat(x), self.visual, self.textual, mask.flatten())
-        return out.reshape(*x.shape[:-1], -1)
+        return _linear(x, self.visual, self.textual, mask.flatten())
 
 
 class MaskedFFN(nn.Module):
@@ -55,23 +54,18 @@ class MaskedFFN(nn.Module):
         Raises:
             ValueError: The shapes or the dtypes do not fit.
         """
-        tokens, chosen, sets = _flat(x), mask.flatten(), (self.visual, self.textual)
+        mask, sets = mask.flatten(), (self.visual, self.textual)
         if self.visual["gate_proj"].bias is None:
             weights = [layers[name].weight for layers in sets for name in FFN]
-            return masked_ffn(tokens, *weights, chosen).reshape(x.shape)
+            return masked_ffn(x.reshape(-1, x.shape[-1]), *weights, mask).reshape(x.shape)
         gate, down, up = ([layers[name] for layers in sets] for name in FFN)
-        hidden = nn.functional.silu(_linear(tokens, *gate, chosen)) * _linear(tokens, *up, chosen)
-        return _linear(hidden, *down, chosen).reshape(x.shape)
-
-
-def _flat(x):
-    """Return the tokens [tokens, features] of x [..., features]."""
-    return x.reshape(-1, x.shape[-1])
+        hidden = nn.functional.silu(_linear(x, *gate, mask)) * _linear(x, *up, mask)
+        return _linear(hidden, *down, mask)
 
 
 def _linear(x, visual, textual, mask):
-    """Return for each token what the `nn.Linear` of its kind returns, [tokens, out]."""
-    out = masked_linear(x, visual.weight, textual.weight, mask)
-    if visual.bias is None:
-        return out
-    return out + torch.where(mask[:, None], visual.bias, textual.bias)
+    """Return for each token what the `nn.Linear` of its kind returns, [..., out_features]."""
+    out = masked_linear(x.reshape(-1, x.shape[-1]), visual.weight, textual.weight, mask)
+    if visual.bias is not None:
+        out = out + torch.where(mask[:, None], visual.bias, textual.bias)
+    return out.reshape(*x.shape[:-1], out.shape[-1])

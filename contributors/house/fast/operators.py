@@ -1,8 +1,8 @@
 """Operators: what autograd, torch.compile, torch.func and counters of FLOPs see of a call.
 
-While torch traces a call, there are no addresses to launch with (`launch.py`). An operator is
-traced whole. Where rope's kernel is Triton's own, AOTAutograd takes the launch out of it again, so
-that compiled code launches the kernel itself and pays for no dispatcher.
+While torch traces a call, there are no addresses to launch with (`launch.py`): it goes through
+torch's dispatcher, one level of torch.func after the other. Otherwise it launches at once, since
+the dispatcher takes longer than the rest. Autograd has the same node for both.
 """
 
 import functools
@@ -12,195 +12,141 @@ import warnings
 import torch
 import triton
 from torch._C import _are_functorch_transforms_active as transforms_are_active
+from torch._C import _len_torch_dispatch_stack as count_of_modes
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch._subclasses.functional_tensor import FunctionalTensorMode
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 from torch.utils.flop_counter import _FlopCounterMode, register_flop_formula
-from triton.runtime.jit import JITFunction
 
 
 def traced():
     """Return whether the call is one of those that need the operator."""
     if is_compiling() or transforms_are_active() or forward_ad._current_level >= 0:
         return True
-    modes = torch._C._len_torch_dispatch_stack() and _get_current_dispatch_mode_stack()
+    if not count_of_modes():
+        return False
     seeing = FakeTensorMode, _FlopCounterMode  # other modes see the call's allocations
-    return bool(modes) and any(isinstance(mode, seeing) for mode in modes)
+    return any(isinstance(mode, seeing) for mode in _get_current_dispatch_mode_stack())
 
 
-def version(tensors):
-    """Return a number that grows as tensors are modified; autograd's check takes 3 us of 40."""
-    found = 0
-    for each in tensors:
-        if each is not None:
-            found += each._version
-    return found
+class Operator:
+    """A function of a tuple of other values and of tensors, which may be None.
 
-
-def transposed(how):
-    """Return the words that ask for the transposed map."""
-    return *how[:-1], not how[-1]
-
-
-def linear(map, fixed, operator=None, turn_gradients=None):
-    """Return `turn(how, *tensors)`: a map's results, with an autograd node where one is due.
-
-    map: A Recorded map; how's last word asks for the transposed one. fixed: how many tensors, the
-    last ones, get no gradient; it is linear in the others, its inputs. operator: Such a function
-    for torch.compile. turn_gradients: Such a function for the gradients, where the map is in place
-    and returns nothing.
+    A subclass that has derivatives says so by `kept`, `gradients` and `tangents`.
     """
 
-    def at_once(how, *tensors):
-        return map(how, *tensors) or tensors[:-fixed]
+    def __init__(self, name, schema, run, fake, flops=None, plain=None, suffix=""):
+        """Take what a call does.
 
-    class Linear(torch.autograd.Function):
-        forward = staticmethod(at_once)
+        Args:
+            name: The name, for messages; with the suffix the operator's, unless that is taken.
+            schema: `(Tensor x, Tensor? y, bool keep) -> (Tensor, Tensor)`; two results or more.
+            run: `run(how, *tensors)` returns the results, or None for some. What follows those of
+                the schema is for `kept` alone.
+            fake: The same for tensors without memory.
+            flops: The FLOPs of a call, as `define` takes them.
+            plain: The same in plain torch, with derivatives, for what no kernel can take.
+        """
+        self.name, self.run, self._plain = name, run, plain
+        self._tensors = schema.split("->")[0].count("Tensor")
+        runs = self._run_or_plain, fake, self._differentiate
+        kernels = [functools.partial(self._operate, each) for each in runs]
+        self._operator = define(name + suffix, schema, *kernels, flops)
 
-        @staticmethod
-        def setup_context(ctx, arguments, outputs):
-            ctx.how, ctx.fixed, ctx.traced = arguments[0], arguments[-fixed:], traced()
-            ctx.version = version(ctx.fixed)
-            if ctx.traced:  # torch knows what becomes of a transform's tensors at its end
-                ctx.save_for_backward(*ctx.fixed)
-                ctx.save_for_forward(*ctx.fixed)
-            if turn_gradients:
-                ctx.mark_dirty(*arguments[1:-fixed])
-
-        @staticmethod
-        def backward(ctx, *grads):
-            if version(ctx.fixed) != ctx.version:
-                raise RuntimeError("freqs, or a tensor of positions, was modified before backward")
-            how, tensors, turn_back = transposed(ctx.how), ctx.fixed, turn_gradients or turn
-            if ctx.traced:
-                tensors, turn_back = ctx.saved_tensors, by_functorch
-            return None, *turn_back(how, *grads, *tensors), *[None] * fixed
-
-        @staticmethod
-        def jvp(ctx, _, *tangents):
-            return by_functorch(ctx.how, *tangents[:-fixed], *ctx.saved_tensors)
-
-        @staticmethod
-        def vmap(*_):
-            raise NotImplementedError("torch.func.vmap of rope: t has a dimension for batches")
-
-    def by_functorch(how, *tensors):
-        inputs, others = tensors[:-fixed], tensors[-fixed:]
-        return tuple(Linear.apply(how, each, *others)[0] for each in inputs)
-
-    # Function.apply less its preparation for torch.func
-    apply = super(torch.autograd.Function, Linear).apply
-
-    def turn(how, *tensors):
+    def __call__(self, how, *tensors):
+        """Return the results, for autograd too."""
         if traced():
-            transformed = transforms_are_active() or forward_ad._current_level >= 0
-            by_operator = is_compiling() or not transformed
-            return (operator if by_operator else by_functorch)(how, *tensors)
+            return self._operator(*tensors, *how)
+        return self.call(self.run, how, *tensors)
+
+    def kept(self, tensors, outputs):
+        """Return the tensors that derivatives take."""
+        return ()
+
+    def gradients(self, how, needed, grads, kept):
+        """Return the gradients of the first tensors; those after them have none.
+
+        needed: whether each tensor's is; grads: those of the results, None for zero.
+        """
+        raise NotImplementedError(f"{self.name} has no second derivative: leave out create_graph")
+
+    def tangents(self, how, tangents, kept):
+        """Return the results' tangents for those of the tensors; None is zero."""
+        raise NotImplementedError(f"{self.name} has no forward-mode derivative (torch.func.jvp)")
+
+    def call(self, run, how, *tensors):
+        """Return the results of `run`, maybe in place, with an autograd node where one is due."""
+        if not tensors[0].is_cuda and self._plain and lacks_kernels(tensors[0]):
+            return self._plain(how, *tensors)
+        due = forward_ad._current_level >= 0
         if torch.is_grad_enabled():
-            for each in tensors[:-fixed]:
-                if each.requires_grad:
-                    return apply(how, *tensors)
-        return at_once(how, *tensors)
+            for each in tensors:
+                if each is not None and each.requires_grad:
+                    due = True
+                    break
+        return apply(self, run, how, *tensors) if due else run(how, *tensors)
 
-    return turn
-
-
-def traceable(name, schema, map, check, kernel):
-    """Return `turn(how, *tensors)` of a Recorded map, as `linear` has it, for torch.compile.
-
-    name: the operator's; schema: the types of its fixed tensors, which may be None, and of how;
-    check: raise ValueError for arguments that the map refuses; kernel: the map's.
-    """
-    fixed = schema.count("Tensor?")
-
-    def run(inputs, *arguments):
-        return [*map(arguments[fixed:], *inputs, *arguments[:fixed])]
-
-    class Traced(torch.autograd.Function):
-        @staticmethod
-        def forward(how, *tensors):
-            return tuple(lowered(operator, launched, arguments_of(how, *tensors)))
-
-        @staticmethod
-        def setup_context(ctx, inputs, outputs):
-            ctx.how, *tensors = inputs
-            ctx.save_for_backward(*tensors[-fixed:])
-
-        @staticmethod
-        def backward(ctx, *grads):
-            how = transposed(ctx.how)
-            return None, *turn(how, *grads, *ctx.saved_tensors), *[None] * fixed
-
-    apply = applied(Traced)
-
-    def arguments_of(how, *tensors):
-        return [*tensors[:-fixed]], *tensors[-fixed:], *how
-
-    def operate(inputs, *arguments):
-        if torch.is_grad_enabled() and any(each.requires_grad for each in inputs):
-            return [*apply(arguments[fixed:], *inputs, *arguments[:fixed])]
-        return launched(inputs, *arguments)
-
-    def turn(how, *tensors):
-        return tuple(operator(*arguments_of(how, *tensors)))
-
-    schema = f"(Tensor[] inputs, {schema}) -> Tensor[]"
-    operator = define(name, schema, operate)
-    launched = torch.library.custom_op(
-        unused(f"{name}_launch"), run, mutates_args=(), schema=schema
-    )
-
-    @launched.register_fake
-    def results(inputs, *arguments):
-        for each in inputs:
-            check(each, *arguments)
-        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in inputs]
-
-    if isinstance(kernel, JITFunction):  # the interpreter's functions cannot be traced
-
-        @functools.partial(launched.register_torch_dispatch, FunctionalTensorMode)
-        def decompose(mode, operator, types, arguments, options):
-            inputs, *rest = arguments
-            with mode:
-                return [*map.function(launch, *rest[fixed:], *inputs, *rest[:fixed])]
-
-        def launch(kernel, grid, *arguments, launch_pdl=False, PDL=False, **options):
-            # torch.compile knows no launch that begins before another one's end
-            torch.library.wrap_triton(kernel)[grid](*arguments, PDL=False, **options)
-
-    return turn
-
-
-def applied(function):
-    """Return the `apply` of an autograd Function for an operator, which torch.func calls."""
-    apply = super(torch.autograd.Function, function).apply
-
-    def call(*arguments):
+    def _differentiate(self, how, *tensors):
+        """Return the results on one level of torch.func."""
         with enable_single_level_autograd_function():
-            return apply(*arguments)
+            return self.call(self._below, how, *tensors)
 
-    return call
+    def _below(self, how, *tensors):
+        """Call the operator on the next level, or, if there is none, without autograd."""
+        # a Function's forward is without gradients, which the next level may want
+        with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
+            return self._operator(*tensors, *how)
+
+    def _run_or_plain(self, how, *tensors):
+        with torch.no_grad():
+            return self.call(self.run, how, *tensors)
+
+    def _operate(self, run, *arguments):
+        """Return as many tensors as the schema has; for None one of a dtype without derivatives."""
+        tensors, how = arguments[: self._tensors], arguments[self._tensors :]
+        found, count = run(how, *tensors), len(self._operator._schema.returns)
+        nothing = functools.partial(tensors[0].new_empty, 0, dtype=torch.bool)
+        return tuple(nothing() if each is None else each for each in (*found, None)[:count])
 
 
-def lowered(operator, launched, arguments, of_launched=None):
-    """Return what the operator gives on the next level of torch.func, or, on the last, a launch.
+class Node(torch.autograd.Function):
+    """A call of an operator by `run(how, *tensors)`."""
 
-    of_launched: The arguments of the launch, if they are others.
-    """
-    if not transforms_are_active():
-        return launched(*(of_launched or arguments))
-    # a Function's forward is without gradients, which the next level may want
-    with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
-        return operator(*arguments)
+    @staticmethod
+    def forward(ctx, operator, run, how, *tensors):
+        """Return the results, and keep what derivatives take."""
+        outputs = run(how, *tensors)
+        ctx.operator, ctx.how = operator, how
+        kept = operator.kept(tensors, outputs)
+        ctx.save_for_backward(*kept)
+        if forward_ad._current_level >= 0:
+            ctx.save_for_forward(*kept)
+        if outputs[0] is tensors[0]:
+            ctx.mark_dirty(tensors[0])
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    def backward(ctx, *grads):
+        """Return the gradients in the order of the arguments."""
+        needed = ctx.needs_input_grad[3:]
+        grads = ctx.operator.gradients(ctx.how, needed, grads, ctx.saved_tensors)
+        return None, None, None, *grads, *[None] * (len(needed) - len(grads))
+
+    @staticmethod
+    def jvp(ctx, _operator, _run, _how, *tangents):
+        """Return the results' tangents."""
+        return tuple(ctx.operator.tangents(ctx.how, tangents, ctx.saved_tensors))
 
 
+# Function.apply less its preparation for torch.func, whose levels the dispatcher goes through
+apply = super(torch.autograd.Function, Node).apply
 _LIBRARY = torch.library.Library("house", "FRAGMENT")
 
 
-def define(name, schema, run, fake=None, flops=None):
+def define(name, schema, run, fake=None, differentiate=None, flops=None):
     """Return a new operator, of a name that no other copy of this file has in this process.
 
     A call takes half the host time of one by `torch.library.custom_op`.
@@ -210,53 +156,44 @@ def define(name, schema, run, fake=None, flops=None):
         schema: `(Tensor x, bool keep) -> Tensor`, for example.
         run: The function; without `fake`, torch traces what it calls.
         fake: The same for tensors without memory.
+        differentiate: The same for tensors that may require gradients.
         flops: The FLOPs of a call, a function of the shapes in the place of tensors.
     """
-    _, name = unused(name).split("::")
+    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
+    name = next(each for each in names if not hasattr(torch.ops.house, each))
     _LIBRARY.define(name + schema)
     kind = "Explicit" if fake else "Implicit"
     _LIBRARY.impl(name, run, f"Composite{kind}Autograd")
     operator = getattr(torch.ops.house, name)
     if fake:
         torch.library.register_fake(f"house::{name}", fake, lib=_LIBRARY)
+    if differentiate:
+        _LIBRARY.impl(name, differentiate, "Autograd")
     if flops:
         register_flop_formula(operator)(flops)
     return operator.default
 
 
-def unused(name):
-    """Return the operator's full name, which no other copy of its file has in this process."""
-    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
-    return "house::" + next(each for each in names if not hasattr(torch.ops.house, each))
-
-
-class Reverse(torch.autograd.Function):
-    """A function of `(op, ...)` for reverse mode alone; torch.func.vmap calls it in a loop."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def jvp(ctx, *tangents):
-        """Refuse forward-mode AD."""
-        raise NotImplementedError(f"{ctx.op} has no forward-mode derivative (torch.func.jvp)")
+def lacks_kernels(x):
+    """Return whether plain torch must compute with x."""
+    return not x.is_cuda and not has_kernels(x.dtype)
 
 
 @functools.cache
-def missing(dtype):
-    """Return why kernels cannot compute with a CPU's tensors of a dtype, or None if they can."""
+def has_kernels(dtype):
+    """Return whether kernels compute with a CPU's tensors of a dtype; warn once if they do not."""
+    why = None
     if triton.knobs.runtime.interpret:
-        wrong = dtype == torch.bfloat16 and not _adds_bfloat16()
-        return "Triton's interpreter takes the bits of bfloat16 for integers" if wrong else None
-    try:
-        triton.runtime.driver.active.get_current_target()
-    except RuntimeError:
-        return "Triton has no driver for this machine"
-
-
-@functools.cache
-def warn_once(warning):
-    """Warn, whatever Python's filter of warnings has seen."""
-    warnings.warn(warning, stacklevel=2)
+        if dtype == torch.bfloat16 and not _adds_bfloat16():
+            why = "Triton's interpreter takes the bits of bfloat16 for integers"
+    else:
+        try:
+            triton.runtime.driver.active.get_current_target()
+        except RuntimeError:
+            why = "Triton has no driver for this machine"
+    if why:
+        warnings.warn(f"{why}: plain torch computes the house's functions", stacklevel=2)
+    return not why
 
 
 def _adds_bfloat16():

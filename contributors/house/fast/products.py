@@ -190,8 +190,8 @@ def _launch(
         *sources, *factors, *[None] * (4 - len(factors)),
         *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
         a.matrix.stride()[0], *strides, *swapped,
-        STORES=stores, HOW=how, FULL=form.is_filled((depths, form.K)), PAIRS=pairs,
-        TRANSPOSED=form.TMA and is_transposed(weights[0]),
+        STORES=stores, HOW=how, FULL=form is not forms.SMALL and depths % form.K == 0,
+        PAIRS=pairs, TRANSPOSED=form.TMA and is_transposed(weights[0]),
         **form.options, **forms.overlapping(form, triggers),
     )  # fmt: skip
 

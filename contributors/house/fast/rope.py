@@ -12,10 +12,11 @@ import functools
 from typing import Any
 
 import torch
+from triton import next_power_of_2
 
 from .forms import gpu
-from .launch import Recorded, ceil_div, power_of_2
-from .operators import linear, missing, traceable, traced, warn_once
+from .launch import Recorded, ceil_div
+from .operators import Operator, lacks_kernels, traced
 from .rope_kernel import LOOK, rope_kernel
 
 GRID = 65535
@@ -25,19 +26,28 @@ SMALL = 2 << 20
 LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
-def check(t, freqs, starts, ends, *how):
-    """Raise ValueError if there is no such call of rope; the kernel would read past a tensor.
+def check(how, *tensors):
+    """Return what turns, one tensor or two; raise ValueError if there is no such call of rope.
 
-    Values on the GPU are not looked at: those of start_positions and cu_seqlens are the caller's.
+    The kernel would read past a tensor. Values on the GPU are not looked at: those of
+    start_positions and cu_seqlens are the caller's.
     """
-    if freqs is None and (not len(t.shape) or t.shape[-1] % 2):
-        raise ValueError(f"rotate_half: x {list(t.shape)} is not [..., d], d even")
-    for fault in () if freqs is None else _faults(t, freqs, starts, ends, *how):
-        raise ValueError(f"rope: {fault}")
+    turning, others = [each for each in tensors[:2] if each is not None], tensors[2:]
+    for t in turning:
+        for fault in _faults(t, *others, *how):
+            raise ValueError(f"{'rotate_half' if others[0] is None else 'rope'}: {fault}")
+    q, k = ((*t.shape, t.dtype) for t in (turning[0], turning[-1]))
+    if (*q[:-3], *q[-2:]) != (*k[:-3], *k[-2:]):
+        raise ValueError(f"rope: q and k may differ in their numbers of heads alone, not {q}, {k}")
+    return turning
 
 
 def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank, transposed):
     """Yield what is wrong with a call; where something is, what follows may raise."""
+    if freqs is None:
+        if not len(t.shape) or t.shape[-1] % 2:
+            yield f"x {list(t.shape)} is not [..., d], d even"
+        return
     shapes = f"t {list(t.shape)}, freqs {list(freqs.shape)}"
     if tensor_format not in LAYOUTS:
         yield f"tensor_format is {tensor_format!r}, not one of {', '.join(LAYOUTS)}"
@@ -74,13 +84,8 @@ def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank
 
 def _turned(launch, *arguments, in_place=False):
     """Return one tensor turned, or both of two by one launch; in place, nothing."""
-    how, tensors, (freqs, starts, ends) = arguments[:5], arguments[5:-3], arguments[-3:]
-    for each in tensors:
-        check(each, freqs, starts, ends, *how)
-    first, last = ((*t.shape[:-2], t.shape[-1], t.dtype) for t in (tensors[0], tensors[-1]))
-    if first != last:
-        q, k = ((*t.shape, t.dtype) for t in tensors)
-        raise ValueError(f"q and k may differ in their numbers of heads alone, not {q} and {k}")
+    how, (*_, freqs, starts, ends) = arguments[:5], arguments
+    tensors = check(how, *arguments[5:])
     outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]
     pairs = [[_table(t, how[0]) for t in pair] for pair in zip(tensors, outs, strict=True)]
     pairs = [pair for pair in pairs if 0 not in pair[0].shape]
@@ -99,9 +104,6 @@ def _table(t, tensor_format):
 def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     """Launch the kernel for one or two pairs of a table and its result."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
-    if pairs[0][0].device.type == "cpu" and (why := missing(pairs[0][0].dtype)):
-        warn_once(f"{why}: plain torch computes {'rotate_half' if freqs is None else 'rope'}")
-        return _in_plain_torch(how, pairs, freqs, starts, ends)
     # the tensor of more heads first: each program has a share of the other one's
     pairs = sorted(pairs, key=lambda pair: -pair[0].shape[2])
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
@@ -113,9 +115,7 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     freqs_row, *_, freqs_feature = (0, 0) if freqs is None else freqs.stride()
     if k is starts is None and of_batch == heads * of_head and not batch_first:
         heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
-    # int(): torch.compile may not know the sizes, and the kernel takes these as constants
-    heads, width, k_heads = int(heads), int(width), int(k_heads)
-    rotary = width if freqs is None else int(freqs.shape[-1])
+    rotary = width if freqs is None else freqs.shape[-1]
     small = t.numel() * t.dtype.itemsize <= SMALL
     sizes = _sizes(
         batch if starts is None else 1, heads, k_heads, width, rotary, t.dtype.itemsize, small
@@ -126,7 +126,7 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
         groups, outer = 1, groups
     step, sequences = 1, 0 if ends is None else ends.shape[0] - 1
     if sequences > LOOK.value:  # few steps, since a kernel is compiled for each
-        entries = power_of_2(ceil_div(sequences, LOOK.value))
+        entries = next_power_of_2(ceil_div(sequences, LOOK.value))
         step = 16 if entries <= 16 else max(entries, 128)
     launch(
         rope_kernel, (ceil_div(positions, sizes["BLOCK_P"]) * groups * blocks, outer),
@@ -138,41 +138,39 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
     )  # fmt: skip
 
 
-def _in_plain_torch(how, pairs, freqs, starts, ends):
-    """Write what the kernel writes, for one or two pairs of a table and its result."""
-    _, interleaved, cp_size, cp_rank, transposed = how
-    token, sequence = torch.arange(len(pairs[0][0]))[:, None], torch.arange(pairs[0][0].shape[1])
-    position, length = token, len(token)
-    if ends is not None:
-        ends = ends // cp_size
-        sequence = torch.searchsorted(ends, token.to(ends.dtype), right=True) - 1
-        position, length = token - ends[sequence], ends.diff()[sequence]
-    if cp_size > 1:  # a sequence's chunk cp_rank and its mirror from the end
-        chunk = length // 2
-        mirror = 2 * (cp_size - 1) - cp_rank
-        position = position + chunk * torch.where(position < chunk, cp_rank, mirror)
-    if starts is not None:
-        position = position + starts[sequence]
+def _in_plain_torch(how, *tensors):
+    """Return one tensor turned, or both of two."""
+    (tensor_format, interleaved, cp_size, cp_rank, _), (freqs, starts, ends) = how, tensors[2:]
 
-    def halves(x):
-        return (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, -1)
+    def partners(x):
+        if interleaved:
+            return torch.stack((-x[..., 1::2], x[..., ::2]), -1).flatten(-2)
+        first, second = x.chunk(2, -1)
+        return torch.cat((-second, first), -1)
 
-    for t, out in pairs:
-        rotary = t.shape[-1]
-        first, second = halves(t)
+    def turned(t):
         if freqs is None:
-            turned = (second, -first) if transposed else (-second, first)
-        else:
-            angles = freqs[position, 0].float()  # [positions, 1 or batch, 1, d2]
-            rotary = angles.shape[-1]
-            first, second = (each.float() for each in halves(t[..., :rotary]))
-            (cos1, cos2), (sin1, sin2) = halves(angles.cos()), halves(angles.sin())
-            if transposed:  # backward: the sine of the partner, with the other sign
-                sin1, sin2 = -sin2, -sin1
-            turned = first * cos1 - second * sin1, second * cos2 + first * sin2
-            out[..., rotary:] = t[..., rotary:]
-        for place, values in zip(halves(out[..., :rotary]), turned, strict=True):
-            place.copy_(values)
+            return partners(t)
+        table = _table(t, tensor_format)
+        token, sequence = torch.arange(len(table))[:, None], torch.arange(table.shape[1])
+        position, length = token, len(token)
+        if ends is not None:
+            cuts = ends // cp_size
+            sequence = torch.searchsorted(cuts, token.to(cuts.dtype), right=True) - 1
+            position, length = token - cuts[sequence], cuts.diff()[sequence]
+        if cp_size > 1:  # a sequence's chunk cp_rank and its mirror from the end
+            chunk = length // 2
+            mirror = 2 * (cp_size - 1) - cp_rank
+            position = position + chunk * torch.where(position < chunk, cp_rank, mirror)
+        if starts is not None:
+            position = position + starts[sequence]
+        angles = freqs[position, 0].float()  # [positions, 1 or batch, 1, d2]
+        x, rest = table.tensor_split([angles.shape[-1]], -1)
+        turned = x.float() * angles.cos() + partners(x.float()) * angles.sin()
+        turned = torch.cat((turned.to(t.dtype), rest), -1)
+        return (turned.transpose(0, 1) if tensor_format == "bshd" else turned).reshape(t.shape)
+
+    return tuple(turned(t) for t in check(how, *tensors))
 
 
 def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
@@ -184,17 +182,15 @@ def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
     of k besides. A thread has at least one angle and 32 bytes (64 beside k), and two angles where
     lanes have no feature or no head.
     """
-    block, last = max(power_of_2(width), 2), 0
-    lines = power_of_2(max(4096 // (width * itemsize), 1))
-    block_h, turns = min(power_of_2(heads), lines), 1
-    block_b = 1
-    while heads > 4 and block_b < batch and 2 * block_b * block_h <= lines:
-        block_b *= 2  # by comparisons: torch.compile may not know the batch
+    block, last = max(next_power_of_2(width), 2), 0
+    lines = next_power_of_2(max(4096 // (width * itemsize), 1))
+    block_h, turns = min(next_power_of_2(heads), lines), 1
+    block_b = min(next_power_of_2(batch), lines // block_h) if heads > 4 else 1
     lines //= block_b
     block_p = lines // block_h if 2 * block_h < lines else 1
     threads = block_p * block
     if block_p == 1:
-        threads = power_of_2(rotary)
+        threads = next_power_of_2(rotary)
         if width < block or heads < block_h:
             threads = min(threads, block // 2)
         threads = min(threads, block_b * block_h * width * itemsize // (64 if k_heads else 32))
@@ -204,11 +200,11 @@ def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
             threads = block_p * block // 4
         if heads <= 4:  # a thread takes all, for which it computes the angles
             block_h, turns = 1, heads
-        rest = power_of_2(width - block // 2)
+        rest = next_power_of_2(width - block // 2)
         if 16 <= rest < block // 2:  # 128 and 64 lanes for a width of 192
             block, last = block // 2, rest
     share = max(ceil_div(k_heads, ceil_div(heads, block_h * turns)), 1)
-    block_k, k_turns = (1, share) if turns > 1 else (power_of_2(share), 1)
+    block_k, k_turns = (1, share) if turns > 1 else (next_power_of_2(share), 1)
     return {
         "BLOCK_P": block_p, "BLOCK_B": block_b, "BLOCK_H": block_h, "BLOCK_K": block_k,
         "TURNS": turns, "K_TURNS": k_turns, "BLOCK": block, "LAST": last,
@@ -216,23 +212,49 @@ def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
     }  # fmt: skip
 
 
-_map = Recorded(_turned)
-_operator = traceable(
+class Turn(Operator):
+    """The turn of one tensor or two, which is linear in both."""
+
+    def kept(self, tensors, outputs):
+        """Return freqs and the tensors of positions."""
+        return tensors[2:]
+
+    def tangents(self, how, tangents, kept):
+        """Return the tangents turned, of which one may be None."""
+        t, k = (*tangents, None)[:2]
+        if t is None:
+            return None, self(how, k, None, *kept)[0]
+        turned = self(how, t, k, *kept)
+        return (turned[0], None) if k is None else turned
+
+    def gradients(self, how, needed, grads, kept):
+        """Return the gradients turned back."""
+        return self.tangents((*how[:-1], not how[-1]), grads, kept)
+
+
+_turn = Turn(
     "rope",
-    "Tensor? freqs, Tensor? starts, Tensor? ends, str tensor_format, bool interleaved,"
-    " int cp_size, int cp_rank, bool transposed",
-    _map, check, rope_kernel,
-)  # fmt: skip
-_turn = linear(_map, 3, _operator)
-_in_place = Recorded(functools.partial(_turned, in_place=True))
-_turn_in_place = linear(_in_place, 3, turn_gradients=_turn)
+    "(Tensor t, Tensor? k, Tensor? freqs, Tensor? starts, Tensor? ends, str tensor_format,"
+    " bool interleaved, int cp_size, int cp_rank, bool transposed) -> (Tensor, Tensor)",
+    Recorded(_turned),
+    lambda how, *tensors: [t.new_empty(t.shape) for t in check(how, *tensors)],
+    plain=_in_plain_torch,
+)
+_launch_in_place = Recorded(functools.partial(_turned, in_place=True))
+
+
+def _in_place(how, t, *others):
+    """Turn t itself."""
+    _launch_in_place(how, t, *others)
+    torch.autograd.graph.increment_version(t)
+    return (t,)
 
 
 def _call(
-    turn, tensors, freqs, tensor_format="sbhd", interleaved=False, start_positions=None,
+    turn, t, k, freqs, tensor_format="sbhd", interleaved=False, start_positions=None,
     cu_seqlens=None, cp_size=1, cp_rank=0,
 ):  # fmt: skip
-    """Return `turn`'s results for tensors and the options of rope."""
+    """Return `turn`'s results for one tensor or two, and the options of rope."""
     if freqs.requires_grad and torch.is_grad_enabled():
         raise ValueError("rope: freqs gets no gradient; pass freqs.detach()")
     if start_positions is not None:
@@ -242,7 +264,7 @@ def _call(
     if cu_seqlens is not None:
         cu_seqlens = cu_seqlens.contiguous()
     how = tensor_format, bool(interleaved), cp_size, cp_rank, False
-    return turn(how, *tensors, freqs, start_positions, cu_seqlens)
+    return turn(how, t, k, freqs, start_positions, cu_seqlens)
 
 
 def rope(
@@ -268,7 +290,7 @@ def rope(
             No value of start_positions or cu_seqlens is looked at: the GPU would be waited for.
     """
     options = interleaved, start_positions, cu_seqlens, cp_size, cp_rank
-    return _call(_turn, (t,), freqs, tensor_format, *options)[0]
+    return _call(_turn, t, None, freqs, tensor_format, *options)[0]
 
 
 def rope_qk(
@@ -281,7 +303,7 @@ def rope_qk(
     Raises:
         ValueError: q and k differ in more than their heads, or `rope` raises it.
     """
-    return _call(_turn, (q, k), freqs, **options)
+    return _call(_turn, q, k, freqs, **options)
 
 
 def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
@@ -291,15 +313,14 @@ def rope_(t: torch.Tensor, freqs: torch.Tensor, **options: Any) -> torch.Tensor:
         RuntimeError: t is a leaf that requires a gradient, its elements share memory, or it is of
             inference mode, which is over.
     """
-    if traced() or 0 in t.stride():
+    if traced() or 0 in t.stride() or lacks_kernels(t):
         return t.copy_(rope(t, freqs, **options))
     if t.is_inference() and not torch.is_inference_mode_enabled():
         raise RuntimeError("a tensor of inference mode cannot be turned in place outside of it")
-    if not (t.requires_grad and torch.is_grad_enabled()):
-        torch.autograd.graph.increment_version(t)
-    elif (owner := t._base if t._is_view() else t).is_leaf and owner.requires_grad:
+    owner = t._base if t._is_view() else t
+    if torch.is_grad_enabled() and owner.is_leaf and owner.requires_grad:
         raise RuntimeError("a leaf that requires a gradient cannot be turned in place")
-    return _call(_turn_in_place, (t,), freqs, **options)[0]
+    return _call(functools.partial(_turn.call, _in_place), t, None, freqs, **options)[0]
 
 
 def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
@@ -313,4 +334,4 @@ def rotate_half(x: torch.Tensor, *, interleaved: bool = False) -> torch.Tensor:
     if len(x.shape) > 4:
         return rotate_half(x.flatten(0, -4), interleaved=interleaved).view(x.shape)
     how = "sbhd", bool(interleaved), 1, 0, False
-    return _turn(how, x, None, None, None)[0]
+    return _turn(how, x, None, None, None, None)[0]

@@ -32,7 +32,6 @@ def drawn(*shape):
 MASK = torch.rand(TOKENS, generator=DICE) < 0.4
 FREQS, T = drawn(9, 1, 1, 8), drawn(6, 2, 3, 16)
 UP, DOWN = (INNER, WIDTH), (WIDTH, INNER)
-ROPE = "rope", "rope_launch"
 HOW = None, None, "sbhd", False, 1, 0, False
 
 
@@ -57,11 +56,11 @@ def loss(outputs):
 def layer(ours, op, leaves):
     names = *(f"{op.OP.name}{each}" for each in ("", "_launch", "_backward")), "masked_sort"
     functions = (functools.partial(lambda f, *x: f(*x, MASK), f) for f in (ours, op.reference))
-    return Call(*functions, leaves, names, lambda *leaves: [*leaves, MASK, False])
+    return Call(*functions, leaves, names, lambda *leaves: [*leaves, MASK])
 
 
 def turning(ours, plain, leaves, freqs=FREQS):
-    return Call(ours, plain, leaves, ROPE, lambda *leaves: [[*leaves], freqs, *HOW])
+    return Call(ours, plain, leaves, ("rope",), lambda t, k=None: [t, k, freqs, *HOW])
 
 
 CALLS = {
@@ -291,7 +290,7 @@ def without_patches(dtype):
 
 
 def without_a_patch(call, dtype):
-    fast.operators.warn_once.cache_clear()
+    fast.operators.has_kernels.cache_clear()
     leaves = [each.to(dtype) for each in call.leaves]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -65,7 +65,8 @@ def traced(operator, *arguments):
     def without_memory(argument):
         return mode.from_tensor(argument) if torch.is_tensor(argument) else argument
 
-    return operator(*tree_map(without_memory, arguments))
+    with mode:
+        return operator(*tree_map(without_memory, arguments))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -85,7 +86,7 @@ def test_the_rope_to_be_read_refuses_it_too(name):
 def test_the_compiler_is_refused_what_does_not_fit(name):
     t, freqs, options, words = ROPE[name]
     options = {"tensor_format": "sbhd", "interleaved": False, "cp_size": 1, "cp_rank": 0} | options
-    tensors = [t], freqs, options.pop("start_positions", None), options.pop("cu_seqlens", None)
+    tensors = t, None, freqs, options.pop("start_positions", None), options.pop("cu_seqlens", None)
     refused(words, traced, torch.ops.house.rope, *tensors, *options.values(), False)
 
 
@@ -93,7 +94,7 @@ def test_the_compiler_is_refused_what_does_not_fit(name):
 def test_rotate_half_refuses_features_without_a_partner(x):
     refused("d even", rotate_half, x)
     how = "sbhd", False, 1, 0, False
-    refused("d even", traced, torch.ops.house.rope, [x], None, None, None, *how)
+    refused("d even", traced, torch.ops.house.rope, x, None, None, None, None, *how)
 
 
 MASK = torch.arange(40) % 3 == 0
@@ -125,7 +126,7 @@ def test_a_masked_layer_refuses_what_does_not_fit(op, name):
     change(tensors)
     refused(words, op, *tensors)
     refused(words, op, *(each.detach().requires_grad_() for each in tensors[:-1]), tensors[-1])
-    refused(words, traced, getattr(torch.ops.house, op.__name__), *tensors, False)
+    refused(words, traced, getattr(torch.ops.house, op.__name__), *tensors)
 
 
 @pytest.mark.parametrize("op", LAYERS)
