@@ -14,6 +14,7 @@ import torch
 from common import ops, solutions, wire
 from common.grading.sweep import Sweep
 from common.paths import PEERS, ROOT
+from common.peers.gather_scatter.rows import by_mask
 from common.sandbox import clock, contract
 from common.sandbox.seal import Seal
 from common.sandbox.session import Session
@@ -133,3 +134,20 @@ def test_peers_of_torch_alone_take_what_they_can(name, fork_server):
         assert found["eager", whole] == found["gather_scatter", whole] == {"PASSED"}
         assert found["grouped_mm", whole] == {"PASSED" if whole else "UNSUPPORTED"}
         assert found["torch_compile", whole] == {"UNSUPPORTED"}
+
+
+def test_a_weight_of_many_spans_has_one_product():
+    """Autograd would round its gradient after each slice."""
+    for spans, most in ((1, 2), (8, 1)):
+        mask, seen = torch.zeros(16 * spans + 8, dtype=torch.bool), []
+        for first in range(8, len(mask), 16):
+            mask[first : first + 8] = True
+
+        def layer(rows, seen=seen):
+            seen.append(len(rows))
+            return rows + 1
+
+        x = torch.arange(float(len(mask)))[:, None]
+        result = by_mask(x, mask, torch.neg, layer)()
+        assert torch.equal(result, torch.where(mask[:, None], -x, x + 1))
+        assert len(seen) == most and sum(seen) == 8 * spans + 8
