@@ -65,11 +65,6 @@ class Solution:
         return digest(self._files())
 
     @property
-    def text_digest(self) -> str:
-        """The same with comments and blank lines: the key of results that may name a line."""
-        return digest(self._files(), words=True)
-
-    @property
     def source_digest(self) -> str:
         """The digest of the solution and its helpers, for which configurations are tuned."""
         return digest(self._sources())

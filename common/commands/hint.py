@@ -216,7 +216,7 @@ class File:
         diagnosis with the mistakes that may cause it.
         """
         solution, device = self.solution, self.grader.device
-        cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.text_digest}")
+        cache = DiskCache("exercises", solution.name, lambda: f"{device} {solution.digest}")
         if not cache.found:
             with closing(self.grader.smoke_cases(Asked([solution]))) as cases:
                 graded = list(cases)

@@ -58,13 +58,11 @@ def compare(
     Returns:
         The findings, and the error as a multiple of eager's error, if both errors are known.
     """
-    if not first.numel():
-        return [], None
     inputs = "the same inputs" + ", the second beside another call" * beside
     findings = differing(problem, name, first, second, inputs)
     if findings:
         findings += _from_poison(problem, name, first, second)
-    wrong, ratio = _check(problem, name, first)
+    wrong, ratio = wrong_values(problem, name, first)
     return findings + wrong, ratio
 
 
@@ -79,25 +77,20 @@ def compare_other(
     must_differ = not other.unchanged and int(first.count_nonzero()) >= FEWEST_EQUAL
     if must_differ and torch.equal(integers(first), integers(again)):
         return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
-    return wrong_values(other, name, again, call)
+    return wrong_values(other, name, again, call)[0]
 
 
-def wrong_values(problem: Problem, name: str, result: torch.Tensor, call: str) -> list[Finding]:
-    """Return a finding if the result of a further call is wrong by the numeric rule.
-
-    `call` is the call in words, for the reason.
-    """
-    return _check(problem, name, result, f", {call}")[0] if result.numel() else []
-
-
-def _check(
+def wrong_values(
     problem: Problem, name: str, result: torch.Tensor, call: str = ""
 ) -> tuple[list[Finding], float | None]:
-    """Return a finding if the result is wrong, and its error as a multiple of eager's.
+    """Return a finding if the result is wrong, and its error as a multiple of eager's, if known.
 
-    The finding has the set of wrong elements unless only the rms error is too large.
+    The finding has the set of wrong elements unless only the rms error is too large. `call` is a
+    further call in words, for the reason.
     """
-    truth, budget = problem.truth[name], problem.budgets[name]
+    if not result.numel():
+        return [], None
+    truth, budget, call = problem.truth[name], problem.budgets[name], f", {call}" * bool(call)
     wrong, ratio = check_values(result, truth, budget, problem.slack, problem.device)
     if wrong is None:
         return [], ratio
@@ -109,13 +102,6 @@ def _check(
         reason = f"{label(name)} wrong{call}: {elements}; {at} {wrong.text}"
     difference = Difference(name, elements, count, wrong.index, wrong.expected, wrong.got)
     return [Finding("INCORRECT_NUMERICAL", reason, difference=difference)], ratio
-
-
-def altered(name: str, first: torch.Tensor, later: torch.Tensor) -> list[Finding]:
-    """Return a finding if a call's result differs when it is read again after the next call."""
-    reason = f"{label(name)} of one call changed when the next was made, as if both shared memory"
-    same = torch.equal(integers(first), integers(later))
-    return [] if same else [Finding("INCORRECT_NUMERICAL", reason)]
 
 
 def differing(

@@ -140,7 +140,8 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
 
     def resume(self) -> None:
         """Save the faults, and reload the solutions from now on: their files may have changed."""
-        for cache in self._caches.values():
+        for cache in self._caches.values():  # without faults, which name lines that comments move
+            cache.found = {case: faults for case, faults in cache.found.items() if not faults}
             cache.save()
         self._caches, self._refused = {}, set()
         self._supervisor.close()
@@ -173,7 +174,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         with self._lock:
             if solution not in self._caches:
                 self._caches[solution] = DiskCache(
-                    "verdicts", solution.name, lambda: f"{TARGET} {solution.text_digest}"
+                    "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
                 )
             known = self._caches[solution].found
         if case.name not in known:

@@ -109,11 +109,10 @@ def tier_cases(
         if names:
             every = [case for of, case in asked if of is op]
         if names and device == "cpu":
-            pairs = [(case.name, op.twin(case)) for case in every]
-            every = [twin for _, twin in pairs]
-            for name, twin in pairs:
-                if name != twin.name:
-                    complain_once(f"without a GPU {twin.name} stands in for {name}")
+            for case in every:
+                if (twin := op.twin(case)).name != case.name:
+                    complain_once(f"without a GPU {twin.name} stands in for {case.name}")
+            every = [*map(op.twin, every)]
         cases = [
             case
             for case in every

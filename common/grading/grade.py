@@ -15,10 +15,11 @@ from dataclasses import replace
 import torch
 
 from common import wire
+from common.arena import integers
 from common.errors import Kind
 from common.grading import call_plan, remarks
 from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition
-from common.grading.compare import Finding, altered, compare, compare_other, differing, wrong_values
+from common.grading.compare import Finding, compare, compare_other, differing, label, wrong_values
 from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
 from common.grading.problem import Problem
@@ -33,6 +34,7 @@ MOST_ELEMENTS = 1 << 14
 """The most elements of a direction's results that are kept with its verdict."""
 SAME = "the same inputs, in concurrent calls"
 OTHER = "of a call on other inputs"
+AS_IF_SHARED = "as if both shared memory"
 NO_GRAD_FN = "the output has no grad_fn"
 NO_GRADIENT = Finding("UNSUPPORTED", f"{NO_GRAD_FN}: return it from a torch.autograd.Function")
 
@@ -162,9 +164,9 @@ class PlanRun:
             later = self.execution.later(name, attempt)
             if isinstance(later, Failure):
                 self.findings[direction].append(Finding.of(later))
-            else:
-                result = self.execution.result(name, attempt)
-                self.findings[direction] += altered(name, result, later)
+            elif not torch.equal(integers(self.execution.result(name, attempt)), integers(later)):
+                reason = f"{label(name)} of one call changed when the next was made, {AS_IF_SHARED}"
+                self.findings[direction].append(Finding("INCORRECT_NUMERICAL", reason))
 
     def repeat(self) -> None:
         """Repeat the latest attempt in its own memory, if nothing is wrong so far."""
@@ -264,7 +266,7 @@ class PlanRun:
                     first = self.execution.result(name, self.plan.first)
                     found = compare_other(problem, name, first, result, attempt.text)
                 else:
-                    found = wrong_values(problem, name, result, attempt.text)
+                    found = wrong_values(problem, name, result, attempt.text)[0]
                 findings += [each._replace(attempt=attempt) for each in found]
 
     # --- the verdict ------------------------------------------------------------------------------

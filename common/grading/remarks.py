@@ -87,7 +87,7 @@ class Recheck:
                 return False
         problem = execution.problem_of(attempt)
         return not any(
-            wrong_values(problem, name, execution.result(name, attempt), "")
+            wrong_values(problem, name, execution.result(name, attempt))[0]
             for name in execution.names(direction, attempt)
         )
 
@@ -163,7 +163,7 @@ def graph_notes(execution: Execution, attempt: Attempt) -> Iterator[str]:
     upstream gradient takes a gradient.
     """
     problem, again = execution.problem, _of_kept_graph(execution, attempt)
-    wrong = [name for name, result in again.items() if wrong_values(problem, name, result, "")]
+    wrong = [name for name, result in again.items() if wrong_values(problem, name, result)[0]]
     if wrong:
         yield f"{OTHER_GRADIENTS}: of {', '.join(wrong)}"
     elements = sum(shape.numel() for shape in problem.shapes.values())

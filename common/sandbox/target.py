@@ -31,14 +31,12 @@ import triton
 from triton import knobs
 from triton._C.libtriton import llvm
 from triton.backends.compiler import GPUTarget
-from triton.backends.nvidia import compiler
 from triton.runtime import cache
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.driver import DriverConfig
 
 from common import paths
 from common.errors import Kind
-from common.wire import STAND_IN
 
 THREADS = 1024
 """The maximum threads of a block, on every target."""
@@ -232,16 +230,14 @@ def _ignore(*arguments: Any, **options: Any) -> None:
 def warm(full: bool) -> None:
     """Do the work of a first compilation once, before any process is forked.
 
-    Triton imports Gluon, asks ptxas for its version and, for the cache key of fully compiled
-    kernels, hashes its own 300 MB. The cache key of a verdict needs no hash; see `stop_at_llvm`.
+    Triton imports Gluon and, for the cache key of fully compiled kernels, hashes its own 300 MB.
+    The cache key of a verdict needs no hash; see `stop_at_llvm`.
 
     Args:
         full: Whether kernels will be compiled in full.
     """
     import triton.experimental.gluon.language  # noqa: F401
 
-    with contextlib.suppress(Exception):  # of ptxas, which a compilation reports
-        compiler.get_ptxas_version(TARGETS[STAND_IN].arch)
     if full:
         cache.triton_key()
 

@@ -59,7 +59,7 @@ def made(op, mistake, problem):
         ours = {
             name: results[name] for name in results if is_output(name) == (direction == "forward")
         }
-        wrong = any(wrong_values(problem, name, value, "") for name, value in ours.items())
+        wrong = any(wrong_values(problem, name, value)[0] for name, value in ours.items())
         verdict, ours = ("INCORRECT_NUMERICAL", ours) if wrong else ("PASSED", {})
         verdicts[direction] = Verdict(
             "a/b", op.name, problem.case.name, direction, verdict, results=ours

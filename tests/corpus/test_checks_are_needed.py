@@ -81,7 +81,7 @@ FOUND_OUTSIDE = {
     "rotate_half_wrong_sign": (f"{GRADING}.compare.check_values", lambda *_: (None, 1.0)),
     "nondeterministic_rounding": (f"{GRADING}.compare.integers", lambda each: each.new_zeros(1)),
     "replays_by_shape": (f"{GRADING}.call_plan.choose", with_choices(changes=())),
-    "wrong_on_other_inputs": (f"{GRADING}.compare.wrong_values", lambda *_: []),
+    "wrong_on_other_inputs": (f"{GRADING}.grade.compare_other", lambda *_: []),
     # results stay in the shared memory
     "mends_a_delivered_result": (f"{GRADING}.problem.Problem.kept", lambda _, result: result),
     "one_gradient_buffer": (PLAN, without_steps(Action.OUTPUT, Action.GRADIENTS)),
