@@ -149,6 +149,27 @@ other_sign = change.arguments(torch.neg, "freqs")
 other_turn = with_rotation(forward_in_backward)
 no_starts = change.given(start_positions=None)
 half = Changes(change.arguments(lambda t: with_gradient_of(rounded_to_float16(t), t), "t"))
+OF_SEQUENCES: dict[str, Reference] = {
+    "the head stands for the batch in start_positions": with_positions(
+        lambda at: at.position - at.start(at.batch) + at.start(at.head)
+    ),
+    "the position stands for the batch in start_positions": with_positions(
+        lambda at: at.position - at.start(at.batch) + at.start(at.token)
+    ),
+    "start_positions is ignored": no_starts,
+    "start_positions is ignored where interleaved": change.where(no_starts, interleaved=True),
+    "the first sequence's start serves all": change.arguments(
+        lambda starts: starts[:1].expand_as(starts), "start_positions"
+    ),
+    "cu_seqlens is ignored: positions count on": change.call(one_sequence),
+    "cp_rank is ignored": change.given(cp_rank=0),
+    "cp_size is ignored": with_positions(lambda at: at.token + at.start(at.batch)),
+    "a rank's two chunks lie side by side": with_positions(
+        lambda at: at.token + at.start(at.batch) + at.options["cp_rank"] * at.lengths[at.batch]
+    ),
+}
+"""Those with start positions, packed sequences or context parallelism."""
+
 MISTAKES: dict[str, Reference] = {
     "the sine has the other sign": other_sign,
     "the sine has the other sign where interleaved": change.where(other_sign, interleaved=True),
@@ -202,12 +223,6 @@ MISTAKES: dict[str, Reference] = {
     ),
     "the head stands for the position": with_positions(lambda at: at.of(at.head, at.batch)),
     "the batch stands for the position": with_positions(lambda at: at.of(at.batch, at.batch)),
-    "the head stands for the batch in start_positions": with_positions(
-        lambda at: at.position - at.start(at.batch) + at.start(at.head)
-    ),
-    "the position stands for the batch in start_positions": with_positions(
-        lambda at: at.position - at.start(at.batch) + at.start(at.token)
-    ),
     "rows of sbhd are counted as those of bshd: row % s": change.where(
         with_positions(lambda at: at.of(at.row % len(at.token), at.row // len(at.token))),
         tensor_format="sbhd",
@@ -222,17 +237,7 @@ MISTAKES: dict[str, Reference] = {
         )
         for one, other in (("bshd", "sbhd"), ("sbhd", "bshd"))
     },
-    "start_positions is ignored": no_starts,
-    "start_positions is ignored where interleaved": change.where(no_starts, interleaved=True),
-    "the first sequence's start serves all": change.arguments(
-        lambda starts: starts[:1].expand_as(starts), "start_positions"
-    ),
-    "cu_seqlens is ignored: positions count on": change.call(one_sequence),
-    "cp_rank is ignored": change.given(cp_rank=0),
-    "cp_size is ignored": with_positions(lambda at: at.token + at.start(at.batch)),
-    "a rank's two chunks lie side by side": with_positions(
-        lambda at: at.token + at.start(at.batch) + at.options["cp_rank"] * at.lengths[at.batch]
-    ),
+    **OF_SEQUENCES,
     "the upstream gradient comes back as it is": (
         lambda **call: with_gradient_of(reference(**call), call["t"])
     ),

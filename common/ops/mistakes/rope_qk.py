@@ -8,10 +8,8 @@ from torch import Tensor
 
 from common.ops import rope
 from common.ops.mistakes.rope import MISTAKES as OF_ROPE
+from common.ops.mistakes.rope import OF_SEQUENCES
 from common.spec import Reference
-
-LACKED = ("start", "cu_seqlens", "cp_", "chunks")
-"""What names a mistake of `rope` with an option that `rope_qk` lacks."""
 
 
 def turned(of_q: Reference, of_k: Reference) -> Reference:
@@ -40,7 +38,7 @@ MISTAKES: dict[str, Reference] = {
     **{
         name: turned(mistake, mistake)
         for name, mistake in OF_ROPE.items()
-        if not any(option in name for option in LACKED)
+        if name not in OF_SEQUENCES  # which this op has no options for
     },
     "k comes back as it is": turned(rope.reference, OF_ROPE["t comes back as it is"]),
     "the outputs are exchanged": exchanged,
