@@ -21,6 +21,8 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import interpreter_builder, interpreter_semantic
 from triton.runtime.jit import KernelParam
 
+from common.sandbox.interpreter.together import Rows
+
 
 def running(numbers: range) -> Iterable[int]:
     """Return the numbers of a loop for which it runs: all, unless work is counted by a sample."""
@@ -30,15 +32,23 @@ def running(numbers: range) -> Iterable[int]:
 def counted_range(
     arg1: Any, arg2: Any = None, step: Any = None, static: bool = False, **hints: Any
 ) -> Iterable[Any]:
-    """Return a loop's tensors in the common type of its bounds, or a static loop's numbers."""
+    """Return a loop's tensors in the common type of its bounds, or a static loop's numbers.
+
+    Programs that run at once may begin at different numbers, if they make as many iterations.
+    """
     bounds = (0, arg1) if arg2 is None else (arg1, arg2)
     range_args = (*bounds, 1 if step is None else step)
-    numbers = running(range(*range_args))
     if static:
-        return numbers
-    dtypes = (interpreter_semantic.to_tensor(arg).dtype for arg in range_args)
+        return running(range(*range_args))
+    first, end, stride = map(interpreter_semantic.to_tensor, range_args)
+    dtypes = (bound.dtype for bound in (first, end, stride))
     dtype = functools.reduce(interpreter_semantic.integer_promote_impl, dtypes)
-    return (_scalar(number, dtype) for number in numbers)
+    if not isinstance(first.handle, Rows):
+        return (_scalar(number, dtype) for number in running(range(*range_args)))
+    by = int(stride)
+    length = (end - first + (by - (1 if by > 0 else -1))) // by
+    numbers = running(range(length * (length > 0)))
+    return ((first + number * by).to(dtype) for number in numbers)
 
 
 def _visit_for(self: ast.NodeTransformer, node: ast.For) -> ast.AST:

@@ -39,6 +39,9 @@ def kernel(x, out, n, B: tl.constexpr, KIND: tl.constexpr):
         for step in range(0, pid):
             total += tl.load(x + step + lanes)
         tl.store(out + own, total)
+    elif KIND == "in turns":  # a loop of one length that begins at each program's own number
+        for number in range(pid, 3 * N, N):
+            tl.store(out + number, tl.load(x + number) + number // 5)
     elif KIND == "blocks":
         source = tl.make_block_ptr(x, (n,), (1,), (pid * B,), (B,), (0,))
         target = tl.make_block_ptr(out, (n,), (1,), (0,), (B,), (0,))
@@ -121,8 +124,8 @@ def compared(kind, backwards):
 
 
 WANTED = {
-    "in rows": 1, "blocks": 1, "transposed": 1, "one far": 1, "summed": 1, "two ways": 3,
-    "by value": 3,
+    "in rows": 1, "in turns": 1, "blocks": 1, "transposed": 1, "one far": 1, "summed": 1,
+    "two ways": 3, "by value": 3,
     # programs that need one another, or all take another way
     **dict.fromkeys(
         ("over the next", "in halves", "in order", "ticket", "rows of lengths"), "alone True"
