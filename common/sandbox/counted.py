@@ -108,7 +108,7 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 SECTOR = 32
 """The smallest transfer between a GPU's caches and its memory, in bytes."""
-STRATA = 32, 64, 256
+STRATA = 16, 32, 64, 256
 """The numbers of equal strata of a launch's samples, of which the first that settles is taken."""
 SETTLED = 0.05
 """The share of a launch's bytes or FLOPs, two standard errors, up to which a sample has settled."""
@@ -135,13 +135,20 @@ class Sample:
     memory of no tensor.
     """
 
-    def __init__(self, edges: np.ndarray, spans: Sequence[Span], complete: bool = False) -> None:
-        """Draw the programs; none has run.
+    def __init__(
+        self,
+        edges: np.ndarray,
+        spans: Sequence[Span],
+        complete: bool = False,
+        earlier: Sample | None = None,
+    ) -> None:
+        """Draw the programs.
 
         Args:
             edges: The edges of the strata.
             spans: The tensors' memory.
             complete: Whether each iteration runs, and kernels may store integers.
+            earlier: A sample that has run; a program of it stands for its stratum here too.
         """
         sectors = sorted({(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans})
         self._sectors = np.array(sectors, np.uint64).ravel()
@@ -160,6 +167,16 @@ class Sample:
         self.rounds = np.zeros(len(self.counts))
         """Sequential waits for memory: all loads up to a store are one, but the load of a scalar,
         on which an address or a branch depends, is a wait of its own."""
+        self.new = np.arange(len(self.counts))
+        """The rows of the programs that have not run."""
+        if earlier:
+            at = np.searchsorted(earlier.indices, edges[:-1])
+            known = np.append(earlier.indices, edges[-1])[at] < edges[1:]
+            self.new, at = self.new[~known], at[known]
+            self.indices[known] = earlier.indices[at]
+            self.nbytes[known], self.rounds[known] = earlier.nbytes[at], earlier.rounds[at]
+            for dtype, flops in earlier.flops.items():
+                self.flops[dtype][known] = flops[at]
 
     def uncertain(self) -> float:
         """Return two standard errors of the launch's least certain amount, as a share of it.
@@ -244,12 +261,14 @@ class Counting:
     def _sample(self, launch: WatchedLaunch, sizes: Grid) -> Sample:
         """Return a sample that has run: all programs if they store integers."""
         programs = math.prod(sizes)
+        sample = Sample(strata(programs, STRATA[0]), launch.spans)
         try:
-            for number in STRATA[: 1 if self.is_large else None]:
-                sample = Sample(strata(programs, number), launch.spans)
-                self._run(sample, launch, sizes)
+            self._run(sample, launch, sizes)
+            for number in () if self.is_large else STRATA[1:]:
                 if sample.uncertain() <= SETTLED:
                     break
+                sample = Sample(strata(programs, number), launch.spans, earlier=sample)
+                self._run(sample, launch, sizes)
         except WritesIntegers:
             if programs > MAX_FULL_LAUNCH:
                 raise NotImplementedError(f"{programs} programs store integers") from None
@@ -259,8 +278,7 @@ class Counting:
 
     def _run(self, sample: Sample, launch: WatchedLaunch, sizes: Grid) -> None:
         """Run the programs of a sample, as many at once as do the same."""
-        rows = np.arange(len(sample.counts))
-        waiting = [*rows[:, None]] if sample.complete else [rows]
+        waiting = [*sample.new[:, None]] if sample.complete else [sample.new]
         while waiting:
             rows = waiting.pop()
             try:
@@ -358,7 +376,8 @@ class Programs(ProgramGroup):
             self._pending.append(loads | 1)
         self._waits = verb == READS and not is_scalar
         self._others += floating or verb != READS
-        return act() if verb == READS or self._alone else None
+        unread = floating and verb == WRITES and not self._sample.complete
+        return act() if verb == READS or (self._alone and not unread) else None
 
     def _settle(self) -> None:
         """Count the sectors of the accesses since the last time, which have one weight."""

@@ -173,7 +173,7 @@ at = row * 128 + tl.arange(0, 128)
     tl.store(y + at, tl.load(x + at))
 """
     found = launch_of(counted(copying(body, "rows")))
-    assert found["written"] == pytest.approx(share * BYTES, rel=max(0.05, found["uncertain"]))
+    assert found["written"] == pytest.approx(share * BYTES, rel=max(0.05, 1.5 * found["uncertain"]))
 
 
 INTEGERS = """
