@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import sys
 import threading
 from collections.abc import Collection, Iterator
 from typing import Literal
@@ -59,23 +58,18 @@ class Supervisor:
         return self._named.setdefault((solution, role), self._made(solution))
 
     @contextlib.contextmanager
-    def lent(
-        self, solution: Solution, needed: int = 0, most: int = sys.maxsize
-    ) -> Iterator[Worker]:
+    def lent(self, solution: Solution, needed: int = 0) -> Iterator[Worker]:
         """Lend one of the solution's workers for a case, the latest used that is free.
 
         Args:
             solution: The solution.
             needed: The bytes of GPU memory that the case may need. The context begins once they fit
                 beside the cases under way, if there are any.
-            most: The most cases of the solution at the same time; the context begins once there are
-                fewer.
         """
 
         def can_begin() -> bool:
-            beside = sum(worker.solution == solution for worker in self._lent)
             fits = sum(self._lent.values()) + needed <= self.memory.budget - IDLE
-            return not self._lent or (beside < most and fits)
+            return not self._lent or fits
 
         with self._changed:
             self._changed.wait_for(can_begin)

@@ -85,7 +85,7 @@ class _Run(NamedTuple):
     draws: Draws
     repeats: int
     at_once: int
-    """The most cases of one solution that are graded at the same time."""
+    """The most cases that not all solutions have answered."""
 
 
 class Sweep(AbstractContextManager["Sweep"]):
@@ -166,8 +166,8 @@ class Sweep(AbstractContextManager["Sweep"]):
         # without the far cases, which wait until enough memory is free
         largest = max((needed(op, case) for case in cases if not case.far_bytes), default=0)
         size = max((self.supervisor.memory.budget - IDLE - largest) // CONTEXT, 1)
-        if self._overlap:
-            at_once = max(self._cores // max(min(len(of_op), size), 1), 1)
+        if self._overlap:  # two, so that no thread waits for a solution that takes longer
+            at_once = max(self._cores // max(min(len(of_op), size), 1), 2)
         else:  # on a CPU there is no compilation to overlap
             at_once = 1 if self.device == "cpu" else min(AHEAD, self._cores)
         run, rechecks = _Run(op, draws, repeats, at_once), list[_Recheck]()
@@ -198,15 +198,13 @@ class Sweep(AbstractContextManager["Sweep"]):
     ) -> Iterator[Graded | _Recheck]:
         """Yield the results in order, while a few later cases are graded.
 
-        With `overlap` as many cases wait for an earlier one. Without it all of them end before a
-        result is yielded, so that the device is idle.
+        Without `overlap` all of them end before a result is yielded, so that the device is idle.
         """
-        most = run.at_once * (1 + self._overlap)
         until = FIRST_COMPLETED if self._overlap else ALL_COMPLETED
         pending = deque[list[Future[Graded | _Recheck]]]()
 
         def is_full() -> bool:
-            return sum(not (self._overlap and _is_done(jobs)) for jobs in pending) >= most
+            return sum(not (self._overlap and _is_done(jobs)) for jobs in pending) >= run.at_once
 
         for case in (*cases, None):
             if case and (due := [each for each in solutions if not skip(each, case)]):
@@ -230,7 +228,7 @@ class Sweep(AbstractContextManager["Sweep"]):
         """Return the verdicts, or a recheck if another process may have caused them."""
         try:
             made, (size, _) = problem.result(), self.supervisor.memory.needs(run.op, case)
-            with self.supervisor.lent(solution, size, run.at_once) as worker:
+            with self.supervisor.lent(solution, size) as worker:
                 graded = self._grade(run, made, worker)
             if not graded.reason(KINDS):
                 return graded

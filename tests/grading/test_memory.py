@@ -138,7 +138,7 @@ def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, to
     assert {v.verdict for each in found for v in each.verdicts.values()} == {"PASSED"}
     together = [case for case in CASES for _ in several]
     assert [each.case for each in found] == (together if most > 1 else CASES * len(several))
-    assert gpu.most == most
+    assert (gpu.most >= most) if most > 1 else (gpu.most == most)
 
 
 # --- far views ------------------------------------------------------------------------------------
