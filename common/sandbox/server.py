@@ -37,6 +37,8 @@ def run(control: socket.socket) -> None:
         line, fds = received
         match msgspec.json.decode(line, type=Order):
             case ForkRequest() as wanted:
+                if wanted.target:  # operators on meta tensors import it, in half a second
+                    import torch._dynamo
                 if wanted.target and not wanted.counted:
                     target.warm(wanted.full)
                 # imported objects stay alive; each collection of a worker would traverse them for

@@ -85,8 +85,6 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
     is_product, written = func._overloadpacket in PRODUCTS, written_by(func, args, kwargs)
     if written:
         like: Any = written[0] if len(written) == 1 else tuple(written)
-    elif torch.Tag.pointwise in func.tags:
-        like = _pointwise_result(func, args, kwargs, inputs)
     elif inputs and not is_product and not any(each.is_floating_point() for each in inputs):
         like = None  # integers are computed
     else:
@@ -107,26 +105,6 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
     arguments = {**dict(zip(names, args, strict=False)), **kwargs}
     changed = (p.name for p in parameters if p.alias_info and p.alias_info.is_write)
     return [arguments[name] for name in changed if arguments.get(name) is not None]
-
-
-def _pointwise_result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor]) -> Any:
-    """Return the result as meta tensors: with the dtype and the order of strides of a corner's.
-
-    On meta tensors, torch computes many of these operators in Python, for which it imports its
-    compiler in about a second.
-    """
-
-    def corner(value: Any) -> Any:
-        return value[(slice(2),) * value.dim()] if isinstance(value, torch.Tensor) else value
-
-    def whole(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):  # whether two tensors are equal
-            return value
-        shape, strides = torch.broadcast_tensors(*inputs)[0].shape, value.stride()
-        order = sorted(range(value.dim()), key=lambda dim: (-strides[dim], -shape[dim]))
-        return torch.empty_permuted(shape, order, dtype=value.dtype, device="meta")
-
-    return tree_map(whole, func(*tree_map(corner, args), **tree_map(corner, kwargs)))
 
 
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
