@@ -106,7 +106,7 @@ def quack():
     """Return the layer with quack's rotary embedding, and its products as the board has them."""
     from quack.rotary import apply_rotary_emb
 
-    gated = importlib.import_module("common.peers.quack.masked_ffn")._Gated
+    peer = importlib.import_module("common.peers.quack.masked_ffn")
 
     class Quack(Eager):
         def angles(self, freqs, dtype):
@@ -116,7 +116,7 @@ def quack():
             return [apply_rotary_emb(t, cos, sin) for t in (q, k)]
 
         def experts(self, x, w, mask):
-            return gated.apply(x, w["up"], w["down"], mask)
+            return peer._Gated.apply(x, w["up"], w["down"], peer.Routing.of(mask))
 
         def held(self, w):
             both = [[w[f"{expert} {name}"] for name in FFN] for expert in ("visual", "textual")]

@@ -1,4 +1,4 @@
-"""quack's gated, grouped products as installed, not tuned."""
+"""quack's gated, grouped products, tuned where docs/peers.md says so."""
 
 from __future__ import annotations
 

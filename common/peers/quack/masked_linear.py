@@ -1,4 +1,4 @@
-"""quack's grouped product as installed, not tuned; scattering timed."""
+"""quack's grouped product, tuned where docs/peers.md says so; scattering timed."""
 
 from __future__ import annotations
 

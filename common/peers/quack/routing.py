@@ -1,46 +1,53 @@
-"""quack's products over tokens sorted by the mask.
+"""quack's products over tokens sorted by the mask, in configurations that quack's search found.
 
-They run with quack's defaults, since its search for the fastest tiles compiles for longer than an
-answer may take.
+Nothing is searched here, since that compiles for longer than an answer may take.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+import json
+from pathlib import Path
+from typing import Any
 
 import torch
 from quack import gemm_interface
+from quack.autotuner import VERSION, AutotuneConfig, Autotuner
+from quack.gemm_config import GemmConfig, default_config
 
+from common.peers.grouped_mm.groups import Groups
+
+KEPT = json.loads((Path(__file__).parent / "configs" / "tuned.json").read_text())
 MULTIPLE = 8
 
-gemm = functools.partial(gemm_interface.gemm, tuned=False)
-gemm_gated = functools.partial(gemm_interface.gemm_gated, activation="swiglu", tuned=False)
-gemm_dgated = functools.partial(gemm_interface.gemm_dgated, activation="swiglu", tuned=False)
+gemm = gemm_interface.gemm
+gemm_gated = functools.partial(gemm_interface.gemm_gated, activation="swiglu")
+gemm_dgated = functools.partial(gemm_interface.gemm_dgated, activation="swiglu")
 
 
-@dataclass(frozen=True)
-class Routing:
-    """Tokens in two groups, those in the mask first."""
+def _choose(tuner: Any, key: Any, *_: Any) -> None:
+    """Take what is kept for a product's name and tensors, or the default, as with `tuned=False`."""
+    here = KEPT.get(f"{torch.cuda.get_device_name()}, quack-kernels {VERSION}", {})
+    found = here.get(f"{tuner.fn.__name__.rpartition('_')[0]}{key[len(tuner.keys) :]}")
+    config = GemmConfig(**found) if found else default_config(torch.device("cuda"))
+    tuner.cache[key] = AutotuneConfig(config=config)
 
-    order: torch.Tensor
-    """The index in x of each sorted token."""
-    index: torch.Tensor
-    """The same in int32, which quack needs."""
-    starts: torch.Tensor
-    """The bounds of the groups, int32 `[3]`."""
 
-    @classmethod
-    def of(cls, mask: torch.Tensor) -> Routing:
-        """Sort the tokens of a mask, bool `[tokens]`."""
-        order = mask.argsort(descending=True, stable=True)
-        sizes = torch.stack((mask, ~mask)).sum(dim=1)
-        ends = sizes.cumsum(0, dtype=torch.int32)
-        return cls(order, order.int(), torch.nn.functional.pad(ends, (1, 0)))
+Autotuner.check_disk_cache = _choose  # quack calls it for a product that is new to the process
 
-    def scattered(self, rows: torch.Tensor) -> torch.Tensor:
-        """Return sorted rows in the order of x."""
-        return torch.empty_like(rows).index_copy_(0, self.order, rows)
+
+class Routing(Groups):
+    """The groups as quack takes them."""
+
+    @functools.cached_property
+    def index(self) -> torch.Tensor:
+        """The order in int32."""
+        return self.order.int()
+
+    @functools.cached_property
+    def starts(self) -> torch.Tensor:
+        """The bounds of the groups, int32 `[3]`."""
+        return torch.nn.functional.pad(self.ends, (1, 0))
 
 
 def readable(*tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -57,9 +64,5 @@ def readable(*tensors: torch.Tensor) -> list[torch.Tensor]:
             raise NotImplementedError("float32")
         if any(size % MULTIPLE for size in tensor.shape[1:]):
             raise NotImplementedError(f"widths that are no multiple of {MULTIPLE}")
-    return [
-        tensor
-        if tensor.is_contiguous() and tensor.data_ptr() % 16 == 0
-        else tensor.clone(memory_format=torch.contiguous_format)
-        for tensor in tensors
-    ]
+    contiguous = (tensor.contiguous() for tensor in tensors)
+    return [tensor if tensor.data_ptr() % 16 == 0 else tensor.clone() for tensor in contiguous]

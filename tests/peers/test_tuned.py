@@ -1,0 +1,134 @@
+"""The configurations that are kept for quack: what the file holds, and what the adapter takes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from dataclasses import dataclass
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import torch
+
+from common.paths import PEERS
+from tests.generators import tuned_peers
+
+DEVICE, VERSION = "NVIDIA H200", "1.2.3"
+HERE = f"{DEVICE}, quack-kernels {VERSION}"
+LINEAR = "gemm((64, 8), (2, 1), torch.bfloat16)"
+
+
+@dataclass(frozen=True)
+class GemmConfig:
+    """The fields of quack 0.6.5's configuration."""
+
+    tile_m: int = 128
+    tile_n: int = 192
+    tile_k: int | None = None
+    num_warps: int | None = None
+    pingpong: bool = True
+    is_dynamic_persistent: bool = True
+    cluster_m: int = 2
+    cluster_n: int = 1
+    cluster_k: int = 1
+    split_k: int = 1
+    swap_ab: bool = False
+    max_swizzle_size: int = 8
+    device_capacity: int = 9
+    use_tma_gather: bool = False
+
+
+def check(kept):
+    """Raise if what is kept is not as the search writes it."""
+    for where, products in kept.items():
+        assert re.fullmatch(r"\S.*, quack-kernels \d[\w.]*", where)
+        assert products
+        for product, fields in products.items():
+            tensors = re.fullmatch(r"(?:gemm|mod_\w+)(\(.+\))", product)[1]
+            *shapes, dtype = eval(tensors, {"torch": torch})
+            assert isinstance(shapes[0], tuple) and isinstance(dtype, torch.dtype)
+            GemmConfig(**fields)
+
+
+def test_every_kept_configuration_can_be_taken():
+    check(json.loads(tuned_peers.FILE.read_text()))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {DEVICE: {LINEAR: {"tile_m": 64}}},
+        {HERE: {}},
+        {HERE: {LINEAR.replace("torch.", ""): {"tile_m": 64}}},
+        {HERE: {LINEAR: {"BLOCK_M": 64}}},
+    ],
+)
+def test_the_check_finds_what_cannot_be_taken(kept):
+    with pytest.raises((AssertionError, NameError, TypeError)):
+        check(kept)
+
+
+def test_the_docs_name_what_is_kept():
+    _, _, *rows = tuned_peers.table().splitlines()
+    assert all("masked_" in row for row in rows)
+    assert tuned_peers.in_the_docs("tuned", tuned_peers.table(), False, "peers")
+
+
+def imported(monkeypatch, **modules):
+    """Import the adapter's products with a made-up quack."""
+    for name, contents in modules.items():
+        module = ModuleType(name)
+        vars(module).update(contents)
+        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
+    spec = importlib.util.spec_from_file_location("made_up", PEERS / "quack" / "routing.py")
+    adapter = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(adapter)
+    return adapter
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "tokens", "tile"),
+    [
+        (DEVICE, VERSION, 64, 256),
+        (DEVICE, VERSION, 65, 1),
+        ("NVIDIA B200", VERSION, 64, 1),
+        (DEVICE, "2", 64, 1),
+    ],
+)
+def test_quack_takes_what_is_kept_for_device_version_and_product(
+    monkeypatch, device, version, tokens, tile
+):
+    class Autotuner:
+        """As quack's, which looks for an earlier search before it searches."""
+
+        fn = SimpleNamespace(__name__="gemm_tuned")
+        keys = ("dynamic_scheduler",)
+
+        def __init__(self):
+            self.cache = {}
+
+        def __call__(self, *tensors):
+            key = (False, *((tuple(each.shape), each.dtype) for each in tensors))
+            self.check_disk_cache(key, [], pytest.fail)
+            return self.cache[key].config
+
+    gemms = SimpleNamespace(gemm=None, gemm_gated=print, gemm_dgated=print)
+    routing = imported(
+        monkeypatch,
+        quack={"gemm_interface": gemms},
+        quack__autotuner={
+            "VERSION": version,
+            "AutotuneConfig": lambda config: SimpleNamespace(config=config),
+            "Autotuner": Autotuner,
+        },
+        quack__gemm_config={
+            "GemmConfig": GemmConfig,
+            "default_config": lambda _: GemmConfig(tile_m=1),
+        },
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: device)
+    product = tuned_peers.product(Autotuner, (False, ((64, 8), torch.float16)))
+    monkeypatch.setattr(routing, "KEPT", {HERE: {product: {"tile_m": 256}}})
+    assert Autotuner()(torch.empty(tokens, 8, dtype=torch.float16)) == GemmConfig(tile_m=tile)
