@@ -40,7 +40,7 @@ FINE = frozenset({"PASSED", "UNSUPPORTED"})
 BEFORE_LAUNCH = frozenset({"UNSUPPORTED", "COMPILE_ERROR"})
 """The verdicts of solutions that launched no kernel; compiling for a GPU does not change them."""
 ENDED = frozenset({"CRASHED", "TIMEOUT", "TAMPERED"})
-"""The verdicts after which the process is unusable: the next case needs a new one."""
+"""The verdicts after which a case's further calls are not made; its process has ended or lies."""
 ISOLATED_TOO = "also with no other process running"
 """The end of the reason if a SIGKILL recurred while no other process ran."""
 

@@ -27,7 +27,7 @@ MOST_RELATED = 1 << 20
 
 
 class Finding(NamedTuple):
-    """A verdict and the reason for it; the earliest finding of a case becomes its verdict."""
+    """A verdict and its reason; of a direction, the first in the order of VERDICTS counts."""
 
     verdict: str
     reason: str

@@ -2,8 +2,8 @@
 
 `PlanRun` carries out a plan (`call_plan.py`): it sends requests to the solution's process
 (`execution.py`) and collects findings from the replies, the shared memory and the values
-(`compare.py`). The finding with the earliest cause is the verdict, to which `remarks.py` adds what
-explains it. The oracle's results never leave the harness's process.
+(`compare.py`). The first finding in the order of VERDICTS is the verdict, to which `remarks.py`
+adds what explains it. The oracle's results never leave the harness's process.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class PlanRun:
     # --- the verdict ------------------------------------------------------------------------------
 
     def _first_finding(self, direction: Direction) -> Finding:
-        """Return the finding with the earliest cause; a failure comes before `UNSUPPORTED`.
+        """Return the first finding in the order of VERDICTS; a failure comes before `UNSUPPORTED`.
 
         Only compared results pass, whatever the replies claim.
         """

@@ -296,7 +296,7 @@ class Sweep(AbstractContextManager["Sweep"]):
         """
         if refusal := self.supervisor.ends.refusal(worker.solution):
             return _failed(worker, problem.summary, refusal)
-        crashes = worker.crashes
+        ends = worker.ends
         try:
             verdicts = self._grade_problem(problem, worker, run.repeats)
         finally:
@@ -311,7 +311,7 @@ class Sweep(AbstractContextManager["Sweep"]):
                 verdicts[direction] = dataclasses.replace(verdict, kind=Kind.LATE)
         failed = [verdict for verdict in verdicts.values() if not verdict.fine]
         failed.sort(key=lambda verdict: verdict.verdict not in ENDED)
-        ended = worker.crashes > crashes and failed
+        ended = worker.ends > ends and failed
         self.supervisor.ends.note(worker.solution, failed[0] if ended else None)
         return Graded(worker, problem.summary, verdicts)
 

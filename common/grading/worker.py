@@ -82,7 +82,7 @@ class Worker:
         """The mappings that the process still holds of memory that is no longer shared."""
         self.changes = 0
         """The number of starts and ends of the process and of its shared memory."""
-        self.crashes = 0
+        self.ends = 0
         """The number of unexpected ends of the solution's processes."""
         self.cases: list[str] = []
         """The names of the cases of which the current process was asked."""
@@ -252,7 +252,7 @@ class Worker:
             reply["reason"] = printable(str(reply["reason"]))
         if answer.ended:  # the process can answer no further request
             self.end_process()
-            self.crashes += 1
+            self.ends += 1
         elif reply.get("verdict") == "TAMPERED":  # later replies are not trusted
             self._refuse(reply)
         return reply
@@ -331,7 +331,7 @@ class Worker:
             crash = Failure("TAMPERED", "it ended the fork server, which other solutions need too")
             self._refuse(crash.reply)
             return crash
-        self.crashes += 1
+        self.ends += 1
         ending = signal.Signals(-code).name if code < 0 else f"exit({code})"
         kind = Kind.KILLED if code == -signal.SIGKILL and not reason else Kind.NONE
         return Failure(verdict, reason or f"the process ended by {ending}", kind, places)

@@ -155,9 +155,9 @@ class Measurement:
         """Time a solution, unless its process ended in each of its latest timings."""
         if refusal := self._ends.refusal(graded.solution):
             return refusal.reply
-        crashes = graded.worker.crashes
+        ends = graded.worker.ends
         times = time_case(graded, op_baseline, direction, self._sweep.supervisor, self._time_scale)
-        ended = times.get("verdict") and graded.worker.crashes > crashes
+        ended = times.get("verdict") and graded.worker.ends > ends
         self._ends.note(graded.solution, Failure.from_reply(times) if ended else None)
         return times
 

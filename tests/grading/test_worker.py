@@ -45,7 +45,7 @@ def test_a_death_is_told_and_the_next_worker_lives(worker, line, verdict, reason
     dying = worker(HALF.format(line), "rotate_half", deadline=1.0)
     reply, _ = ask(dying)
     assert reply["verdict"] == verdict
-    assert reason in reply["reason"] and dying.crashes == 1
+    assert reason in reply["reason"] and dying.ends == 1
     assert ask(worker(HALF.format("pass"), "rotate_half"))[1] == RIGHT
 
 

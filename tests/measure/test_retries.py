@@ -32,7 +32,7 @@ class Worker:
     solution, changes = None, 0
 
     def __init__(self, *probes):
-        self.did, self.crashes, self.probes = [], 0, iter(probes)
+        self.did, self.ends, self.probes = [], 0, iter(probes)
 
     def ask(self, request):
         found = next(self.probes)

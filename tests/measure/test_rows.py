@@ -35,7 +35,7 @@ def measurement(monkeypatch):
                         each: Verdict(solution.name, op.name, case.name, each, "PASSED")
                         for each in DIRECTIONS
                     }
-                    worker = SimpleNamespace(solution=solution, crashes=0)
+                    worker = SimpleNamespace(solution=solution, ends=0)
                     yield Graded(worker, problem, passed)
 
     beside = SimpleNamespace(release=lambda: None)
@@ -73,7 +73,7 @@ def test_who_ends_in_each_timed_case_is_timed_no_more(measurement, monkeypatch):
 
     def time_case(graded, *_):
         timed.append(next(ends))
-        graded.worker.crashes += timed[-1]
+        graded.worker.ends += timed[-1]
         return {"verdict": "TIMEOUT", "reason": "late"} if timed[-1] else {}
 
     monkeypatch.setattr(rows, "time_case", time_case)
