@@ -50,7 +50,8 @@ class Process:
     def __init__(self, module: str, quiet: bool) -> None:
         """Run a module for one ForkServer; with `quiet`, drop its and its workers' output."""
         output = subprocess.DEVNULL if quiet else sys.stderr.fileno()
-        self._users = 1
+        self.users = 1
+        """The number of ForkServers that use the process."""
         self._lock = threading.Lock()
         self._control, server_end = socket.socketpair()
         self._control.settimeout(LONGEST_IMPORT)
@@ -73,8 +74,8 @@ class Process:
         key = (module, os.getcwd(), quiet, *sorted(environment.items()))
         with cls._running_lock:
             process = cls._running.get(key)
-            if process and process._users and not process.ended:
-                process._users += 1
+            if process and process.users and not process.ended:
+                process.users += 1
             else:
                 process = cls._running[key] = cls(module, quiet)
             return process
@@ -82,8 +83,8 @@ class Process:
     def release(self) -> None:
         """Give up one use of the process; the last release ends it."""
         with self._running_lock:
-            self._users -= 1
-            if self._users:
+            self.users -= 1
+            if self.users:
                 return
         self._control.close()  # the process exits once its socket is closed
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -94,11 +95,6 @@ class Process:
         """Kill the process, which also ends all processes that were forked from it."""
         self._process.kill()
         self._process.wait()
-
-    @property
-    def shared(self) -> bool:
-        """Whether several ForkServers use the process."""
-        return self._users > 1
 
     @property
     def pid(self) -> int:
@@ -190,7 +186,7 @@ class ForkServer:
         Only this server's workers can then end it. Its earlier workers must have ended.
         """
         with self._lock:
-            if self._process.shared and not self._closed:
+            if self._process.users > 1 and not self._closed:
                 self._replace(Process)
 
     def _replace(self, start: Callable[[str, bool], Process]) -> None:

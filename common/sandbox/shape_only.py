@@ -108,12 +108,7 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
-    """Return the result as meta tensors; None if its shape depends on values, or has one dimension.
-
-    A range is computed, since torch imports sympy for that of a meta tensor.
-    """
-    if func._overloadpacket is aten.arange:
-        return None
+    """Return the result as meta tensors; None if its shape depends on values."""
     args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
     there = {"device": torch.device("meta"), "generator": None}
     kwargs |= {name: value for name, value in there.items() if name in kwargs}
