@@ -146,7 +146,8 @@ class Lack(NamedTuple):
 
 def lack_of(files: Sequence[File], handle: str, exercise: Exercise) -> Lack | None:
     """Return the lack of the op's first file; None if any file of the op does the exercise."""
-    first = Lack(f"there is no {handle}/{exercise.op}.py")
+    op = exercise.op
+    first = Lack(f"there is no {handle}/{op}.py: `nox -s new -- {handle} {op}` writes it")
     for number, file in enumerate(file for file in files if file.solution.op == exercise.op):
         if not (lack := file.lack(exercise)):
             return None
