@@ -8,8 +8,10 @@ result is untouched memory, to which the operating system has not assigned pages
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -35,8 +37,10 @@ NOTHING = {
     aten.set_, aten.resize_, *FRESH,
 }  # fmt: skip
 """The operators that move no data."""
-
-
+COMPILER = ModuleType("torch._dynamo")
+COMPILER.disable = lambda function, *_, **__: function  # type: ignore[attr-defined]
+"""Stands in for torch's compiler, which operators on meta tensors import, in half a second, to keep
+it off themselves."""
 PRODUCTS = {
     **flop_registry,
     # each group of rows of `a` has its own matrix
@@ -109,13 +113,19 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
     """Return the result as meta tensors; None if its shape depends on values."""
+    if func._overloadpacket is aten.arange:
+        return None  # torch imports sympy for it
     args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
     there = {"device": torch.device("meta"), "generator": None}
     kwargs |= {name: value for name, value in there.items() if name in kwargs}
+    stands_in = sys.modules.setdefault("torch._dynamo", COMPILER) is COMPILER
     try:
         return func(*args, **kwargs)
     except (RuntimeError, NotImplementedError, ValueError, TypeError):
         return None
+    finally:
+        if stands_in:
+            del sys.modules["torch._dynamo"]
 
 
 def _untouched(device: str, value: Any) -> Any:

@@ -14,7 +14,6 @@ import torch
 from common import ops, solutions, wire
 from common.grading.sweep import Sweep
 from common.paths import PEERS, ROOT
-from common.peers.gather_scatter.rows import by_mask
 from common.sandbox import clock, contract
 from common.sandbox.seal import Seal
 from common.sandbox.session import Session
@@ -136,18 +135,27 @@ def test_peers_of_torch_alone_take_what_they_can(name, fork_server):
         assert found["torch_compile", whole] == {"UNSUPPORTED"}
 
 
-def test_a_weight_of_many_spans_has_one_product():
+class Products(torch.overrides.TorchFunctionMode):
+    """Note the rows of each product."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        if function is torch.nn.functional.linear:
+            self.rows.append(len(args[0]))
+        return function(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(("spans", "rows"), [(1, [8, 8, 8]), (8, [64, 72])])
+def test_a_weight_of_many_spans_has_one_product(spans, rows):
     """Autograd would round its gradient after each slice."""
-    for spans, most in ((1, 2), (8, 1)):
-        mask, seen = torch.zeros(16 * spans + 8, dtype=torch.bool), []
-        for first in range(8, len(mask), 16):
-            mask[first : first + 8] = True
-
-        def layer(rows, seen=seen):
-            seen.append(len(rows))
-            return rows + 1
-
-        x = torch.arange(float(len(mask)))[:, None]
-        result = by_mask(x, mask, torch.neg, layer)()
-        assert torch.equal(result, torch.where(mask[:, None], -x, x + 1))
-        assert len(seen) == most and sum(seen) == 8 * spans + 8
+    op = ops.load("masked_linear")
+    mask = torch.tensor([False] * 8 + [*[True] * 8, *[False] * 8] * spans)
+    x, w_v, w_t = torch.randn(len(mask), 6), torch.randn(5, 6), torch.randn(5, 6)
+    load = contract.load(PEERS / "gather_scatter" / "masked_linear.py", op)
+    with Products() as products:
+        result = load.prepare(x, w_v, w_t, mask)()
+    assert products.rows == rows
+    torch.testing.assert_close(result, op.reference(x, w_v, w_t, mask))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import resource
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -72,6 +74,27 @@ def test_a_pointwise_result_has_its_shape_strides_and_dtype(one, other):
         shaped = results()
     for found, true in zip(shaped, results(), strict=True):
         assert (found.dtype, found.shape, found.stride()) == (true.dtype, true.shape, true.stride())
+
+
+IMPORTS_NO_COMPILER = """
+import sys
+import torch
+from common import ops
+from common.ops._draw import draw
+from common.sandbox.shape_only import ShapeOnlyMode
+
+for op, case in ((op, case) for op in map(ops.load, ops.names()) for case in op.cases("board")):
+    with ShapeOnlyMode():
+        arguments, upstream = draw(op, case, 0, "cpu")
+        upstream.popitem()[1] / 2 + arguments[op.differentiable[0]].flatten()[0].exp()
+assert "torch._dynamo" not in sys.modules
+assert torch.compile(torch.neg, backend="eager")(torch.ones(3)).sum() == -3
+"""
+
+
+def test_what_is_drawn_and_what_is_pointwise_imports_no_compiler():
+    """Each compiling process would: it takes half a second. A solution may use it afterwards."""
+    subprocess.run([sys.executable, "-c", IMPORTS_NO_COMPILER], check=True)
 
 
 def test_gradients_flow():
