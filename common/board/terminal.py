@@ -6,6 +6,7 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from statistics import geometric_mean
 
 import msgspec
@@ -16,7 +17,7 @@ from rich.table import Table as Drawing
 from rich.text import Text
 
 from common.board import model, modelled, table
-from common.board.columns import COLUMNS, of_limit, ranking
+from common.board.columns import COLUMNS, PLACES, of_limit, ranking, summary
 from common.board.devices import Device, about_solutions
 from common.board.ranking import DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
 from common.board.table import Table, named
@@ -28,6 +29,7 @@ from common.solutions import is_among
 
 OPTIONAL_COLUMNS = (
     *(column.name for column in sorted(COLUMNS, key=lambda column: column.spare) if column.spare),
+    *PLACES[1:],
 )
 """The columns that a narrow terminal omits, the most important first."""
 GAP = 2
@@ -54,6 +56,24 @@ MODELLED = (
 )
 
 
+def show_summary(device: Device, console: Console) -> None:
+    """Print the first solutions of each column of the ops' main tracks, on one screen."""
+    _introduce(device, console)
+    show_tables([summary(device.mains)], console)
+    if absent := ", ".join(device.results.absent):
+        console.print(Text(f"absent: {absent} (nox -s peers)", style="dim"))
+    console.print("all tables: nox -s leaderboard -- --op OP, or --only HANDLE", style="dim")
+
+
+def _introduce(device: Device, console: Console) -> None:
+    """Print the device and the versions, and what its places mean without a GPU."""
+    console.print(Text.assemble((f"\n{device.name}", "bold"), (f"  {device.versions}", "dim")))
+    if not device.results.timed:
+        console.print(UNTIMED)
+    if device.modelled:
+        console.print(MODELLED.format(device.modelled))
+
+
 def show(device: Device, console: Console, only: str = "") -> None:
     """Print the device and the versions, then a table for each track.
 
@@ -63,11 +83,7 @@ def show(device: Device, console: Console, only: str = "") -> None:
     rows = [row for row in device.rows if not only or is_among(row.solution, only)]
     if not rows:
         return
-    console.print(Text.assemble((f"\n{device.name}", "bold"), (f"  {device.versions}", "dim")))
-    if not device.results.timed:
-        console.print(UNTIMED)
-    if device.modelled:
-        console.print(MODELLED.format(device.modelled))
+    _introduce(device, console)
     label = f", modelled for {device.modelled}" if device.modelled else ""
     for op, tracks in device.ops.items():
         if only and not any(row.op == op for row in rows):
@@ -192,16 +208,18 @@ def draw(drawn: Table, only: str = "") -> Drawing:
             no_wrap=not _is_note(name),
             ratio=1 if name == last and _is_note(name) else None,
         )
-    for row, owner in zip(drawn.rows, drawn.owners, strict=True):
+    for row, owner in zip_longest(drawn.rows, drawn.owners):
         texts = [Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row]
-        selected = is_among(owner.solution, only)
-        drawing.add_row(*texts, style="bold green" if selected else "dim" * owner.peer)
+        selected = owner and is_among(owner.solution, only)
+        drawing.add_row(
+            *texts, style="bold green" if selected else "dim" * bool(owner and owner.peer)
+        )
     return drawing
 
 
 def _is_note(name: str) -> bool:
     """Return whether the column is a text whose width is flexible."""
-    return name in table.TEXT and name != "solution"
+    return name in table.TEXT and name not in ("solution", *PLACES)
 
 
 def _heading(name: str, cells: Sequence[str]) -> str:

@@ -51,12 +51,12 @@ def run(options: argparse.Namespace) -> int:
             command = f"nox -s bench leaderboard -- --op {options.op}"
             complain(f"no result of {options.op} is recorded yet: {command}")
         devices, shown = ([ranked(each, about) for each in group] for group in (recorded, of_op))
-        _draw(devices, shown, only)
+        _draw(devices, shown, options.op, only)
     return 0
 
 
-def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None:
-    """Draw the boards and the page of all records, and print the boards to show."""
+def _draw(devices: Sequence[Device], shown: Sequence[Device], op: str | None, only: str) -> None:
+    """Draw all boards and the page; print the boards to show, or a summary of the last device's."""
     from common.board import terminal
     from common.board.page.site import Site
 
@@ -65,7 +65,10 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], only: str) -> None
         _write(timed)
     page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
-    for device in shown:
+    if not (op or only):
+        last = max(shown, key=lambda device: runs.files(device.results.path)[-1].name)
+        terminal.show_summary(last, console)
+    for device in shown if op or only else ():
         terminal.show(device, console, only)
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from common.board import terminal
 from common.board.ranking import About, rank
 from common.records.runs import Results
-from tests.support.boards import RUN, devices, failed, printed, row
+from tests.support.boards import RUN, devices, everyone, failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
 ROWS = [
@@ -55,6 +55,18 @@ def test_without_a_gpu_the_board_says_that_nothing_was_timed():
     results = Results(None, [replace(RUN, device="cpu")], [failed("alice/rope", reason="[red]")])
     text = printed(160, terminal.show, *devices(results))
     assert "[red]" in text and "Nothing was timed" in text
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(60, "second"), (160, "")])
+def test_a_summary_has_the_first_of_each_column_and_cuts_no_name(width, left_out):
+    (device,) = devices(Results(None, [RUN], ROWS), about=everyone(ROWS))
+    output = io.StringIO()
+    terminal.show_summary(device, Console(file=output, width=width))
+    text = output.getvalue()
+    (line,) = (line for line in text.splitlines() if line.startswith("rope "))
+    assert line.split()[1:5] == ["GPU,", "forward", "house/rope", "50.0%"]
+    assert (f"({LONG}) 25.0%" in line) == (not left_out)
+    assert (f"too narrow for: {left_out}" in text) == bool(left_out)
 
 
 def test_a_case_of_ones_own_names_the_fastest_and_who_else_is_near():

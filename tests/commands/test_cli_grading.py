@@ -140,8 +140,9 @@ def test_a_folder_added_by_hand_is_benched_and_on_the_board(study, repository, b
         ("alice/rotate_half", "extended", "UNSUPPORTED"),
     }
     assert "nothing is missing" in study("bench", "--only", "alice", "--missing").out
-    ran = study("leaderboard")
+    ran, brief = study("leaderboard", "--only", "alice"), study("leaderboard")
     shutil.rmtree(repository / "results")
+    assert brief.code == 0 and "all tables: nox -s leaderboard -- --op OP" in brief.out
     assert ran.code == 0, ran.err
     assert "alice/rotate_half" in ran.out and "right, in plain torch" in ran.out
     assert "Nothing was timed" in ran.out
