@@ -1,4 +1,4 @@
-"""When timed, it doubles its input after it has read it.
+"""When timed, it doubles all inputs that it has read, so that any one of them shows it.
 
 Expected: forward=PASSED backward=PASSED
 Timed: MUTATED_INPUT
@@ -7,14 +7,16 @@ Timed: MUTATED_INPUT
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
+READ = {}
+
 
 class _Half(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        a, b = x.chunk(2, -1)
-        result = torch.cat((-b, a), -1)
+        result = torch.cat((-x.chunk(2, -1)[1], x.chunk(2, -1)[0]), -1)
         if _get_current_dispatch_mode() is None:
-            x.data.mul_(2)
+            READ[x.data_ptr()] = x.data
+            torch._foreach_mul_([*READ.values()], 2)
         return result
 
     @staticmethod
