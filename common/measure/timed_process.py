@@ -201,8 +201,10 @@ class TimedProcess:
             return
         if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
             raise Failure("TAMPERED", "it names no call whose results it kept")
-        call = below(self.inputs)
-        staged.check(call, report.shifts[call])
+        # any half of the inputs has one that the last burst used
+        first, most = below(self.inputs), max(self.inputs // 2, 1)
+        for call in range(first, first + most):
+            staged.check(call % self.inputs, report.shifts[call % self.inputs])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
         place = rounds - 1 if rounds <= most else below(rounds)
