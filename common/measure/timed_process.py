@@ -201,9 +201,8 @@ class TimedProcess:
             return
         if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
             raise Failure("TAMPERED", "it names no call whose results it kept")
-        # any half of the inputs has one that the last burst used
         first, most = below(self.inputs), max(self.inputs // 2, 1)
-        for call in range(first, first + most):
+        for call in range(first, first + most):  # the last burst used one of any half
             staged.check(call % self.inputs, report.shifts[call % self.inputs])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1
