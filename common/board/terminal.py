@@ -6,7 +6,6 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
 from statistics import geometric_mean
 
 import msgspec
@@ -208,12 +207,11 @@ def draw(drawn: Table, only: str = "") -> Drawing:
             no_wrap=not _is_note(name),
             ratio=1 if name == last and _is_note(name) else None,
         )
-    for row, owner in zip_longest(drawn.rows, drawn.owners):
+    for row, owner in zip(drawn.rows, drawn.owners or [None] * len(drawn.rows), strict=True):
         texts = [Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row]
         selected = owner and is_among(owner.solution, only)
-        drawing.add_row(
-            *texts, style="bold green" if selected else "dim" * bool(owner and owner.peer)
-        )
+        style = "bold green" if selected else "dim" if owner and owner.peer else ""
+        drawing.add_row(*texts, style=style)
     return drawing
 
 

@@ -65,11 +65,12 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], op: str | None, on
         _write(timed)
     page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
-    if not (op or only):
+    if op or only:
+        for device in shown:
+            terminal.show(device, console, only)
+    else:
         last = max(shown, key=lambda device: runs.files(device.results.path)[-1].name)
         terminal.show_summary(last, console)
-    for device in shown if op or only else ():
-        terminal.show(device, console, only)
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
 
 

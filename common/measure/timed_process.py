@@ -191,7 +191,7 @@ class TimedProcess:
         return round(microseconds, 2)
 
     def _check(self, kind: str, report: Report) -> None:
-        """Compare the inputs of a random call with the drawn ones, and perhaps keep the results.
+        """Compare the inputs of half of the calls with the drawn ones, perhaps keep the results.
 
         Every round of a kind is kept with equal probability. The inputs of eager and of a peer's
         prepared call never change, and their results are not kept.
@@ -201,8 +201,8 @@ class TimedProcess:
             return
         if kept is None or kept.call >= self.inputs or len(report.shifts) != self.inputs:
             raise Failure("TAMPERED", "it names no call whose results it kept")
-        first, most = below(self.inputs), max(self.inputs // 2, 1)
-        for call in range(first, first + most):  # the last burst used one of any half
+        first, half = below(self.inputs), max(self.inputs // 2, 1)
+        for call in range(first, first + half):  # the last burst used one of any half
             staged.check(call % self.inputs, report.shifts[call % self.inputs])
         rounds = self._rounds_seen[kind] = self._rounds_seen.get(kind, 0) + 1
         most = KEPT if sum(slot.nbytes for slot in staged.results.values()) <= SMALL else 1

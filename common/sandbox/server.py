@@ -80,9 +80,10 @@ def _end(pids: Collection[int]) -> list[int]:
 
 
 def _end_strays(workers: set[int]) -> None:
-    """End every child of this process that is not a worker: an orphan of a worker, and its own."""
-    while children := {child for child, of in parents() if of == os.getpid()} - workers:
-        _end(children)
+    """End every child of this process that is no worker: orphans of workers, 100 of a chain."""
+    for _ in range(100):
+        if not _end({child for child, parent in parents() if parent == os.getpid()} - workers):
+            return
 
 
 if __name__ == "__main__":

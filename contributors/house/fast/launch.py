@@ -76,7 +76,7 @@ def _launch(kernel, grid, *arguments, **options):
 
 
 class Recording:
-    """What a function makes and launches for tensors of the same layouts, on one stream."""
+    """The tensors and the launches of a function, for given layouts and one stream."""
 
     def __init__(self, function, device, stream, how, layouts):
         """Run the function on tensors without memory, and compile what it launches."""
