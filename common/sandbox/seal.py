@@ -22,8 +22,8 @@ from triton.runtime import interpreter
 from common.sandbox import backend
 from common.verdicts import Failure
 
-Part = tuple[str, Mapping[str, object], tuple[str, ...], tuple[object, ...], frozenset[str]]
-"""An owner's name, its namespace, some of its keys, their values, and keys that it must not get."""
+Part = tuple[str, Mapping[str, object], tuple[str, ...], tuple[object, ...]]
+"""An owner's name, its namespace, keys, and their values: None for one that it must not get."""
 CALLED = (builtins, time, torch.autograd, torch.cuda, sys.modules[DeviceContext.__module__])
 CLASSES = (torch.Tensor, torch.UntypedStorage, torch.cuda.Event, torch.cuda.Stream, DeviceContext)
 ALLOCATES = ("empty", "empty_like", "empty_strided", "full", "zeros", "set_grad_enabled", "no_grad")
@@ -42,11 +42,8 @@ class Seal:
 
     def check(self) -> None:
         """Raise Failure, TAMPERED, if a part was replaced, or a thread or mode was left behind."""
-        for owner, namespace, keys, values, inherited in self.parts:
+        for owner, namespace, keys, values in self.parts:
             for key in compress(keys, map(operator.is_not, map(namespace.get, keys), values)):
-                raise Failure("TAMPERED", f"{owner}.{key} was replaced")
-            if not inherited.isdisjoint(namespace):
-                key = next(iter(inherited.intersection(namespace)))
                 raise Failure("TAMPERED", f"{owner}.{key} was replaced")
         if _modes():
             raise Failure("TAMPERED", "a mode was left behind")
@@ -71,8 +68,7 @@ def sealed_parts() -> Iterator[Part]:
     unused = () if backend.INTERPRETED else ("common.sandbox.interpreter", interpreter.__name__)
     names = [name for name in sys.modules if name.startswith(OURS) and not name.startswith(unused)]
     if backend.INTERPRETED:
-        builder = interpreter.interpreter_builder
-        yield part_of(builder, set(dir(type(builder))) - set(vars(builder)))
+        yield part_of(interpreter.interpreter_builder, dir(interpreter.InterpreterBuilder))
     for module in (sys.modules[name] for name in names):
         classes = (value for value in vars(module).values() if isinstance(value, type))
         for owner in (module, *(cls for cls in classes if cls.__module__ == module.__name__)):
@@ -81,10 +77,9 @@ def sealed_parts() -> Iterator[Part]:
 
 def part_of(owner: Any, names: Iterable[str]) -> Part:
     """Return the part of a module, a class or an instance that has these names."""
-    space, wanted = vars(owner), [*names]
+    namespace, keys = vars(owner), tuple(names)
     owner_name = getattr(owner, "__name__", type(owner).__name__)
-    keys = tuple(filter(space.__contains__, wanted))
-    return owner_name, space, keys, tuple(map(space.get, keys)), frozenset(wanted).difference(keys)
+    return owner_name, namespace, keys, tuple(map(namespace.get, keys))
 
 
 def _modes() -> list[Any]:
