@@ -1,25 +1,32 @@
-"""The configuration that `triton.autotune` selects where no GPU times the configurations.
+"""The configurations of a solution's kernels: the harness draws them, or `study tune` sets them.
 
-The harness draws it, so that over its cases a kernel runs in all configurations. The draw depends
-on the case and on the kernel: all calls of a case take the same configuration. As on a GPU, a
-configuration that does not fit is left out, the tuner's hooks run, and in some cases the tuner
-launches a kernel several times before the launch that counts.
+Where no GPU times the configurations, `triton.autotune` selects a drawn one, so that over its cases
+a kernel runs in all of them. The draw depends on the case and on the kernel: all calls of a case
+take the same configuration. As on a GPU, a configuration that does not fit is left out, the tuner's
+hooks run, and in some cases the tuner launches a kernel several times before the launch that
+counts.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from triton.compiler.errors import CompileTimeAssertionFailure
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
 
+from common import wire
+from common.arena import dtype_name
 from common.sandbox.interpreter.operations import wrap
 from common.sandbox.target import THREADS
 from common.verdicts import Autotuned
 from common.wire import UNDRAWN, ConfigurationDraw, Reply
+
+if TYPE_CHECKING:
+    from common.sandbox.session import Session
 
 MISFITS = (OutOfResources, CompileTimeAssertionFailure, PTXASError)
 """The errors of a launch for which Triton's autotuner leaves a configuration out."""
@@ -155,3 +162,31 @@ def _is_misfit(error: BaseException) -> bool:
         frame = frame.tb_next
     raised_by = frame.tb_frame.f_code.co_name if frame else ""
     return isinstance(error, MISFITS) or raised_by == STATIC_ASSERT
+
+
+# --- kernels that `study tune` searches -----------------------------------------------------------
+
+
+def tune(session: Session, request: wire.Tune) -> Reply:
+    """Force configurations from now on; see docs/tuning.md.
+
+    Return as `kernels`, the name, default and search space of each kernel. Return as `asked`,
+    the shapes that the solution has looked up since the last request, without their
+    configurations.
+    """
+    kernels = tuple(getattr(session.solution.module, "TUNED", ()))
+    asked = [
+        [kernel.name, [int(width) for width in widths], dtype_name(dtype), int(tokens)]
+        for kernel in kernels
+        for tokens, widths, dtype, *_ in kernel.asked
+    ]
+    for kernel in kernels:
+        kernel.asked.clear()
+        kernel.forced = {
+            (tokens, tuple(widths), getattr(torch, dtype)): config
+            for name, widths, dtype, tokens, config in request.choices
+            if name == kernel.name
+        }
+    fields = ("name", "default", "space")
+    described = [{field: getattr(kernel, field) for field in fields} for kernel in kernels]
+    return {"kernels": described, "asked": asked}

@@ -23,8 +23,8 @@ import msgspec
 import torch
 
 from common import wire
-from common.sandbox import backend, clock, kernels
-from common.sandbox.configurations import CONFIGURATIONS
+from common.sandbox import backend, clock, shape_only
+from common.sandbox.configurations import CONFIGURATIONS, tune
 from common.sandbox.failures import judge
 from common.sandbox.landlock import confine
 from common.sandbox.seal import Seal, sealed_parts
@@ -39,12 +39,13 @@ Answering = Callable[[Session, Any], Reply]
 
 def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
     """Return the functions by the type of request that each answers."""
-    return {get_type_hints(function)["request"]: function for function in functions}
+    names = {"Session": Session}  # a module that the session's imports has the name alone
+    return {get_type_hints(each, localns=names)["request"]: each for each in functions}
 
 
 REQUESTS = MappingProxyType(answering(
     Session.share, Session.load, Session.forward, Session.backward, Session.deliver,
-    kernels.at_full_shape, kernels.tune, clock.begin_timing, clock.take_samples, clock.run_calls,
+    shape_only.at_full_shape, tune, clock.begin_timing, clock.take_samples, clock.run_calls,
 ))  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def run(control: socket.socket) -> None:
 
     torch._functorch.config.donated_buffer = False  # a compiled backward may have to keep its graph
 
-    server, workers, compiles = os.getpid(), set[int](), False
+    server, workers = os.getpid(), set[int]()
     ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans of workers become children
     while (received := receive(control))[0]:
         line, fds = received
@@ -39,9 +39,6 @@ def run(control: socket.socket) -> None:
             case ForkRequest() as wanted:
                 if wanted.target and not wanted.counted:
                     target.warm(wanted.full)
-                    if compiles:  # for several solutions: operators on meta tensors need sympy
-                        import torch.utils._sympy.functions
-                    compiles = True
                 # imported objects stay alive; each collection of a worker would traverse them for
                 # 0.1 s
                 gc.freeze()

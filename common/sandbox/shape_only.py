@@ -17,12 +17,17 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_map
 from torch.utils.flop_counter import flop_registry
+from triton import knobs
 
+from common import wire
 from common.gradients import derivatives, outputs_of
 from common.ops._draw import draw, given
-from common.sandbox.launches import UncompiledMode
+from common.sandbox.configurations import CONFIGURATIONS
+from common.sandbox.failures import judge
+from common.sandbox.launches import LOG, UncompiledMode
 from common.sandbox.session import Session
-from common.spec import Case, Direction
+from common.spec import DIRECTIONS, Case, Direction
+from common.wire import Reply
 
 aten = torch.ops.aten
 SMALL = 1 << 20
@@ -113,8 +118,6 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
     """Return the result as meta tensors; None if its shape depends on values."""
-    if func._overloadpacket is aten.arange:
-        return None  # torch imports sympy for it
     args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
     there = {"device": torch.device("meta"), "generator": None}
     kwargs |= {name: value for name, value in there.items() if name in kwargs}
@@ -176,3 +179,33 @@ def directions(
         if differentiable and "backward" in case.directions:
             yield "backward"
             derivatives(outputs, wanted, upstream.values())
+
+
+def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
+    """Compile the kernels of one case at its full shape, for the process's target.
+
+    Returns:
+        As `kernels`, each kernel's hash, name, files by extension and the direction that launched
+        it first; as `caught`, the verdict and the reason of a launch's exception that the call
+        caught. If it raised an exception, also the verdict, the reason and the direction.
+    """
+    kernels: dict[str, Reply] = {}
+    direction, stopped = DIRECTIONS[0], Reply()
+
+    def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
+        files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
+        kernels[metadata["hash"]] = {
+            "hash": metadata["hash"], "name": src.name, "files": files, "direction": direction,
+        }  # fmt: skip
+
+    knobs.compilation.listener = compiled
+    CONFIGURATIONS.begin(request.configurations)
+    LOG.clear()
+    try:
+        case = session.solution.op.of_params(request.case)
+        for begun in directions(session, case, seed=0):
+            direction = begun
+    except Exception as error:
+        stopped = judge(error) | {"direction": direction}
+    caught = judge(LOG.error) if LOG.error else {}
+    return {"kernels": list(kernels.values()), "caught": caught, **stopped}

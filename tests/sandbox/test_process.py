@@ -120,7 +120,7 @@ def test_the_harness_is_hidden_from_a_solution_and_each_of_its_modules_is_sealed
     assert "verdict" not in reply, reply
     found = json.loads(note.read_text())
     assert found["loaded"] == [] and found["copy"], "what it imports is a copy"
-    unused = {"standalone", "counted", "traffic"}  # of a tool, and of a process that counts
+    unused = {"standalone", "counted"}  # of a tool, and of a process that counts
     modules = {path.stem for path in SANDBOX.glob("[!_]*.py")} - unused
     others = {"common.arena", "common.sandbox.interpreter.patches", "Session", "InterpreterBuilder"}
     assert others | {f"common.sandbox.{name}" for name in modules} <= set(found["sealed"])
