@@ -93,7 +93,7 @@ def files(device: Device) -> dict[str, str]:
 
 def heat_map(track: Track, device: Device) -> str:
     """Return a track's heat map as SVG; empty if no case ranks by the GPU's time."""
-    quantities = [each for each in track.quantities if each.clock == "gpu"][::-1]
+    quantities = [each for each in track.quantities if each.by == "gpu"][::-1]
     ranked = {row.case: limit(row)[1] for entry in track.entries for row in entry.cells.values()
               if any(each.times(row) for each in quantities)}  # fmt: skip
     cases = [case for case in dict(track.cells) if case in ranked]

@@ -28,13 +28,11 @@ TRACKS = {op: interface.tracks for op, interface in interfaces.known().items()}
 """What the cases of each op's tracks are, both in the order of boards; others follow by name."""
 Cell = tuple[str, str]
 """A case and a direction."""
-Key = tuple[str, str, str, str]
-"""`Record.key`, which is unique among the ranked rows."""
 DIRECTION = {"forward": "forward", "backward": "with backward"}
 """What a row of each direction times, in words."""
-CLOCKS = {"gpu": "GPU", "host": "host", "loop": "in a loop", "one_mask": "one mask"}
-LOOPS = {"loop": "solution", "one_mask": "one_mask"}
-"""The solution's name among a row's sustained times."""
+CLOCKS = {"gpu": "GPU", "host": "host"}
+LOOPS = {"solution": "in a loop", "one_mask": "one mask"}
+"""What a row's sustained times of the solution are, by name."""
 DIRECTION_TRACKS = ("forward", "training")
 """The tracks that earlier records have in place of one, since directions are columns."""
 
@@ -50,34 +48,32 @@ class About:
 
 @dataclass(frozen=True)
 class Quantity:
-    """One clock in one direction, by which a column ranks."""
+    """One clock, or one loop, in one direction, by which a column ranks."""
 
-    clock: str
-    """`gpu`, `host`, `loop`: calls one after the other for half a second, or `one_mask`: the same
-    on one input."""
+    by: str
+    """A clock, `gpu` or `host`; or the solution's name among the times of calls in a loop."""
     direction: str
 
     @property
     def name(self) -> str:
         """Return the heading, such as `GPU, with backward`."""
-        return f"{CLOCKS[self.clock]}, {DIRECTION[self.direction]}"
+        return f"{(CLOCKS | LOOPS)[self.by]}, {DIRECTION[self.direction]}"
 
     def has(self, row: Record) -> bool:
         """Return whether the column is of the row's cell, even where the row failed."""
-        by_clock = row.ranked_by == self.clock or LOOPS.get(self.clock) in row.sustained
-        return row.direction == self.direction and by_clock
+        return row.direction == self.direction and self.by in (row.ranked_by, *row.sustained)
 
     def times(self, row: Record) -> Mapping[str, Estimate]:
         """Return the row's times by this clock: the solution's, eager's and the limits'."""
         if not self.has(row):
             return {}
-        if loop := LOOPS.get(self.clock):
-            loops = row.sustained | {"solution": row.sustained[loop]}
+        if self.by in LOOPS:
+            loops = row.sustained | {"solution": row.sustained[self.by]}
             return {name: Estimate(time, time, time) for name, time in loops.items()}
         return ranked_times(row)
 
 
-QUANTITIES = tuple(Quantity(*each) for each in product(CLOCKS, DIRECTION))
+QUANTITIES = tuple(Quantity(*each) for each in product(CLOCKS | LOOPS, DIRECTION))
 """Every quantity, in the order of a table's columns."""
 MAIN = (QUANTITIES[1], QUANTITIES[0], QUANTITIES[3], *QUANTITIES)
 """The quantities by which a table is sorted: the first that the track has."""

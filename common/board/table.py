@@ -6,19 +6,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from common.board.ranking import Entry, Score, Track
+from common.board.ranking import CLOCKS, Entry, Score, Track
 from common.records.lines import Counted, Record, headings
 
-TEXT = (
-    "solution", "case", "note", "kernel", "target", "op", "track", "first",
-    "second", "third", "column",
-)  # fmt: skip
+TEXT = ("solution", "note", "op", "column", "first", "second", "third")
 """The columns of text, which are left-aligned; numbers are right-aligned."""
 UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
-MEASURED = {"gpu": "GPU", "host": "host"}
-"""What a clock measures, in a footnote."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +64,15 @@ def percentage(value: float) -> str:
 
 def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
     """Return a footnote for each kind of mark and of note in a table of these tracks."""
-    return tuple(_footnotes([entry for track in tracks for entry in track.entries]))
+    entries = {entry.solution: entry for track in tracks for entry in track.entries}
+    return tuple(_footnotes([*entries.values()]))
 
 
 def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
     if any(entry.stale for entry in entries):
         yield f"{STALE} measured before its source last changed"
     timed = [row for entry in entries for row in entry.cells.values() if row.gpu]
-    for clock, words in MEASURED.items():
+    for clock, words in CLOCKS.items():
         if count := sum(clock in row.disturbed for row in timed):
             rows = f"{count} of the table's {len(timed)} timed rows"
             yield f"{DISTURBED} measured in part on a disturbed {words}: slow probes ({rows})"

@@ -35,7 +35,10 @@ GAP = 2
 """Blanks between two columns."""
 HEADING_WIDTH = 11
 """A heading is wrapped if it is wider than this and wider than its column's cells."""
-MIN_NOTE_WIDTH = 16
+NOTE, MIN_NOTE_WIDTH = "note", 16
+"""The column that is cut to what the others leave, and its least width."""
+WRAPPED = ("op", "column")
+"""The columns of a summary whose cells take several lines on a narrow terminal."""
 PIPE_WIDTH = 160
 
 
@@ -178,7 +181,7 @@ def fitted(complete: Table, width: int) -> Table:
     """
     header = complete.header
     widths = [
-        MIN_NOTE_WIDTH if _is_note(name) else _widest([*_heading(name, cells).split("\n"), *cells])
+        MIN_NOTE_WIDTH if name == NOTE else _widest([*_heading(name, cells).split("\n"), *cells])
         for name, *cells in zip(header, *complete.rows, strict=True)
     ]
     shown = [i for i, name in enumerate(header) if name not in OPTIONAL_COLUMNS]
@@ -186,38 +189,35 @@ def fitted(complete: Table, width: int) -> Table:
         more = sorted([*shown, header.index(name)])
         if sum(widths[i] + GAP for i in more) - GAP <= width:
             shown = more
+        elif name in PLACES:  # no third without a second
+            break
     header, *rows = (tuple(row[i] for i in shown) for row in (header, *complete.rows))
     return replace(complete, header=header, rows=tuple(rows))
 
 
 def draw(drawn: Table, only: str = "") -> Drawing:
     """Return the drawing, whose notes may be cut; the rows that `only` selects are highlighted."""
-    last = drawn.header[-1]
     drawing = Drawing(
         title=drawn.title, title_justify="left", title_style="bold", caption_justify="left",
         caption="\n".join(map(printable, drawn.footnotes)) or None,
-        box=box.SIMPLE_HEAD, expand=_is_note(last), pad_edge=False, show_edge=False,
+        box=box.SIMPLE_HEAD, expand=NOTE in drawn.header, pad_edge=False, show_edge=False,
         padding=(0, GAP - 1, 0, 0),  # the box adds a blank
     )  # fmt: skip
     for name, *cells in zip(drawn.header, *drawn.rows, strict=True):
         drawing.add_column(
             _heading(name, cells),
             justify="left" if name in table.TEXT else "right",
-            overflow="ellipsis",
-            no_wrap=not _is_note(name),
-            ratio=1 if name == last and _is_note(name) else None,
+            overflow="fold" if name in WRAPPED else "ellipsis",
+            no_wrap=name not in (NOTE, *WRAPPED),
+            ratio=1 if name == NOTE else None,
         )
     for row, owner in zip(drawn.rows, drawn.owners or [None] * len(drawn.rows), strict=True):
-        texts = [Text(printable(cell), no_wrap=True, overflow="ellipsis") for cell in row]
+        texts = [Text(printable(cell), no_wrap=name not in WRAPPED)
+                 for name, cell in zip(drawn.header, row, strict=True)]  # fmt: skip
         selected = owner and is_among(owner.solution, only)
         style = "bold green" if selected else "dim" if owner and owner.peer else ""
         drawing.add_row(*texts, style=style)
     return drawing
-
-
-def _is_note(name: str) -> bool:
-    """Return whether the column is a text whose width is flexible."""
-    return name in table.TEXT and name not in ("solution", *PLACES)
 
 
 def _heading(name: str, cells: Sequence[str]) -> str:

@@ -7,7 +7,8 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from common.board import terminal
-from common.board.ranking import About, rank
+from common.board.columns import PLACES
+from common.board.ranking import DIRECTION, About, rank
 from common.records.runs import Results
 from tests.support.boards import RUN, devices, everyone, failed, printed, row
 
@@ -57,16 +58,24 @@ def test_without_a_gpu_the_board_says_that_nothing_was_timed():
     assert "[red]" in text and "Nothing was timed" in text
 
 
-@pytest.mark.parametrize(("width", "left_out"), [(60, "second"), (160, "")])
-def test_a_summary_has_the_first_of_each_column_and_cuts_no_name(width, left_out):
-    (device,) = devices(Results(None, [RUN], ROWS), about=everyone(ROWS))
-    output = io.StringIO()
-    terminal.show_summary(device, Console(file=output, width=width))
-    text = output.getvalue()
-    (line,) = (line for line in text.splitlines() if line.startswith("rope "))
-    assert line.split()[1:5] == ["GPU,", "forward", "house/rope", "50.0%"]
-    assert (f"({LONG}) 25.0%" in line) == (not left_out)
-    assert (f"too narrow for: {left_out}" in text) == bool(left_out)
+@pytest.mark.parametrize("further", [[], [row("a/rope", us=40.0)]])
+def test_a_summary_has_no_place_without_those_before_it_and_cuts_no_name(further):
+    """A third place may be empty, or narrower than the second; a footnote counts a row once."""
+    noted = [replace(ROWS[0], notes=("a note",)), *ROWS[1:], *further]
+    rows, counts = [replace(each, direction=way) for way in DIRECTION for each in noted], set()
+    (device,) = devices(Results(None, [RUN], rows), about=everyone(rows))
+    for width in range(40, 120):
+        output = io.StringIO()
+        terminal.show_summary(device, Console(file=output, width=width))
+        _, _, _, heading, _, *lines = output.getvalue().splitlines()
+        _, _, *places = heading.split()
+        assert places == [*PLACES[: len(places)]]
+        counts.add(len(places))
+        text = "".join(lines)
+        assert "house/rope 50.0%" in text and "backward" in text and "…" not in text
+        assert (f"({LONG}) 25.0%" in text) == (len(places) > 1)
+        assert text.count("rows)") == 1
+    assert counts == {1, 2, 3}
 
 
 def test_a_case_of_ones_own_names_the_fastest_and_who_else_is_near():

@@ -19,13 +19,14 @@ import numpy as np
 
 from common import paths, solutions, stats
 from common.board import model
-from common.board.ranking import Key, ranked_times
+from common.board.ranking import ranked_times
 from common.engines import counting
 from common.measure.machine import digests_of
 from common.peaks import PEAKS, Peak
 from common.records import runs
 from common.records.lines import Counted, Record
 
+Key = tuple[str, str, str, str]  # `Record.key`
 FITTED, HELD_OUT = "nvidia-h200", "nvidia-h100-80gb-hbm3"
 LAST = "20261123T101555.328590Z-d8d6a6e5d0e1.jsonl"
 """The last record that the constants are fitted to; a later one decides no constant."""

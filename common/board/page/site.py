@@ -19,7 +19,7 @@ from common.board.columns import COLUMNS, Column
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.page.rendering import draw, link
-from common.board.ranking import LOOPS, Quantity, Track, op_order
+from common.board.ranking import CLOCKS, Quantity, Track, op_order
 from common.records.lines import Estimate, Record
 from common.solutions import Solution, source_of
 
@@ -104,7 +104,7 @@ class Site:
 
     def _times(self, board: Board) -> dict[Quantity, tuple[int, dict[str, Any]]]:
         """Return the chart of times by each quantity, with the number of its text."""
-        quantities = [each for each in board.track.quantities if each.clock not in LOOPS]
+        quantities = [each for each in board.track.quantities if each.by in CLOCKS]
         charts = {each: times(board.track, each) for each in quantities}
         return {
             quantity: (self._number(msgspec.json.encode(chart).decode()), chart)
