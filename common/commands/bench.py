@@ -76,7 +76,7 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
                     if kept:
                         print(f"study: {kept} cases of the same sources stand from before")
                 case _ if event.too_large:
-                    steps.say(shared.left_out(event.op, event.case, event.too_large))
+                    steps.say(f"study: {event.too_large}")
                     steps.skip(2 * sum(each.op == event.op for each in engine.job.solutions))
                 case _:
                     for row in event.rows:

@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from common import ops
-from common.commands import options as shared
 from common.commands.answers import Failures, Names
 from common.commands.progress import Progress
 from common.commands.report import TierReport
 from common.commands.result import Summary
 from common.errors import ServerEnded
 from common.grading.compiling import Compiler
-from common.grading.device import tier_cases
+from common.grading.device import left_out, tier_cases
 from common.grading.diagnosis import causes, contrast
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
@@ -237,7 +236,7 @@ def _fitting(results: Iterable[T | TooLarge], asked: Asked, steps: Progress) -> 
     """Yield the results of cases that fit the device; say which do not, and skip their steps."""
     for result in results:
         if isinstance(result, TooLarge):
-            steps.say(shared.left_out(result.op.name, result.case.name, result.reason))
+            steps.say(f"study: {left_out(result.op, result.case, result.reason)}")
             steps.skip(asked.count([(result.op, [result.case])]))
         else:
             yield result

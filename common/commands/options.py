@@ -164,6 +164,13 @@ def device(options: argparse.Namespace) -> Literal["cpu", "cuda"]:
     return "cpu"
 
 
+def gpu(options: argparse.Namespace) -> Literal["cuda"]:
+    """Return `cuda`; raise UserError if there is none, for a command that needs a GPU."""
+    if device(options) == "cpu":
+        raise UserError(f"{options.command.prog.rpartition(' ')[2]} needs a GPU")
+    return "cuda"
+
+
 def driver() -> bool:
     """Return whether the CUDA driver, which torch needs to find a GPU, is installed."""
     try:
@@ -171,8 +178,3 @@ def driver() -> bool:
     except OSError:
         return False
     return True
-
-
-def left_out(op: str, case: str, reason: str) -> str:
-    """Return a line on a case that does not fit the device."""
-    return f"study: {op} {case} is left out: {reason}"

@@ -14,7 +14,6 @@ from common import ops
 from common.commands import options as shared
 from common.commands.bench import measured
 from common.commands.result import output
-from common.errors import UserError
 from common.solutions import Solution
 
 if TYPE_CHECKING:
@@ -34,8 +33,7 @@ def run(options: argparse.Namespace) -> int:
     """Report the bottleneck of each board case of a folder."""
     shared.folder_of(options)
     chosen = shared.chosen(options)
-    if shared.device(options) == "cpu":
-        raise UserError("profile needs a GPU: without one nothing is timed")
+    shared.gpu(options)
     with output(options.json) as written:
         results = measured(options, chosen)
         show(results, chosen)

@@ -50,9 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run NVIDIA's compute-sanitizer over smoke cases, on a GPU."""
-    chosen, device = shared.contributors(options), shared.device(options)
-    if device != "cuda":
-        raise UserError("sanitize needs a GPU")
+    chosen, device = shared.contributors(options), shared.gpu(options)
     from common.grading.device import tier_cases
 
     of_op = tier_cases(chosen, "smoke", device, options.sample or SAMPLE)

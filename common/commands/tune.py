@@ -6,7 +6,6 @@ import argparse
 
 from common.commands import options as shared
 from common.commands.progress import Progress
-from common.errors import UserError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Search a folder's declared configurations, and write the best to the folder's configs."""
     shared.folder_of(options)
-    chosen, device = shared.contributors(options), shared.device(options)
-    if device == "cpu":
-        raise UserError("tune needs a GPU: without one nothing is timed")
+    chosen, device = shared.contributors(options), shared.gpu(options)
     from common.commands import tuning
     from common.grading.sweep import Sweep
     from common.measure import machine

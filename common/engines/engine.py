@@ -18,7 +18,7 @@ import torch
 from common.errors import UserError
 from common.grading import sweep
 from common.grading.compiling import Compiler
-from common.grading.device import DeviceMemory, repeats, tier_cases
+from common.grading.device import DeviceMemory, left_out, repeats, tier_cases
 from common.grading.sweep import Graded, TooLarge
 from common.measure.machine import DeviceInfo, device_info, digests_of
 from common.measure.rows import Measured, Measurement, record_of
@@ -95,7 +95,7 @@ class CaseResult:
     samples: tuple[Samples, ...] = ()
     """The raw samples of each row."""
     too_large: str = ""
-    """The reason for which the case does not fit."""
+    """A line that says why the case does not fit."""
 
     @classmethod
     def of(cls, found: Sequence[Verdict | Record], **fields: Any) -> CaseResult:
@@ -197,7 +197,8 @@ class Executor:
     def _result(self, result: Graded | TooLarge | list[Measured]) -> CaseResult:
         """Return a result of the sweep; rows name the node and the device."""
         if isinstance(result, TooLarge):
-            return CaseResult(op=result.op.name, case=result.case.name, too_large=result.reason)
+            line = left_out(result.op, result.case, result.reason)
+            return CaseResult(op=result.op.name, case=result.case.name, too_large=line)
         if isinstance(result, Graded):
             return CaseResult.of([*result.verdicts.values()])
         device = self.started.device_info

@@ -98,7 +98,7 @@ def tier_cases(
         least = IDLE + needed(op, case, on_host=True)
         if least > memory.budget:
             reason = f"needs {least / GIB:.1f} GiB, {memory.budget / GIB:.1f} GiB free"
-            note(f"{op.name} {case.name} is left out: {reason}")
+            note(left_out(op, case, reason))
         return least <= memory.budget
 
     valid = ops.valid((solution.op for solution in solutions), tier)
@@ -125,6 +125,11 @@ def tier_cases(
             indices = sorted(random.Random(0).sample(range(len(cases)), sample))
             cases = [cases[index] for index in indices]
         yield op, cases
+
+
+def left_out(op: Op[Any], case: Case, reason: str) -> str:
+    """Return a line on a case that does not fit the device."""
+    return f"{op.name} {case.name} is left out: {reason}"
 
 
 def no_bfloat16(device: str) -> str | None:
