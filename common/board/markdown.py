@@ -17,6 +17,7 @@ from common.board.page.rendering import draw
 from common.board.table import Table
 from common.errors import UserError
 from common.paths import PLOTS, ROOT
+from common.peaks import PEAKS
 from common.printable import printable
 
 MARKDOWN = re.compile(r"[\\`*\[\]|~]|\b_(?=\W|$)|(?<!\w)_")
@@ -31,7 +32,7 @@ def leaderboard(devices: Sequence[Device]) -> str:
         device: {title: Markup("\n\n".join(lines)) for title, lines in _sections(device)}
         for device in devices
     }
-    return draw("leaderboard.md", boards=boards, escaped=escaped, link=_link)
+    return draw("leaderboard.md", boards=boards, escaped=escaped, link=_link, peaks=PEAKS)
 
 
 def drawn(of: Table) -> list[str]:

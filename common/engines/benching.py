@@ -21,7 +21,7 @@ from common.engines import counting
 from common.engines.engine import CaseResult, Engine
 from common.errors import UserError
 from common.grading.sweep import eager_of
-from common.measure.machine import DeviceInfo, digests_of, folder_of, peak
+from common.measure.machine import DeviceInfo, digests_of, folder_of
 from common.records import runs
 from common.records.lines import SCHEMA, Counted, Record, Run, Selection
 from common.records.runs import Results, RunWriter
@@ -138,7 +138,6 @@ def recording(
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,
-        peak=peak(device_info.name),
     )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]
@@ -162,7 +161,7 @@ def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> 
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
-    same = last == msgspec.structs.replace(fresh, run=last.run, peak=last.peak)
+    same = last == msgspec.structs.replace(fresh, run=last.run)
     return last if same and len(_unchanged(earlier.rows, solutions)) == len(earlier.rows) else None
 
 

@@ -6,7 +6,6 @@ import platform
 import re
 import socket
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from importlib import metadata
 from typing import Any, Literal
 
@@ -15,7 +14,6 @@ import torch
 
 from common.digest import digest
 from common.paths import COMMON
-from common.peaks import PEAKS
 from common.solutions import Solution, package_of
 
 INTERPRETER = "CPU, Triton's interpreter"
@@ -94,16 +92,6 @@ def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:
     names = metadata.packages_distributions()
     distributions = {name for package in packages for name in names.get(package, [])[:1]}
     return {name: metadata.version(name) for name in sorted(distributions)}
-
-
-def peak(device_name: str) -> dict[str, Any]:
-    """Return the datasheet's rates of the device; empty without a GPU.
-
-    For a GPU whose rates are unknown, return only `{"source": "measured"}`.
-    """
-    if rates := PEAKS.get(device_name):
-        return asdict(rates)
-    return {} if device_name == INTERPRETER else {"source": "measured"}
 
 
 HARNESS = (

@@ -84,8 +84,6 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     absent: dict[str, str]
     """The absent peers, with the reasons."""
     selection: Selection = Selection()
-    peak: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The device's rates from its datasheet; only `source: "measured"` if they are unknown."""
 
 
 class OfCase(Line, frozen=True, kw_only=True):

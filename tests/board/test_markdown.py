@@ -12,6 +12,7 @@ from common.board import markdown, overview, table
 from common.board.columns import ranking, rows, summary
 from common.board.ranking import TRACKS, About, rank
 from common.errors import UserError
+from common.peaks import PEAKS, Peak
 from common.records.runs import Results
 from tests.support.boards import ABOUT, ROWS, RUN, TIMED, columns, devices, everyone, failed, row
 
@@ -79,12 +80,12 @@ def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
 # --- the leaderboard ------------------------------------------------------------------------------
 
 
-PEAK = {"bytes_per_second": 2e12, "flops_per_second": {"float32": 6e13}, "source": "a sheet"}
-
-
-def test_the_leaderboard_says_where_with_what_and_who_is_absent():
-    first, later = replace(RUN, peak=PEAK), replace(RUN, run="r2", versions={"fla": "1"}, peak=PEAK)
-    alone = replace(RUN, run="r3", versions={"quack": "7"}, peak={"source": "measured"})
+def test_the_leaderboard_says_where_with_what_and_who_is_absent(monkeypatch):
+    unknown = "Peak: unknown; the copy and the products measured beside each solution"
+    assert unknown in leaderboard()
+    monkeypatch.setitem(PEAKS, "A GPU", Peak(2e12, {"float32": 6e13}, "a sheet"))
+    first, later = RUN, replace(RUN, run="r2", versions={"fla": "1"})
+    alone = replace(RUN, run="r3", versions={"quack": "7"})
     rows = [row(), row("bob/rope", run="r2")]
     text = leaderboard(changed(runs=[first, later], rows=rows))
     for line in (
@@ -94,10 +95,9 @@ def test_the_leaderboard_says_where_with_what_and_who_is_absent():
         assert line in text.splitlines()
     rows += [row("fla/rope", run="r0", peer=True)]
     text = leaderboard(changed(runs=[first, later, alone], rows=rows))
-    assert "Peak: unknown; the copy and the products measured beside each solution" in text
     assert "quack" not in text
     assert "not installed" not in text, "an earlier run measured it"
-    assert "Peak" not in leaderboard()
+    assert unknown not in text
 
 
 def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
