@@ -34,6 +34,8 @@ from common.grading.sweep import Sweep, TooLarge
 pytest_plugins = [
     f"tests.support.{name}" for name in ("workers", "browsing", "devices", "seeds", "study")
 ]
+CHOSEN_ONCE = ("cases", "device", "seed")
+"""The options that a plugin or this file decides in the first process, for all."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -68,7 +70,8 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_configure_node(node: WorkerController) -> None:
-    node.workerinput["cases"] = node.config.option.cases
+    """Have all processes take what the first one chose or drew."""
+    node.workerinput |= {name: getattr(node.config.option, name) for name in CHOSEN_ONCE}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

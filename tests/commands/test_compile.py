@@ -7,11 +7,12 @@ import math
 
 import pytest
 
-from common import disk_cache, ops, solutions
+from common import disk_cache, ops
 from common.commands import compile
 from common.commands.compile import Compiled
 from common.grading import fork_server
 from common.sandbox.target import TARGETS
+from tests.support.workers import written
 
 OP = ops.load("rotate_half")
 CASES = list(OP.tier("board", "cuda"))
@@ -53,10 +54,7 @@ def compiled(monkeypatch, tmp_path):
         monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
 
     def of_launch(launch, targets=("sm_90",), case=PLAIN):
-        path = tmp_path / "someone" / "rotate_half.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(SOURCE.replace("LAUNCH", launch))
-        solution = solutions.Solution(path, "rotate_half")
+        solution = written(tmp_path, SOURCE.replace("LAUNCH", launch))
         return list(itertools.chain(*compile.compiled({solution: [case]}, targets)))
 
     return of_launch

@@ -11,7 +11,7 @@ from triton.compiler.errors import CompilationError
 from common import source
 from common.sandbox.failures import judge
 from common.source import Place, excerpt
-from tests.support.workers import ask, workers
+from tests.support.workers import ask
 
 KERNEL = """import torch
 import triton
@@ -40,9 +40,8 @@ def folder(tmp_path):
 # --- reasons --------------------------------------------------------------------------------------
 
 
-def test_an_exception_of_a_kernel_names_its_expression(fork_server, tmp_path):
-    with workers(fork_server, tmp_path) as start:
-        reply, _ = ask(start(KERNEL, "rotate_half"))
+def test_an_exception_of_a_kernel_names_its_expression(worker):
+    reply, _ = ask(worker(KERNEL, "rotate_half"))
     assert reply["verdict"] == "RUNTIME_ERROR"
     assert reply["reason"].startswith("ValueError: arange's arguments must be")
     assert reply["reason"].endswith(", line 8 of rotate_half.py: tl.arange(0, d)")

@@ -23,16 +23,15 @@ from tests.support.workers import workers
 
 
 @pytest.fixture
-def refused(fork_server, tmp_path):
+def refused(worker):
     """The message where a new process cannot map the harness's memory."""
 
     def message():
-        with workers(fork_server, tmp_path) as start:
-            one = start("", "rotate_half")
-            one.arena(1)
-            with pytest.raises(UserError) as caught:
-                one.ask(Load(path="", op=""))
-            return str(caught.value)
+        one = worker("", "rotate_half")
+        one.arena(1)
+        with pytest.raises(UserError) as caught:
+            one.ask(Load(path="", op=""))
+        return str(caught.value)
 
     return message
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import queue
 import re
 import shutil
@@ -22,7 +23,7 @@ from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from tests.support.boards import row
 from tests.support.study import RIGHT, WRONG, environment
-from tests.support.waiting import LONGEST, interruptible, wait_until
+from tests.support.waiting import LONGEST, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +209,10 @@ def test_files_of_a_folder_that_comes_and_goes_are_watched(tmp_path):
 def test_ctrl_c_ends_a_hanging_round_with_1(by_hand, repository, tmp_path):
     by_hand("hanging", hangs(tmp_path / "called"))
     command = [sys.executable, "-m", "common", "check", "hanging", "--watch"]
-    with interruptible(), subprocess.Popen(
-        command, cwd=repository, env=environment(), text=True,
+    # a shell starts its background jobs so that they ignore the signal
+    heeds = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, cwd=repository, env=environment(), text=True, preexec_fn=heeds,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     ) as process:  # fmt: skip
         found = wait_until((tmp_path / "called").exists)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 
 import numpy as np
@@ -15,8 +16,9 @@ from common.grading.worker import Worker
 from common.ops._names import named
 from common.sandbox import counted as counting_of
 from common.sandbox.shape_only import ShapeOnlyMode
-from common.solutions import Solution
+from tests.support.workers import written
 
+HOUSE = next(each for each in solutions.discover() if each.name == "house/rotate_half")
 CASE = "8192x2x32x128-bfloat16"
 ELEMENTS = 8192 * 2 * 32 * 128
 HEAD = '''
@@ -40,20 +42,14 @@ def counted(server, tmp_path):
     """Return a function that counts a solution of `rotate_half` from its kernel and launcher."""
 
     def count(source, op="rotate_half", case=CASE):
-        path = tmp_path / "someone" / f"{op}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(HEAD + textwrap.dedent(source))
-        return ask(server, Solution(path, op), case)
+        return ask(server, written(tmp_path, HEAD + textwrap.dedent(source), op), case)
 
     return count
 
 
 def ask(server, solution, case):
-    worker = Worker(server, solution)
-    try:
+    with contextlib.closing(Worker(server, solution)) as worker:
         return worker.ask(wire.AtFullShape(case=named(ops.load(solution.op), case).params))
-    finally:
-        worker.close()
 
 
 def launch_of(reply):
@@ -263,29 +259,27 @@ def test_what_looks_at_the_angles_is_counted_on_the_cases_that_it_answers(counte
 
 
 def test_backward_is_counted_with_its_forward(server):
-    solution = next(each for each in solutions.discover() if each.name == "house/rotate_half")
-    reply = ask(server, solution, CASE)
+    reply = ask(server, HOUSE, CASE)
     assert [len(reply[direction]) for direction in ("forward", "backward")] == [1, 2]
 
 
-def counts_of(chosen):
-    return list(counting.counts(chosen, "run", dict.fromkeys(chosen, ("sources", "harness"))))
+def counts():
+    return list(counting.counts([HOUSE], "run", {HOUSE: ("sources", "harness")}))
 
 
 @pytest.mark.slow
 def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeypatch, tmp_path):
-    chosen = [solution for solution in solutions.discover() if solution.name == "house/rotate_half"]
     monkeypatch.setattr(disk_cache, "CACHE", tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(Worker, "ask", lambda *_, **__: {"verdict": "CRASHED", "reason": "SIGKILL"})
-        assert counts_of(chosen) == []
-    first = counts_of(chosen)
+        assert counts() == []
+    first = counts()
     assert len(first) == 6
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
-    assert counts_of(chosen) == first
+    assert counts() == first
     monkeypatch.setattr(counting, "TARGET", "sm_80")
     with pytest.raises(pytest.fail.Exception):
-        counts_of(chosen)
+        counts()
 
 
 # --- samples and operators, without a process ----------------------------------------------------

@@ -10,13 +10,13 @@ from common.engines.engine import Engine, Executor
 from common.engines.ray_engine import RayEngine
 from common.errors import UserError
 from common.processes import VISIBLE
-from tests.support.fake_ray import JOB, SOLUTIONS, FakeCluster, FakeExecutor
+from tests.support.fake_ray import JOB, SOLUTIONS, FakeExecutor, fake_cluster
 from tests.support.jobs import job_in
 
 
 def test_what_an_earlier_run_did_is_planned_no_more():
     done = {("ada/rope", "c0"), ("bob/rope", "c0"), ("ada/rope", "c1"), ("", "c3")}
-    with FakeCluster(JOB, [FakeExecutor("a", count=4)]) as engine:
+    with fake_cluster(JOB, [FakeExecutor("a", count=4)]) as engine:
         (task,) = engine.tasks(done)
         assert task.due == {"c1": ("bob/rope",), "c2": SOLUTIONS}
         assert not engine.tasks({("", f"c{number}") for number in range(4)})

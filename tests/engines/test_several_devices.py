@@ -14,11 +14,11 @@ from tests.support.fake_ray import (
     JOB,
     SOLUTIONS,
     STAYS_AWAY,
-    FakeCluster,
     FakeExecutor,
     RayError,
     all_of,
     cases,
+    fake_cluster,
     swept,
 )
 
@@ -149,7 +149,7 @@ def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
     fields = {name: changed.pop(name) for name in ("away", "silent") if name in changed}
     executors = [FakeExecutor("a"), FakeExecutor("b", **changed)]
     vars(executors[1]).update(fields)
-    with FakeCluster(JOB, executors) as engine:
+    with fake_cluster(JOB, executors) as engine:
         assert engine.started.device_info.uuid == "a"
         assert engine.notes == [f"executor 1 takes no part: {reason}"]
         assert executors[1].ended and not executors[0].ended

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -12,9 +11,9 @@ from common import ops
 from common.draws import Draws
 from common.grading import problem, remarks
 from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, plan_of
-from common.grading.sweep import eager_of
+from common.grading.sweep import Sweep, eager_of
 from common.grading.variations import Change, modes
-from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, verdicts_of
+from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, written
 
 NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
 SMALL, EMPTY, HALF = "70x40x24-float32-span", "0x16x24-float32-span", "19x24x40-bfloat16-span"
@@ -23,7 +22,15 @@ SMALL, EMPTY, HALF = "70x40x24-float32-span", "0x16x24-float32-span", "19x24x40-
 @pytest.fixture
 def verdicts(tmp_path, fork_server, monkeypatch):
     """Return a function from the source of a masked_linear, and choices, to its verdicts."""
-    return partial(verdicts_of, fork_server, tmp_path, monkeypatch)
+
+    def verdicts(source, case="37x72x100-bfloat16-random", **choices):
+        monkeypatch.setattr(CHOOSE, chosen(**choices))
+        solution = written(tmp_path, source, "masked_linear")
+        with Sweep("cpu", server=fork_server) as sweep:
+            (found,) = sweep.grade(MASKED, [CASES[case]], [solution])
+        return found.verdicts
+
+    return verdicts
 
 
 def saves(head="", **parts):

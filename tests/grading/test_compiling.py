@@ -10,15 +10,15 @@ import pytest
 
 from common import ops, solutions
 from common.grading.remarks import CAUGHT
-from common.grading.sweep import Graded, TooLarge
+from common.grading.sweep import TooLarge
 from common.grading.worker import Worker
 from common.paths import ROOT
-from common.verdicts import Verdict
 from tests.support.switches import SWITCHES, solution_text
-from tests.support.workers import ask, written
+from tests.support.workers import ask, graded_as, written
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
 OP = ops.load("rotate_half")
+(HOUSE,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
 CASE = next(OP.cases("smoke"))
 LAUNCHED = """
 import torch
@@ -47,15 +47,6 @@ ASSEMBLY = (
 )
 
 
-def asked(op, case, solution, verdict="PASSED", directions=("forward", "backward")):
-    """Return a case as it was graded, with one verdict in each direction."""
-    worker, problem = SimpleNamespace(solution=solution), SimpleNamespace(op=op, case=case)
-    verdicts = {
-        each: Verdict(solution.name, op.name, case.name, each, verdict) for each in directions
-    }
-    return Graded(worker, problem, verdicts)
-
-
 def launched(lines, decorators="", **parts):
     parts = {"rest": ", 64", "grid": "(1,)", "before": "pass", "more": ""} | parts
     return LAUNCHED.format(lines=lines, decorators=decorators, **parts)
@@ -66,11 +57,8 @@ def compiled(compiler, tmp_path):
     """Return a function that compiles a source, and returns its verdicts on a case that passed."""
 
     def compile(source, case=CASE):
-        path = tmp_path / "someone" / "rotate_half.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(source)
         with compiler() as ours:
-            graded = asked(OP, case, solutions.Solution(path, "rotate_half"))
+            graded = graded_as(OP, case, written(tmp_path, source))
             return ours.submit(graded).result().verdicts
 
     return compile
@@ -102,7 +90,7 @@ def test_a_case_is_compiled_before_it_is_interpreted_once_another_did_not(compil
         with compiler() as ours:
             problem = SimpleNamespace(op=OP, case=other)
             assert not ours.refusal(problem, solution), "nothing is known yet"
-            ours.submit(asked(OP, CASE, solution)).result()
+            ours.submit(graded_as(OP, CASE, solution)).result()
             found[name] = {each.verdict for each in ours.refusal(problem, solution).values()}
     assert CASE.dtype == "float32"
     assert found == {"narrow": set(), "none": {"COMPILE_ERROR"}, "all": set()}
@@ -167,15 +155,15 @@ def placed(reason, folder):
 def test_the_place_is_the_line_that_the_compiler_was_reading(fault, tmp_path, where):
     helpers, lines = PLACED[where]
     reason = fault(lines, helpers)
-    assert placed(reason, tmp_path / "someone").endswith(HERE)
+    assert placed(reason, tmp_path / "somebody").endswith(HERE)
     assert ("AssertionError: assert " in reason) == where.endswith("without a text")
 
 
 def test_the_place_is_in_the_file_that_launched_not_in_one_with_the_same_kernel(fault, tmp_path):
     source = launched(COPIES, rest=", 63")
-    (tmp_path / "someone").mkdir()
+    (tmp_path / "somebody").mkdir()
     for other in ("a_kernel.py", "masked_linear.py"):
-        (tmp_path / "someone" / other).write_text(f"# {other}\n{source}")
+        (tmp_path / "somebody" / other).write_text(f"# {other}\n{source}")
     assert "of rotate_half.py" in fault(source=source)
     assert "of a_kernel.py" in fault(source="from a_kernel import kernel, rotate_half\n")
 
@@ -267,7 +255,7 @@ def test_a_kernel_does_not_compile_for_the_reason_of_its_compiler(
 
 def test_with_a_gpu_its_own_compilation_decides_and_no_case_waits(compiler):
     """Each case holds memory until it is timed."""
-    graded, pulled = asked(OP, CASE, WRONG["a_type_of_each_branch"]), []
+    graded, pulled = graded_as(OP, CASE, WRONG["a_type_of_each_branch"]), []
     with compiler("cuda") as ours:
         assert next(ours.behind(pulled.append(each) or each for each in [graded, None])) is graded
     assert pulled == [graded]
@@ -280,7 +268,7 @@ def test_a_process_that_ended_leaves_a_note(compiler):
     solution = WRONG["aborts"]
     op = ops.load(solution.op)
     with compiler() as ours:
-        graded = asked(op, next(op.cases("smoke")), solution)
+        graded = graded_as(op, next(op.cases("smoke")), solution)
         found = ours.submit(graded).result().verdicts["forward"]
     assert found.verdict == "PASSED"
     assert "not compiled for sm_90: CRASHED" in found.notes[0]
@@ -293,27 +281,25 @@ def test_a_process_that_ended_leaves_a_note(compiler):
 )  # fmt: skip
 def test_a_fault_is_an_earlier_cause_than_a_wrong_value(compiler, verdict, then):
     with compiler() as ours:
-        graded = asked(OP, CASE, WRONG["arange_of_zero"], verdict)
+        graded = graded_as(OP, CASE, WRONG["arange_of_zero"], verdict)
         assert ours.submit(graded).result().verdicts["forward"].verdict == then
 
 
 def test_a_worker_of_a_target_runs_no_kernel(target):
     """Its results are what fresh memory holds."""
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
-    worker = Worker(target, house)
+    worker = Worker(target, HOUSE)
     reply, result = ask(worker)
     assert "verdict" not in reply and all(map(math.isnan, result)), "fresh memory"
     worker.close()
 
 
 def test_an_interruption_ends_what_has_not_begun_too(compiler):
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     with compiler() as ours:
         ours.interrupt()
-        (note,) = ours.submit(asked(OP, CASE, house)).result().verdicts["forward"].notes
+        (note,) = ours.submit(graded_as(OP, CASE, HOUSE)).result().verdicts["forward"].notes
         assert "interrupted" in note
         ours.resume()
-        assert not ours.submit(asked(OP, CASE, house)).result().verdicts["forward"].notes
+        assert not ours.submit(graded_as(OP, CASE, HOUSE)).result().verdicts["forward"].notes
 
 
 FULL = next(case for case in OP.cases("board") if case.name == "8192x2x32x128-bfloat16")
@@ -392,10 +378,11 @@ def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
 
 def test_the_order_stays_while_kernels_compile(compiler):
     too_large = TooLarge(OP, CASE, "too large")
-    (house,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
     cases = list(OP.cases("smoke"))[:4]
     with compiler() as ours:
-        graded_cases = list(ours.behind([*(asked(OP, each, house) for each in cases), too_large]))
+        graded_cases = list(
+            ours.behind([*(graded_as(OP, each, HOUSE) for each in cases), too_large])
+        )
     assert [graded.case for graded in graded_cases] == [*cases, CASE]
     assert graded_cases[-1] is too_large
 
@@ -404,5 +391,5 @@ def test_the_order_stays_while_kernels_compile(compiler):
 def test_no_switch_keeps_a_kernel_from_being_compiled(compiler, tmp_path, switch):
     solution = written(tmp_path, solution_text(**SWITCHES[switch]))
     with compiler() as ours:
-        verdict = ours.submit(asked(OP, CASE, solution)).result().verdicts["forward"]
+        verdict = ours.submit(graded_as(OP, CASE, solution)).result().verdicts["forward"]
     assert "power of 2" in verdict.reason

@@ -14,12 +14,12 @@ from common.draws import Draws
 from common.grading import diagnosis, oracle
 from common.grading.diagnosis import TRIES, contrast, plainer
 from common.grading.problem import make_problem
-from common.grading.sweep import Graded, Sweep
+from common.grading.sweep import Sweep
 from common.ops.rope import RopeCase
 from common.solutions import Solution
 from common.spec import DIRECTIONS, OUTPUT
 from common.verdicts import Verdict
-from tests.support.workers import written
+from tests.support.workers import graded_as, written
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.far_bytes]
@@ -225,21 +225,17 @@ def test_the_property_is_named_without_which_the_case_passes(tmp_path, fork_serv
 )
 def test_what_differs_from_try_to_try_says_nothing(monkeypatch, failing, plainer, said):
     """The answers are given: whether each of the two cases passes in each try."""
+    solution = Solution(Path("a/rotate_half.py"), "rotate_half")
     tries = {"normal": list(plainer), "subnormal": list(failing)}
 
     def grade(op, cases, solutions):
         for case in cases:
             verdict = "PASSED" if tries[case.values].pop(0) else "INCORRECT_NUMERICAL"
-            yield graded(case, verdict)
-
-    def graded(case, verdict):
-        worker = SimpleNamespace(solution=Solution(Path("a/rotate_half.py"), "rotate_half"))
-        one = Verdict("a/rotate_half", "rotate_half", case.name, "forward", verdict)
-        return Graded(worker, SimpleNamespace(op=HALF, case=case), {"forward": one})
+            yield graded_as(HALF, case, solution, verdict)
 
     plain = dataclasses.replace(SUBNORMAL, values="normal")
     monkeypatch.setattr(diagnosis, "plainer", lambda op, case: {plain: "plainer"})
-    failed = graded(SUBNORMAL, "INCORRECT_NUMERICAL")
+    failed = graded_as(HALF, SUBNORMAL, solution, "INCORRECT_NUMERICAL")
     assert bool(contrast(SimpleNamespace(grade=grade), failed)) == said
 
 

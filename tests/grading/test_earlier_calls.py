@@ -15,7 +15,7 @@ from common.grading.problem import make_problem
 from common.grading.remarks import MOST_RECURRED
 from common.grading.sweep import Sweep
 from common.grading.variations import Change
-from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, workers, written
+from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, written
 
 HALF = ops.load("rotate_half")
 CASES = {case.name: case for case in HALF.cases("smoke")}
@@ -78,14 +78,13 @@ def test_a_failure_of_its_own_is_not_told_so_and_is_repeated_few_times(fork_serv
 
 
 @pytest.mark.parametrize("held", ["(id(mask), mask._version)", "(mask.data_ptr(), mask._version)"])
-def test_a_failure_within_a_case_is_told_so_without_cases(fork_server, tmp_path, monkeypatch, held):
+def test_a_failure_within_a_case_is_told_so_without_cases(worker, monkeypatch, held):
     monkeypatch.setattr(CHOOSE, chosen(change=Change.REPLACED))
     first = f"if not mask.is_inference(): mask = kept.setdefault({held}, mask.clone())"
     source = "kept = {}\n" + SAVES.format(**AS_IT_IS | {"first": first})
     case = next(each for each in MASKED.cases("smoke") if each.name == "20x24x24-bfloat16-span")
     problem = make_problem(MASKED, case, Draws(1), "cpu")
-    with workers(fork_server, tmp_path) as start:
-        found = grade_case(problem, start(source, "masked_linear"))["forward"]
+    found = grade_case(problem, worker(source, "masked_linear"))["forward"]
     assert found.verdict == "INCORRECT_NUMERICAL" and found.reason.endswith(ALONE)
     assert "at the addresses of freed ones" in found.reason and found.after == ()
 

@@ -17,17 +17,7 @@ from common.grading.sweep import Sweep
 from common.processes import VISIBLE
 from tests.support.processes import alive, ends
 from tests.support.waiting import STEP, wait_until
-from tests.support.workers import written
-
-HALF = """
-import torch
-
-def rotate_half(x):
-    {}
-    a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1)
-"""
-HONEST = HALF.format("pass")
+from tests.support.workers import HALF, written
 
 
 @pytest.fixture
@@ -161,7 +151,7 @@ def test_a_solution_that_ends_the_server_is_found_and_the_others_pass(halves, tm
         graded = threading.Event()
         fulfilled = pool.submit(fulfil)
         sources = {
-            "honest": HONEST,
+            "honest": HALF.format("pass"),
             "ends_it": HALF.format(f"import os, time; {wish}; time.sleep(100)"),
         }
         try:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from types import SimpleNamespace
 
 import pytest
 
 from common import ops
 from common.grading.compiling import WRAPPED, Compiler
-from common.grading.sweep import Graded
 from common.records.lines import headings
-from common.solutions import Solution
-from common.verdicts import Verdict
+from tests.support.workers import graded_as, written
 
 KERNEL = '''
 """Inputs are copied into contiguous tensors."""
@@ -74,22 +71,13 @@ def compiler():
         yield started
 
 
-def solution(folder, row, at):
-    path = folder / "someone" / "rotate_half.py"
-    path.parent.mkdir()
-    path.write_text(KERNEL.replace("{row}", row).replace("{at}", at))
-    return Solution(path, "rotate_half")
+def solution_of(folder, row, at):
+    return written(folder, KERNEL.replace("{row}", row).replace("{at}", at))
 
 
-def notes_of(compiler, case, written):
+def notes_of(compiler, case, solution):
     """Return the notes of a passed case, by direction."""
-    verdicts = {
-        direction: Verdict(written.name, "rotate_half", case.name, direction, "PASSED", "")
-        for direction in case.directions
-    }
-    problem = SimpleNamespace(op=HALF, case=case)
-    graded = Graded(SimpleNamespace(solution=written), problem, verdicts)
-    noted = compiler.submit(graded).result().verdicts
+    noted = compiler.submit(graded_as(HALF, case, solution)).result().verdicts
     assert {verdict.verdict for verdict in noted.values()} == {"PASSED"}
     return {direction: verdict.notes for direction, verdict in noted.items()}
 
@@ -110,17 +98,17 @@ PRODUCT = r"\d+ \* 128 does not fit int32, line \d+ of rotate_half.py: row \* wi
 def test_an_offset_that_wraps_in_a_copy_is_noted_with_its_product(
     compiler, tmp_path, row, at, words
 ):
-    written = solution(tmp_path, row, at)
-    for notes in notes_of(compiler, FAR, written).values():
+    solution = solution_of(tmp_path, row, at)
+    for notes in notes_of(compiler, FAR, solution).values():
         assert headings(notes) == [WRAPPED] and len(notes) == 1
         assert notes[0].startswith(f"{WRAPPED}: at {HALF.large.name}: program (")
         assert re.search(words, notes[0]), notes
-    assert {*notes_of(compiler, NEAR, written).values()} == {()}
+    assert {*notes_of(compiler, NEAR, solution).values()} == {()}
 
 
 @pytest.mark.slow
 def test_an_offset_in_int64_is_right_in_large_tensors(compiler, tmp_path):
-    assert {*notes_of(compiler, FAR, solution(tmp_path, *RIGHT)).values()} == {()}
+    assert {*notes_of(compiler, FAR, solution_of(tmp_path, *RIGHT)).values()} == {()}
 
 
 @pytest.mark.parametrize("name", ops.names())

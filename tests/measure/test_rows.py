@@ -9,12 +9,11 @@ import pytest
 import torch
 
 from common import ops
-from common.grading.sweep import Graded, TooLarge
+from common.grading.sweep import TooLarge
 from common.measure import rows
 from common.measure.rows import Measurement
 from common.solutions import Solution
-from common.spec import DIRECTIONS
-from common.verdicts import Verdict
+from tests.support.workers import graded_as
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:2]
@@ -30,13 +29,7 @@ def measurement(monkeypatch):
         for case in cases:
             for solution in solutions:
                 if not skip(solution, case):
-                    problem = SimpleNamespace(op=op, case=case, device="cuda")
-                    passed = {
-                        each: Verdict(solution.name, op.name, case.name, each, "PASSED")
-                        for each in DIRECTIONS
-                    }
-                    worker = SimpleNamespace(solution=solution, ends=0)
-                    yield Graded(worker, problem, passed)
+                    yield graded_as(op, case, solution, device="cuda")
 
     beside = SimpleNamespace(release=lambda: None)
     monkeypatch.setattr(rows, "Baseline", lambda *_: beside)

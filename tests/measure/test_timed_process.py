@@ -18,20 +18,13 @@ from common.measure.timed_process import KEPT, TimedProcess, ask, stage_calls
 from common.ops._draw import draw
 from common.timed_requests import TakeSamples
 from common.verdicts import Failure
-from tests.support.workers import workers
+from tests.support import workers
 
 RUNS = 1000
 """With 200, chance alone would fail one run of the tests in 200."""
 HALF = ops.load("rotate_half")
 CASE = next(HALF.cases("smoke"))
 RESULTS = {"output": torch.empty_like(draw(HALF, CASE, 0, "cpu")[1]["upstream"], device="meta")}
-TURNED = """
-import torch
-
-def rotate_half(x):
-    a, b = x.chunk(2, -1)
-    return torch.cat((-b, a), -1)
-"""
 
 
 class Worker:
@@ -98,12 +91,11 @@ def test_every_input_changes_and_rows_stay_whole(name, changing):
 # --- the results that are kept --------------------------------------------------------------------
 
 
-def test_kept_results_are_those_of_the_inputs_at_their_call(fork_server, tmp_path):
-    with workers(fork_server, tmp_path) as start:
-        process, staged = timed(start(TURNED, "rotate_half"))
-        assert len(process.sampler("solution", "host", burst=2)(3)["solution"]) == 3
-        assert process.run("solution", 2, renew=True) > 0
-        assert not process.ready("graph"), "there is no GPU"
+def test_kept_results_are_those_of_the_inputs_at_their_call(worker):
+    process, staged = timed(worker(workers.HALF.format("pass"), "rotate_half"))
+    assert len(process.sampler("solution", "host", burst=2)(3)["solution"]) == 3
+    assert process.run("solution", 2, renew=True) > 0
+    assert not process.ready("graph"), "there is no GPU"
     assert {*process.kept} == {"solution", "long run"}
     for shift, results in itertools.chain(*process.kept.values()):
         x = elements_of(staged.drawn[0]["x"]).roll(-shift).view(torch.float32)

@@ -8,7 +8,7 @@ from common import ops
 from common.errors import IN_A_GRAPH
 from common.grading.sweep import Sweep
 from common.paths import ROOT
-from common.solutions import Solution
+from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.far_bytes and not case.interleaved][:3]
@@ -41,10 +41,8 @@ def found(tmp_path, fork_server):
     """Return verdicts with their reasons."""
 
     def grade(source):
-        path = tmp_path / "rotate_half.py"
-        path.write_text(source)
         with Sweep("cpu", server=fork_server) as sweep:
-            graded = list(sweep.grade(HALF, CASES, [Solution(path, "rotate_half")]))
+            graded = list(sweep.grade(HALF, CASES, [written(tmp_path, source)]))
         assert len(graded) == len(CASES)
         return {(v.verdict, v.reason) for each in graded for v in each.verdicts.values()}
 

@@ -6,7 +6,7 @@ import pytest
 from triton.runtime.jit import JITFunction
 
 from common.sandbox.target import GRID, LaunchRefused, checked
-from tests.support.workers import ask, workers
+from tests.support.workers import ask
 
 X, Y, Z = GRID
 LAUNCHES = """
@@ -64,14 +64,11 @@ def test_a_size_that_is_no_integer_is_no_grid(size):
         ("(1 << 16, 1 << 15)", "in 32 bits"),
     ],
 )
-def test_the_interpreter_refuses_a_launch_with_its_line(fork_server, tmp_path, grid, words):
-    with workers(fork_server, tmp_path) as start:
-        reply, _ = ask(start(LAUNCHES.format(grid=grid), "rotate_half"))
+def test_the_interpreter_refuses_a_launch_with_its_line(worker, grid, words):
+    reply, _ = ask(worker(LAUNCHES.format(grid=grid), "rotate_half"))
     assert (reply["verdict"], reply["kind"]) == ("RUNTIME_ERROR", "launch")
-    assert (
-        words in reply["reason"]
-        and f", line 16 of rotate_half.py: kernel[{grid}](x, y)" in (reply["reason"])
-    )
+    line = f", line 16 of rotate_half.py: kernel[{grid}](x, y)"
+    assert words in reply["reason"] and line in reply["reason"]
 
 
 def test_this_process_has_tritons_own_launch():

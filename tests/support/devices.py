@@ -42,11 +42,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def is_worker(config: pytest.Config) -> bool:
-    """Return whether this is one of the processes of xdist, which take what the first one chose."""
-    return hasattr(config, "workerinput")
-
-
 def chosen(config: pytest.Config) -> str:
     """Return where solutions run."""
     available = torch.cuda.is_available()
@@ -58,7 +53,7 @@ def chosen(config: pytest.Config) -> str:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Decide where solutions run, once for all processes; one process by itself sees no GPU."""
-    if is_worker(config):
+    if hasattr(config, "workerinput"):  # one of the processes of xdist
         config.option.device = config.workerinput["device"]
         return
     if (config.option.numprocesses or 0) < 2:
@@ -67,10 +62,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.device = "cpu"
         os.environ[VISIBLE] = ""
     config.option.device = chosen(config)
-
-
-def pytest_configure_node(node: WorkerController) -> None:
-    node.workerinput["device"] = node.config.option.device
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

@@ -5,8 +5,10 @@ The executors answer at once, and are lost where a test says so.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from types import SimpleNamespace
+from unittest import mock
 
 from common.engines import ray_engine
 from common.engines.engine import CaseResult, Job, Started
@@ -85,23 +87,12 @@ class Stream:
         return next(self._values)
 
 
-class FakeCluster(RayEngine):
+@contextlib.contextmanager
+def fake_cluster(job, executors):
     """The engine over made-up executors."""
-
-    def __init__(self, job, executors):
-        super().__init__(job, None)
-        self._fake = FakeRay(executors)
-
-    def __enter__(self):
-        self._ray, ray_engine.ray = ray_engine.ray, lambda: self._fake
-        return super().__enter__()
-
-    def __exit__(self, *of):
-        super().__exit__(*of)
-        ray_engine.ray = self._ray
-
-    def _connect(self):
-        pass
+    ray = mock.patch.object(ray_engine, "ray", return_value=FakeRay(executors))
+    with ray, mock.patch.object(RayEngine, "_connect"), RayEngine(job, None) as engine:
+        yield engine
 
 
 SOLUTIONS = ("ada/rope", "bob/rope")
@@ -183,7 +174,7 @@ def all_of(count, verdict="PASSED"):
 def swept(executors, job=JOB):
     """Return the verdict of each solution and case, how often it came, and the lines."""
     found, lines = Counter(), []
-    with FakeCluster(job, executors) as engine:
+    with fake_cluster(job, executors) as engine:
         for each in engine.run(engine.tasks()):
             if isinstance(each, str):
                 lines.append(each)

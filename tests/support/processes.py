@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import socket
 import subprocess
 import sys
 
-from common import wire
 from tests.support.waiting import wait_until
 
 SPINS = (
@@ -34,12 +31,6 @@ def alive(pid: int) -> bool:
 def ends(pid: int) -> bool:
     """Whether the process ends, which is waited for."""
     return wait_until(lambda: not alive(pid))
-
-
-def answer(connection: socket.socket) -> None:
-    """Answer the request that comes to the socket, as a solution's process would."""
-    token = json.loads(wire.receive(connection)[0])["token"]
-    wire.send(connection, wire.Answer(token, {"right": 1}))
 
 
 @contextlib.contextmanager

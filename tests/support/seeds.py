@@ -7,18 +7,18 @@ explores: `nox -s test -- --seed 7`, or `--seed random`, which prints the one th
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import secrets
 import shlex
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from unittest import mock
 
 import hypothesis
 import numpy as np
 import pytest
 import torch
-from xdist.workermanage import WorkerController
 
 from common import draws
 from common.draws import Draws
@@ -55,23 +55,13 @@ def pytest_configure(config: pytest.Config) -> None:
     ForkServer.MODULE = "tests.support.seeded_server"
 
 
-def pytest_configure_node(node: WorkerController) -> None:
-    """Have all processes take the seed that the first one drew."""
-    node.workerinput["seed"] = node.config.option.seed
-
-
 def pytest_report_header(config: pytest.Config) -> str:
     return f"seed: {config.getoption('seed')}"
 
 
-@contextlib.contextmanager
-def drawn_from(seed: int, *key: str) -> Iterator[None]:
+def drawn_from(seed: int, *key: str) -> AbstractContextManager[object]:
     """Have what the harness draws inside depend on the seed and the key."""
-    before, draws.SOURCE = draws.SOURCE, random.Random(Draws(seed).number(*key))
-    try:
-        yield
-    finally:
-        draws.SOURCE = before
+    return mock.patch.object(draws, "SOURCE", random.Random(Draws(seed).number(*key)))
 
 
 def begin(seed: int, *key: str) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 LONGEST = 300.0
@@ -24,16 +22,3 @@ def wait_until(look: Callable[[], Found], longest: float = LONGEST) -> Found:
     while not (elapsed := look()) and time.monotonic() < end:
         time.sleep(STEP)
     return elapsed
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGINT interrupt this process, and processes that start in the context.
-
-    A shell starts its background jobs so that they ignore the signal.
-    """
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -9,6 +9,7 @@ import contextlib
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ from common.grading.call_plan import PlanChoices
 from common.grading.compiling import TARGET, Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.problem import Problem
-from common.grading.sweep import Sweep
+from common.grading.sweep import Graded
 from common.grading.variations import Change, modes
 from common.grading.worker import Worker
 from common.solutions import Solution
-from common.spec import Direction
+from common.spec import Case, Op
 from common.verdicts import Verdict
 from common.wire import Reply
 
@@ -34,8 +35,8 @@ import torch
 
 def rotate_half(x):
     {}
-    a, b = x.chunk(2)
-    return torch.cat((-b, a))
+    a, b = x.chunk(2, -1)
+    return torch.cat((-b, a), -1)
 """
 RIGHT = [-3.0, -4.0, 1.0, 2.0]
 
@@ -96,6 +97,16 @@ def written(
     return Solution(path, op)
 
 
+def graded_as(
+    op: Op[Any], case: Case, solution: Solution, verdict: str = "PASSED", device: str = "cpu"
+) -> Graded:
+    """Return a case as if it had been graded, with one verdict in each of its directions."""
+    names = solution.name, op.name, case.name
+    verdicts = {each: Verdict(*names, each, verdict) for each in case.directions}
+    worker = SimpleNamespace(solution=solution, ends=0)
+    return Graded(worker, SimpleNamespace(op=op, case=case, device=device), verdicts)
+
+
 @contextlib.contextmanager
 def workers(server: ForkServer, folder: Path) -> Iterator[Callable[..., Worker]]:
     """Yield a function that starts a worker for a source text; end those that it started."""
@@ -119,13 +130,6 @@ def worker(fork_server: ForkServer, tmp_path: Path) -> Iterator[Callable[..., Wo
 
 def ask(worker: Worker) -> tuple[Reply, list[float]]:
     """Request the rotate_half of four numbers; return the reply and the result."""
-    call, result = stage(worker)
-    reply = worker.ask(wire.Forward(call=call, results={"output": result}))
-    return reply, worker.arena(0).tensor(result).tolist()
-
-
-def stage(worker: Worker) -> tuple[wire.Arguments, wire.TensorSlot]:
-    """Lay four numbers and a result in the worker's memory; return the call and the result."""
     x = torch.tensor([1.0, 2.0, 3.0, 4.0])
     slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
     arena = worker.arena(max(map(end_of, slots.values())))
@@ -133,24 +137,8 @@ def stage(worker: Worker) -> tuple[wire.Arguments, wire.TensorSlot]:
     call = wire.Arguments(
         {"x": slots["x"]}, [], {}, ["x"], {"x": 1}, upstream={"upstream": slots["x"]}
     )
-    return call, slots["result"]
-
-
-def verdicts_of(
-    server: ForkServer,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-    case: str = "37x72x100-bfloat16-random",
-    repeats: int = 0,
-    **choices: Any,
-) -> dict[Direction, Verdict]:
-    """Return the verdicts of a source text of masked_linear, with these choices."""
-    monkeypatch.setattr(CHOOSE, chosen(**choices))
-    solution = written(folder, source, "masked_linear")
-    with Sweep("cpu", server=server) as sweep:
-        (found,) = sweep.grade(MASKED, [CASES[case]], [solution], repeats=repeats)
-    return found.verdicts
+    reply = worker.ask(wire.Forward(call=call, results={"output": slots["result"]}))
+    return reply, arena.tensor(slots["result"]).tolist()
 
 
 @pytest.fixture(scope="module")
