@@ -15,9 +15,6 @@ from common.printable import complain
 from common.processes import require
 from common.solutions import Solution
 
-TIMED = {"forward": "forward", "backward": "with backward"}
-"""The description of a time of each direction."""
-
 
 def count(text: str) -> int:
     """Return the positive number of the text, for argparse."""

@@ -90,6 +90,8 @@ def _padded(cells: Sequence[str]) -> str:
 
 def show(results: Results, chosen: Iterable[Solution]) -> None:
     """Print a line for each case and direction of each solution."""
+    from common.board.ranking import DIRECTION
+
     name, valid = results.runs[-1].device_name, ops.valid(solution.op for solution in chosen)
     by_name = {op.name: op for op in valid}
     for solution in (each for each in chosen if each.op in by_name):
@@ -97,7 +99,7 @@ def show(results: Results, chosen: Iterable[Solution]) -> None:
         cases = {case.name: case for case in op.cases("board")}
         print(f"\n{solution.name} on {name}\n{LEGEND}\n{_padded(HEADER)}")
         for row in (row for row in results.rows if row.solution == solution.name):
-            cells = [row.case, shared.TIMED[row.direction]]
+            cells = [row.case, DIRECTION[row.direction]]
             if row.gpu:
                 work = op.timed_work(cases[row.case], row.direction)
                 intensity = work.flops / work.bytes if work.bytes else 0.0

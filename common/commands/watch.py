@@ -18,7 +18,7 @@ from pathlib import Path
 import watchfiles
 
 from common import paths
-from common.board.ranking import limit, median, share
+from common.board.ranking import DIRECTION, limit, median, share
 from common.commands import hint
 from common.commands import options as shared
 from common.commands.answers import Failures
@@ -179,5 +179,5 @@ def described(row: Record, times: list[float]) -> str:
         since = f", {now / times[-1] - 1:+.0%} since {times[-1]:.1f}, best {min(now, *times):.1f}"
     times.append(now)
     of_limit = f"; {share(row):.0%} of {limit(row)[1]}" if row.ranked_by == "gpu" else ""
-    name = f"{row.solution} {shared.TIMED[row.direction]}"
+    name = f"{row.solution} {DIRECTION[row.direction]}"
     return f"{name}: {now:.1f} us{since}; eager {median(row, 'eager'):.1f}{of_limit}"

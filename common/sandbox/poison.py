@@ -13,13 +13,13 @@ from torch.utils.dlpack import from_dlpack
 from common.arena import BAND
 from common.sandbox.launches import UncompiledMode
 
-_RESIZE = torch.ops.aten.resize_
-_ALLOCATIONS = frozenset(
-    getattr(torch.ops.aten, name)
-    for name in (
-        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided resize_".split()
-    )
-)
+aten = torch.ops.aten
+FRESH = frozenset({
+    aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted, aten.new_empty,
+    aten.new_empty_strided,
+})  # fmt: skip
+"""The operators that return uninitialized memory."""
+_ALLOCATIONS = FRESH | {aten.resize_}
 MOST_GUARDED = 512 << 20
 """The most bytes of fresh memory between bands in a call, kept until the end of the call."""
 _WITHOUT_MODES = frozenset({"aten", "higher_order"})
@@ -60,7 +60,7 @@ class Poison(UncompiledMode):
         packet = getattr(func, "overloadpacket", None)  # None for higher-order operators
         if packet not in _ALLOCATIONS:
             return self._run(func, args, kwargs)
-        if packet is _RESIZE and type(args[0]) in _ORDINARY:
+        if packet is aten.resize_ and type(args[0]) in _ORDINARY:
             return self._resize(func, *args, **kwargs)
         fresh = self._guarded_memory(func, args, kwargs)
         if fresh is None:

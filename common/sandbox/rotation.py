@@ -22,6 +22,7 @@ from torch.autograd.graph import increment_version
 from common.arena import extent
 from common.gradients import outputs_of
 from common.sandbox import backend
+from common.sandbox.session import check_class
 from common.verdicts import Failure
 
 Runnable = Callable[[], object]
@@ -187,9 +188,7 @@ class Rotation:
         if not self.slots or below(self._chances):
             return
         for slot, result in zip(self.slots, results, strict=False):
-            if type(result) is not torch.Tensor:
-                reason = f"a result is a {type(result).__name__}, which may not hold its values"
-                raise Failure("TAMPERED", reason)
+            check_class(result)
             slot.copy_(result.detach())
         self._kept = {"call": index, "shift": self.shifts[index]}
 

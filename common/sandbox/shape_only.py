@@ -25,6 +25,7 @@ from common.ops._draw import draw, given
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.launches import LOG, UncompiledMode
+from common.sandbox.poison import FRESH
 from common.sandbox.session import Session
 from common.spec import DIRECTIONS, Case, Direction
 from common.wire import Reply
@@ -32,11 +33,6 @@ from common.wire import Reply
 aten = torch.ops.aten
 SMALL = 1 << 20
 """The most elements of a tensor that is small enough to be computed in any call."""
-FRESH = {
-    aten.empty, aten.empty_strided, aten.empty_like, aten.empty_permuted, aten.new_empty,
-    aten.new_empty_strided,
-}  # fmt: skip
-"""The operators that return uninitialized memory."""
 NOTHING = {
     aten.detach, aten.lift_fresh, aten.alias, aten._local_scalar_dense, aten.is_same_size,
     aten.set_, aten.resize_, *FRESH,

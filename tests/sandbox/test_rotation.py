@@ -95,7 +95,7 @@ class Lazy(torch.Tensor):
 def test_a_result_that_could_be_computed_later_is_seen(in_passing):
     ours, _ = calls_on(forward=lambda x: x.clone().as_subclass(Lazy))
     ours.run()
-    with pytest.raises(Failure, match="a result is a Lazy, which may not hold its values"):
+    with pytest.raises(Failure, match="returned Lazy, which may not hold its values"):
         ours.keep(in_passing)
 
 
