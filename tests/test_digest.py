@@ -69,20 +69,6 @@ def test_with_words_every_byte_counts(tmp_path):
     assert digest([path]) == before[0] and digest([path], words=True) != before[1]
 
 
-@pytest.mark.parametrize("file", [".#rope.py", ".#helper.py", ".ipynb_checkpoints/rope-check.py"])
-def test_what_editors_leave_in_a_folder_does_not_count(tmp_path, file):
-    (tmp_path / "alice").mkdir()
-    (tmp_path / "alice" / "rope.py").write_text(SOURCE)
-    (tmp_path / "alice" / "helper.py").write_text(SOURCE)
-    (solution,) = discover(tmp_path)
-    before = solution.digest, solution.source_digest
-    left = tmp_path / "alice" / file
-    left.parent.mkdir(exist_ok=True)
-    left.symlink_to("alice@host.1234:1700000000")  # as Emacs locks a file that is not saved yet
-    assert discover(tmp_path) == [solution]
-    assert (solution.digest, solution.source_digest) == before
-
-
 LAUNCHES = "import rope_triton\n\n\ndef rope(t, freqs):\n    return rope_triton.launch(t, freqs)\n"
 ALONE = "import rope_triton\ndef launch():\n    rope = 1\n    return rope"
 

@@ -1,10 +1,7 @@
 """Tables in a terminal: as many columns as it is wide, and no number or name cut."""
 
-import io
-
 import pytest
 from msgspec.structs import replace
-from rich.console import Console
 
 from common.board import terminal
 from common.board.columns import PLACES
@@ -65,9 +62,8 @@ def test_a_summary_has_no_place_without_those_before_it_and_cuts_no_name(further
     rows, counts = [replace(each, direction=way) for way in DIRECTION for each in noted], set()
     (device,) = devices(Results(None, [RUN], rows), about=everyone(rows))
     for width in range(40, 120):
-        output = io.StringIO()
-        terminal.show_summary(device, Console(file=output, width=width))
-        _, _, _, heading, _, *lines = output.getvalue().splitlines()
+        text = printed(width, terminal.show_summary, device)
+        _, _, _, heading, _, *lines = text.splitlines()
         _, _, *places = heading.split()
         assert places == [*PLACES[: len(places)]]
         counts.add(len(places))
@@ -83,9 +79,7 @@ def test_a_case_of_ones_own_names_the_fastest_and_who_else_is_near():
     rows += [replace(row("eager/rope", us=25.0, peer=True), direction=each.direction)
              for each in rows]  # fmt: skip
     (device,) = devices(Results(None, [RUN], rows))
-    output = io.StringIO()
-    terminal.show_cases(device, Console(file=output, width=160))
-    *table, forward, both = output.getvalue().splitlines()
+    *table, forward, both = printed(160, terminal.show_cases, device).splitlines()
     assert "rope: c1" in "".join(table)
     assert forward.startswith("rope c1 forward: alice/rope is fastest, 10.0 µs, 50.0% of copy; ")
     assert forward.endswith("the best peer, (eager/rope), takes 2.50 times as long")

@@ -9,16 +9,13 @@ import torch
 from common import ops
 from common.ops._masked import draw_mask
 from common.spec import DIRECTIONS
+from tests.support.ops import drawn
 
 LINEAR, FFN = ops.load("masked_linear"), ops.load("masked_ffn")
 CASE, FFN_CASE = (
     dataclasses.replace(op.large, tokens=12, widths=(6, 10), mask="random", dtype="float32")
     for op in (LINEAR, FFN)
 )
-
-
-def drawn(op, case, seed=0):
-    return op.draw(case, torch.Generator().manual_seed(seed))
 
 
 def mask_of(**fields):

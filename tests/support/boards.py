@@ -68,10 +68,10 @@ def devices(*boards, about=ABOUT):
     return [ranked(each, about) for each in boards]
 
 
-def printed(width, show, *given, only="", **console):
+def printed(width, show, *given, force_terminal=None, **how):
     """The text that a function of `terminal` prints on so wide a terminal."""
     output = io.StringIO()
-    show(*given, Console(file=output, width=width, **console), only=only)
+    show(*given, Console(file=output, width=width, force_terminal=force_terminal), **how)
     return output.getvalue()
 
 

@@ -127,16 +127,13 @@ def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[Mod
     timed = {row.key for row in rows if row.verdict == "PASSED" and row.solution in names}
     timed = {key for key in timed if key[:2] in board}
     assert not timed - lines.keys(), f"not counted: {sorted(timed - lines.keys())}"
-    return paired(rows, lines, DEVICES[device])
-
-
-def paired(rows: Iterable[Record], counts: Mapping[Key, Counted], gpu: Peak) -> list[ModelledRow]:
-    """Return the timed rows with counted work, with both times by the clock that ranks the row."""
     return [
-        ModelledRow(row, times["solution"].value, time_of(line, gpu), len(line.launches))
+        ModelledRow(
+            row, times["solution"].value, time_of(line, DEVICES[device]), len(line.launches)
+        )
         for row in rows
         if (times := ranked_times(row)) and row.verdict == "PASSED"
-        if (line := counts.get(row.key)) and line.ranked_by == row.ranked_by
+        if (line := lines.get(row.key)) and line.ranked_by == row.ranked_by
     ]
 
 
