@@ -166,11 +166,9 @@ class Grader:
         """
         seen = []
         with contextlib.closing(self.smoke_cases(asked)) as cases:
-            for graded in self._current(cases):
+            for graded in self._wanted(cases, report):
                 report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))
                 seen.append(graded)
-                if self.stop and report.failures:
-                    break
         if not report.failures:
             return report.summaries("smoke", self.device)
         by_names = {(each.solution.name, each.case.name): each for each in seen}
@@ -209,17 +207,15 @@ class Grader:
             measured = measurement.measure(
                 asked.solutions, due, lambda solution, case: not asked.has(solution, case)
             )
-            for directions in self._current(_fitting(measured, asked, steps)):
+            for directions in self._wanted(_fitting(measured, asked, steps), report):
                 graded = directions[0].graded
                 report.add(graded.problem.op, graded.case, [each.verdict for each in directions])
                 rows += [each.row for each in directions]
                 steps.done(f"{graded.solution.name} {graded.case.name}")
-                if self.stop and report.failures:
-                    break
         return rows
 
-    def _current(self, results: Iterable[T]) -> Iterator[T]:
-        """Yield the results until `interrupt` is called.
+    def _wanted(self, results: Iterable[T], report: TierReport) -> Iterator[T]:
+        """Yield the results until the report has a failure, with `stop`, or `interrupt` is called.
 
         Raises:
             ServerEnded: It was called.
@@ -228,6 +224,8 @@ class Grader:
             if self.server.interrupted:
                 break
             yield result
+            if self.stop and report.failures:
+                break
         if self.server.interrupted:
             raise ServerEnded
 

@@ -50,8 +50,7 @@ class DeviceMemory:
         """Return the budget of a device: `cuda`, or `cpu`, whose memory is unlimited."""
         if device != "cuda":
             return cls(lambda: sys.maxsize)
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()  # release memory that an earlier step cached
+        empty_cache()
         return cls(lambda: torch.cuda.mem_get_info()[0])
 
     def needs(self, op: Op[Any], case: Case) -> tuple[int, bool]:
@@ -61,6 +60,12 @@ class DeviceMemory:
         """
         scarce = IDLE + needed(op, case) > self.budget
         return needed(op, case, scarce), scarce
+
+
+def empty_cache() -> None:
+    """Return the GPU memory that this process caches to the device."""
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
 
 
 def tier_cases(

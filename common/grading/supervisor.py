@@ -12,9 +12,7 @@ import threading
 from collections.abc import Collection, Iterator
 from typing import Literal
 
-import torch
-
-from common.grading.device import IDLE, DeviceMemory
+from common.grading.device import IDLE, DeviceMemory, empty_cache
 from common.grading.fork_server import ForkServer
 from common.grading.retries import Ends
 from common.grading.worker import Worker
@@ -128,9 +126,3 @@ class Supervisor:
 
     def _made(self, solution: Solution) -> Worker:
         return Worker(self.server, solution, self._deadline)
-
-
-def empty_cache() -> None:
-    """Return the GPU memory that this process caches to the device."""
-    if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()

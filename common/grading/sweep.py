@@ -20,12 +20,12 @@ import torch
 
 from common.draws import Draws, entropy
 from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, out_of_memory
-from common.grading.device import CONTEXT, IDLE, DeviceMemory, needed
+from common.grading.device import CONTEXT, IDLE, DeviceMemory, empty_cache, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
 from common.grading.problem import Problem, make_problem
 from common.grading.retries import KINDS, cause_of
-from common.grading.supervisor import Supervisor, empty_cache
+from common.grading.supervisor import Supervisor
 from common.grading.worker import Worker
 from common.paths import PEERS
 from common.processes import cores
