@@ -7,14 +7,11 @@ Look at each picture before it is committed.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import struct
+import shlex
 import subprocess
 import sys
 import tempfile
-import termios
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -43,31 +40,18 @@ _COLOURS += [(198, 120, 221), (86, 182, 194), INK]
 THEME = TerminalTheme(PAPER, INK, _COLOURS, [(110, 118, 129), *_COLOURS[1:]])
 
 
-def printed(folder: Path, *words: str, stderr: int = subprocess.DEVNULL) -> str:
+def printed(folder: Path, *words: str, stderr: str = os.devnull) -> str:
     """Return the text that a command prints on a terminal in a folder, with its colours."""
-    ours, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
-    environment = os.environ | {"TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    with subprocess.Popen(
-        words, cwd=folder, stdout=terminal, stderr=stderr, env=environment,
-    ):  # fmt: skip
-        os.close(terminal)
-        return _everything(ours).decode().replace("\r\n", "\n")
+    size = {"COLUMNS": str(COLUMNS), "LINES": str(LINES)}
+    command = ["script", "-qc", f"{shlex.join(words)} 2>{stderr}", os.devnull]
+    how = {"env": os.environ | {"TERM": "xterm-256color"} | size, "stdin": subprocess.DEVNULL}
+    ran = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, **how)
+    return ran.stdout.decode().replace("\r\n", "\n")
 
 
 def study(clone: Path, *words: str) -> str:
     """Return the text that a command of `study` prints in a clone."""
     return printed(clone, sys.executable, "-m", "common", *words)
-
-
-def _everything(terminal: int) -> bytes:
-    received = b""
-    while True:
-        try:
-            received += os.read(terminal, 1 << 16)
-        except OSError:  # the command has ended
-            os.close(terminal)
-            return received
 
 
 def shown(command: str, text: str, lines: int = LINES) -> list[Text]:
@@ -94,7 +78,7 @@ def main() -> None:
         cloned = ("git", "-c", f"url.{ROOT}.insteadOf={ADDRESS}", "clone", ADDRESS)
         steps["clone"] = shown(
             f"git clone {ADDRESS} && cd {clone.name}",
-            printed(clone.parent, *cloned, stderr=subprocess.STDOUT),
+            printed(clone.parent, *cloned, stderr="&1"),
         )
         steps["new"] = shown(
             "nox -s new -- alice rotate_half", study(clone, "new", "alice", "rotate_half")

@@ -7,8 +7,7 @@ They need Chromium, Playwright and a Korean font. Look at each one before it is 
 
 import io
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -60,19 +59,10 @@ PICTURES = {
 }
 
 
-@contextmanager
-def _opened(browser: Any, site: Path, picture: Picture) -> Iterator[Page]:
-    size = {"viewport": {"width": 1300, "height": picture.height}}
-    context = browser.new_context(offline=True, **{"locale": "en-US"} | size | picture.options)
-    page = context.new_page()
+def _taken(page: Page, site: Path, picture: Picture) -> bytes:
+    """Return the picture as a PNG of 256 colours, a third of the size."""
     page.goto(site.as_uri() + picture.address)
     page.wait_for_selector(READY, state="attached")
-    yield page
-    context.close()
-
-
-def _taken(page: Page, picture: Picture) -> bytes:
-    """Return the picture as a PNG of 256 colours, a third of the size."""
     if picture.at:
         page.locator(picture.at).first.evaluate("each => each.scrollIntoView()")
     if picture.point:
@@ -90,8 +80,10 @@ def draw(site: Path, pictures: Mapping[str, Picture], folder: Path) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         for name, picture in pictures.items():
-            with _opened(browser, site, picture) as page:
-                (folder / f"{name}.png").write_bytes(_taken(page, picture))
+            size = {"viewport": {"width": 1300, "height": picture.height}}
+            options = {"locale": "en-US"} | size | picture.options
+            with browser.new_page(offline=True, **options) as page:
+                (folder / f"{name}.png").write_bytes(_taken(page, site, picture))
         browser.close()
 
 
