@@ -6,7 +6,7 @@ import pytest
 
 from common import paths
 from common.commands.bench import missing
-from common.solutions import Solution
+from tests.support import workers
 from tests.support.records import row, written
 
 
@@ -18,10 +18,7 @@ def asked(**others):
 def alice(tmp_path, monkeypatch):
     """Her solution, and a folder of records that has none of her."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
-    path = tmp_path / "alice" / "rope.py"
-    path.parent.mkdir()
-    path.write_text("def rope(t, freqs): return t\n")
-    return Solution(path, "rope")
+    return workers.written(tmp_path, "def rope(t, freqs): return t\n", "rope", "alice")
 
 
 def recorded(solution, folder="cpu", **others):

@@ -21,6 +21,7 @@ from common.solutions import PACKAGES
 from common.verdicts import Failure
 from tests.support import corpora
 from tests.support.waiting import LONGEST
+from tests.support.workers import written
 
 pytestmark = pytest.mark.slow
 
@@ -80,9 +81,7 @@ def prepare(t, freqs):
 
 def test_a_peer_prepares_and_a_contributor_does_not(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    path = tmp_path / "somebody" / "rope.py"
-    path.parent.mkdir()
-    path.write_text(PREPARED)
+    path = written(tmp_path, PREPARED, "rope").path
     with pytest.raises(Failure, match="lacks a function named rope"):
         contract.load(path, ops.load("rope"))
     monkeypatch.setattr(contract, "PEERS", tmp_path)
