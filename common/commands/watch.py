@@ -26,7 +26,7 @@ from common.commands.grader import Asked, Grader
 from common.commands.report import TierReport, end
 from common.errors import ServerEnded, UserError
 from common.folders import imports_of_ours, is_hidden
-from common.printable import say
+from common.printable import say, translated
 from common.records.lines import Record
 from common.solutions import Solution
 
@@ -151,7 +151,7 @@ class FolderWatch:
             next_step = "Nothing is wrong, but no case is answered yet."
         else:
             next_step = f"Next: nox -s check -- {self._options.only}"
-        say(f"{took}. {next_step}")
+        say(translated(f"{took}. {next_step}"))
         if self._options.hint:
             self._exercise = hint.run(self._grader, self._options, self._exercise)
 
