@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections import Counter
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from common.commands.answers import coverage
 from common.commands.report import ROOM, TierReport, end
 from common.errors import Kind
 from common.grading.diagnosis import Diagnosis
+from common.paths import COMMON
 from common.source import Place
 from common.verdicts import ENDED, Verdict
 
@@ -194,6 +196,32 @@ def test_a_share_of_each_tier_is_korean_inside_its_sentence(korean):
         assert said == f"you/rope_qk: 케이스 84개 중 80개, 순위표 케이스 9개 중 3개 PASSED{words}"
     said = printable.translated("you/rope: PASSED in 1 of 1 case and 3 of 9 board cases")
     assert said == "you/rope: 케이스 1개 중 1개, 순위표 케이스 9개 중 3개 PASSED"
+
+
+def test_no_korean_sentence_is_hidden_by_an_earlier_one(korean):
+    for text, words in tomllib.loads((COMMON / "korean.toml").read_text("utf-8")).items():
+        english = text.replace("{}", "V")
+        fitting = (said for each, said in printable._sentences() if each.fullmatch(english))
+        assert next(fitting) == words, text
+
+
+KOREAN = {
+    "not supported: does not take a (5), does not take b (2), ...":
+        "지원하지 않음: a 옵션 없음 (5), b 옵션 없음 (2), ...",
+    "a/rope has no place in packed (lacks 4 of 4 rows), core (lacks 1 of 2 rows)":
+        "a/rope: 순위가 없는 트랙: packed (4행 중 4행 없음), core (2행 중 1행 없음)",
+    "X, 3 cases: a kernel does not compile for sm_90: no; fails where d is odd (3 of 4)":
+        "X, 케이스 3개: sm_90용으로 컴파일되지 않는 커널: no; d 값이 홀수인 경우 실패 (4개 중 3개)",
+    "a passes with x 1 in place of 2 and y 3 in place of 4, or with z 5 in place of 6":
+        "a: 이렇게 바꾸면 통과: x 2 대신 1, y 4 대신 3, 또는 z 6 대신 5",
+    "9 smoke cases in 3.2 s, 5 of them mended. Next: x":
+        "스모크 케이스 9개를 3.2초에 채점, 그중 5개가 고쳐짐. 다음: x",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("english", KOREAN)
+def test_the_parts_of_a_line_are_korean_too(korean, english):
+    assert printable.translated(english) == KOREAN[english]
 
 
 def test_every_exercise_hint_and_mistake_has_a_korean_sentence(korean):
