@@ -84,7 +84,8 @@ def test_the_board_without_a_gpu_is_ranked_and_labelled():
 
 
 def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
-    assert "modelled" not in shown(replace_results(UNTIMED, counted=[]))
+    text = shown(replace_results(UNTIMED, counted=[]))
+    assert "modelled" not in text and "Nothing was timed" in text
     rows = [row("alice/rope"), row("eager/rope")]
     text = shown(Results(path=None, runs=[RUN], rows=rows, counted=COUNTS))
     assert "modelled" not in text and "50.0%" in text

@@ -9,7 +9,6 @@ import os
 
 import pytest
 
-from common import wire
 from common.errors import Kind
 from common.grading.fork_server import ForkServer
 from common.paths import ROOT
@@ -138,35 +137,6 @@ def test_a_solution_that_compiles_nothing_imports_no_compiler(worker, tmp_path):
         HALF.format("import sys; assert 'torch._dynamo' not in sys.modules"), "rotate_half"
     )
     assert ask(started)[1] == ask(started)[1] == RIGHT
-
-
-TUNED = """
-import torch
-from types import SimpleNamespace
-
-kernel = SimpleNamespace(
-    name="half", default={"block": 1}, space=({"block": 1}, {"block": 2}), asked=[], forced={}
-)
-TUNED = (kernel,)
-
-def rotate_half(x):
-    shape = (4, (x.shape[0],), x.dtype)
-    kernel.asked.append(shape)
-    assert kernel.forced.get(shape, kernel.default)["block"] < 3
-    a, b = x.chunk(2)
-    return torch.cat((-b, a))
-"""
-
-
-def test_a_solutions_configurations_are_listed_forced_and_looked_up(worker):
-    started = worker(TUNED, "rotate_half")
-    blocks = [{"block": 1}, {"block": 2}]
-    kernels = [{"name": "half", "default": blocks[0], "space": blocks}]
-    shape = ["half", [4], "float32", 4]
-    reply = started.ask(wire.Tune(choices=[[*shape, {"block": 3}]]))
-    assert reply == {"kernels": kernels, "asked": []}
-    assert ask(started)[0]["verdict"] == "RUNTIME_ERROR"
-    assert started.ask(wire.Tune(choices=[])) == {"kernels": kernels, "asked": [shape]}
 
 
 CHOOSES_ITS_GPU = [
