@@ -29,15 +29,11 @@ def alice(tmp_path):
     return Solution(folder / "rope.py", "rope")
 
 
-def unpacked(text):
-    """The data of a page, as a browser unpacks them."""
-    return json.loads(zlib.decompress(base64.b64decode(text)))
-
-
 def drawn(tmp_path, results, *solutions):
-    """The page's text, and its data."""
+    """The page's text, and its data as a browser unpacks them."""
     text = site_of([results], solutions).write(tmp_path / "site").read_text()
-    return text, unpacked(re.search(r'id="packed">(.*?)</script>', text)[1])
+    packed = re.search(r'id="packed">(.*?)</script>', text)[1]
+    return text, json.loads(zlib.decompress(base64.b64decode(packed)))
 
 
 def solution(tmp_path, name):
