@@ -53,7 +53,8 @@ class Results:
         a direction are in chronological order.
 
         Cases that an op no longer has are not included. An op no longer has a case that neither the
-        op's last finished run over all solutions nor a later run measured.
+        op's last whole run nor a later run measured. Whole is a run over all solutions that
+        finished, or that went on to a further op before it was interrupted.
         """
         if tier not in self._shown:
             self._shown[tier] = self._latest([row for row in self.rows if row.tier == tier])
@@ -83,10 +84,11 @@ class Results:
         rows.sort(key=lambda row: order.get(row.run, 0))
         latest: dict[tuple[str, ...], Record] = {}
         last, last_whole = dict[Case, int](), dict[str, int]()
-        whole = {run.run for run in self.runs if run.selection.only is None} & self.finished
+        over_all = {run.run for run in self.runs if run.selection.only is None}
+        interrupted = {row.run: row.op for row in rows if row.run not in self.finished}
         for row in rows:
             last[row.op, row.case] = order.get(row.run, 0)
-            if row.run in whole:
+            if row.run in over_all and row.op != interrupted.get(row.run):
                 last_whole[row.op] = order[row.run]
             latest.pop(row.key, None)  # so that superseded rows do not affect the order
             latest[row.key] = row
