@@ -1,6 +1,6 @@
 """The figures of the ladders in docs/rope.md and docs/masked.md, from the records.
 
-    python -m tests.generators.ladders DEVICE    # a folder of results/
+    python -m tests.generators.ladders DEVICE [PAGE...]    # a folder of results/, by default both
 
 A row's link names a solution, a column's head a case. A figure is the share of the limit by the
 GPU's clock, forward and with backward, or "none" where the device has no such time.
@@ -34,10 +34,10 @@ def figures(table, rows):
     return "\n".join([*drawn, "", f"By runs of `results/`: {', '.join(sorted(used))}."])
 
 
-def main(device):
-    """Write the figures of a device into both pages."""
+def main(device, *pages):
+    """Write the figures of a device into pages, by default both."""
     rows = [row for row in runs.read(RESULTS / device).latest() if row.gpu]
-    for page in ("rope", "masked"):
+    for page in pages or ("rope", "masked"):
         text = (ROOT / "docs" / f"{page}.md").read_text()
         table = re.search(r"<!-- ladder -->\n(.*?)\n\n", text, re.DOTALL)[1]
         in_the_docs("ladder", figures(table, rows), True, page)
