@@ -94,9 +94,9 @@ def _write(timed: Sequence[Device]) -> None:
     from common.board import markdown, overview, sweeps
 
     paths.replace(paths.ROOT / "LEADERBOARD.md", markdown.leaderboard(timed).encode())
-    picture = markdown.picture(timed[0])
-    markdown.insert(paths.ROOT / "README.md", markdown.board(timed))
+    board, picture = markdown.board(timed), markdown.picture(timed[0])
     for name, head in READMES.items():
+        markdown.insert(paths.ROOT / name, board)
         markdown.insert(paths.ROOT / name, markdown.ops(head), markdown.OPS)
         markdown.insert(paths.ROOT / name, picture, markdown.PICTURE)
     for device in timed:

@@ -60,10 +60,10 @@ def test_both_pages_have_the_same(pages, part):
     assert korean == english
 
 
-def test_both_pages_show_the_same_picture():
+def test_both_pages_show_the_same_board_and_picture():
     english, korean = ({match[1]: match[0] for match in DRAWN.finditer(path.read_text())}
                        for path in (ENGLISH, KOREAN))  # fmt: skip
-    assert korean == {"picture": english["picture"]}
+    assert korean == english and {*korean} == {"board", "picture"}
 
 
 @pytest.mark.parametrize("korean", [korean for _, korean in PAGES], ids=lambda page: page.stem)
