@@ -17,6 +17,9 @@ DEFAULT = "NVIDIA H200"
 MULTIPROCESSORS, HERTZ = 132, 1.83e9
 """Of an H200 and an H100; the clock is that for which the datasheet states the FLOP rate."""
 
+ERROR = {"gpu": 0.1, "host": 0.2}
+"""By how much a kernel's time and the host's are off on average, on the H200: `docs/model.md`."""
+
 # --- fitted on the H200 ---------------------------------------------------------------------------
 
 COPY = 0.897

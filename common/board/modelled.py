@@ -48,9 +48,12 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
-    host = {name: model.host_time(each) for name, each in both.items()}
     times |= _exact(_limits(counted, gpu))
-    return msgspec.structs.replace(row, gpu=times, host=_exact(host))
+    own, off = model.host_time(counted), model.ERROR["host"]
+    host = {"solution": Estimate(own, own * (1 - off), own * (1 + off))}
+    # what all solutions are compared with makes none of them less certain
+    host |= _exact({"eager": model.host_time(eager)})
+    return msgspec.structs.replace(row, gpu=times, host=host)
 
 
 def _exact(times: dict[str, float]) -> dict[str, Estimate]:
@@ -70,9 +73,10 @@ def share(counted: Counted, gpu: Peak) -> float:
 
 
 def _interval(counted: Counted, gpu: Peak) -> Estimate:
-    """Return the GPU time, with an interval if a sample leaves the work uncertain."""
+    """Return the GPU time with the model's error, and with what a sample leaves uncertain."""
     time = model.gpu_time(counted.steps, gpu)
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in counted.launches)
+    off += model.ERROR["gpu"] * time
     limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
     return Estimate(time, max(time - off, limit), time + off)
 

@@ -47,7 +47,7 @@ def figure(score: Score | None, interval: bool = True) -> str:
         return UNRANKED
     main, share = score.main, score.of_limit
     value = percentage(main.value) if share else f"{main.value:.2f}×"
-    # a modelled score has no interval
+    # times in a loop have no interval
     if not interval or main.high <= main.low:
         return value
     half = max(main.high - main.value, main.value - main.low)  # the wider one

@@ -18,7 +18,7 @@ from rich.text import Text
 from common.board import model, modelled, table
 from common.board.columns import COLUMNS, PLACES, of_limit, ranking, summary
 from common.board.devices import Device, about_solutions
-from common.board.ranking import DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
+from common.board.ranking import CLOCKS, DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
 from common.board.table import Table, named
 from common.peaks import PEAKS
 from common.printable import printable
@@ -54,7 +54,7 @@ UNTIMED = (
 )
 MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
-    " at its true shape; docs/model.md says how far to trust it."
+    " at its true shape. Its error is the ±, within which solutions share a place: docs/model.md."
 )
 
 
@@ -112,21 +112,35 @@ def show_cases(device: Device, console: Console) -> None:
         console.print()
         for cell in track.cells:
             console.print(
-                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell)}")
+                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell, device)}")
             )
 
 
-def _fastest(track: Track, cell: Cell) -> str:
+def _fastest(track: Track, cell: Cell, device: Device) -> str:
     """Return the fastest solution of a cell, and its lead over the best peer or contributor."""
     rows = [row for entry in track.entries if (row := track.row(entry, cell)) and row.gpu]
     if not rows:
         return "nothing was timed or modelled"
     first, *others = sorted(rows, key=median)
     line = f"{named(first)} is fastest, {median(first):.1f} µs, {of_limit(first)}"
+    digits = 2
+    if device.modelled:
+        line, digits = f"{named(first)} is modelled as fastest, {_about(median(first))}", 1
     if second := next((row for row in others if row.peer != first.peer), None):
-        best, times = "peer" if second.peer else "contributor", median(second) / median(first)
-        line += f"; the best {best}, {named(second)}, takes {times:.2f} times as long"
+        best = "the best of the installed peers" if second.peer else "the best contributor"
+        times = median(second) / median(first)
+        line += f"; {best}, {named(second)}, takes {times:.{digits}f} times as long"
+    if device.modelled:
+        kind, error = CLOCKS[first.ranked_by], model.ERROR[first.ranked_by]
+        line += f"; nothing was measured, modelled {kind} times are off by some {error:.0%}"
     return line
+
+
+def _about(us: float) -> str:
+    """Return a time of two digits, such as `about 4.0 ms`."""
+    value, unit = (us / 1000, "ms") if us >= 1000 else (us, "µs")
+    value = float(f"{value:.2g}")
+    return f"about {value:.{int(value < 10)}f} {unit}"
 
 
 def _near(track: Track, only: str) -> Track:
