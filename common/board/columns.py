@@ -110,8 +110,8 @@ def _scores(track: Track, entry: Entry) -> dict[str, dict[str, Any]]:
             "place": score.rank,
             "share": score.main.value if score.of_limit else None,
             "times_eager": score.eager,
-            "low": score.main.low,
-            "high": score.main.high,
+            "low": score.main.low if score.main.low < score.main.high else None,
+            "high": score.main.high if score.main.low < score.main.high else None,
             "runs": score.runs,
         }
         for quantity, score in entry.scores.items()
@@ -187,8 +187,8 @@ def summary(mains: Sequence[Track]) -> Table:
 def rows(devices: Iterable[Device], only: str = "") -> Iterator[dict[str, Any]]:
     """Yield a row for each device, track and solution that `only` selects; all by default.
 
-    `low` and `high` are the 95 % interval of `times_eager`. Memory is in bytes, and `error` in
-    units of eager's own error. An unknown value is None.
+    `low` and `high` are the 95 % interval of the figure that ranks; `error` is in units of eager's
+    own error. An unknown value, such as the interval of a loop in one run, is None.
     """
     fields = [field for column in COLUMNS for field in column.data.items()]
     for device in devices:

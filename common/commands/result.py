@@ -122,6 +122,8 @@ class Placed(Item, frozen=True, kw_only=True, tag="place"):
     """The cases, forward and backward apart, that pass."""
     cells: int
     """The cases of the track, likewise."""
+    columns: dict[str, dict[str, float | None]] = {}
+    """By column: `place`, `share`, `times_eager`, `low`, `high` and `runs`."""
 
 
 Anything = Listed | Judged | Summary | Placed | Record

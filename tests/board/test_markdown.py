@@ -111,13 +111,39 @@ def test_who_is_no_longer_in_the_tree_is_left_out_and_texts_keep_the_columns():
     assert r"tiles \| pipes" in leaderboard() and r"a \| b" in leaderboard()
 
 
+def test_a_table_names_the_runs_of_its_rows(tmp_path):
+    """The day is in a file's name; a run of another table is not named."""
+    for name in ("20261128T044703.9Z-r2", "20261121T060845Z-r1", "20261120T060845Z-r0"):
+        (tmp_path / f"{name}.jsonl").touch()
+    rows = [row(), row("bob/rope", run="r2"), row(run="r0", track="packed", case="c9")]
+    text = leaderboard(changed(path=tmp_path, rows=rows))
+    packed, core = text.split("### rope: ")[1:]
+    assert "Rows of the runs 20261121 r1, 20261128 r2." in core.splitlines()
+    assert "Rows of the runs 20261120 r0." in packed.splitlines()
+
+
+def test_an_interval_is_null_where_there_is_none():
+    """Loops have none within one run, and that of their runs is wider than a point."""
+    loop = row(us=[9.0, 10.0, 11.0], sustained={"solution": 8.0, "eager": 16.0})
+    again = replace(loop, run="r0", sustained={"solution": 9.0, "eager": 16.0})
+    intervals = {}
+    for records in ([loop], [again, loop]):
+        runs = [replace(RUN, run="r0"), RUN]
+        (alice,) = rows(devices(changed(runs=runs, rows=records)))
+        for name, own in alice["columns"].items():
+            intervals.setdefault(name, []).append((own["low"], own["high"]))
+    alone, both = intervals["in a loop, forward"]
+    assert alone == (None, None) and both == pytest.approx((16 / 9, 2.0))
+    assert all(low < 0.5 < high for low, high in intervals["GPU, forward"])
+
+
 def test_a_row_for_scripts_has_what_the_board_has():
     listed = list(rows(devices(TIMED)))
     alice, eager, bob = listed
     assert [each["solution"] for each in listed] == ["alice/rope", "eager/rope", "bob/rope"]
     assert (alice["device"], alice["op"], alice["track"]) == ("A GPU", "rope", "core")
     assert alice["columns"] == {"GPU, forward": pytest.approx({
-        "place": 1, "share": 0.5, "times_eager": 2.0, "low": 0.5, "high": 0.5, "runs": 1
+        "place": 1, "share": 0.5, "times_eager": 2.0, "low": None, "high": None, "runs": 1
     })}  # fmt: skip
     assert (alice["covered"], alice["cells"], alice["error"]) == (1, 1, 0.5)
     assert alice["note"] == "tiles | pipes" and not alice["stale"] and eager["peer"]
