@@ -53,7 +53,8 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     host = {"solution": Estimate(own, own * (1 - off), own * (1 + off))}
     # what all solutions are compared with makes none of them less certain
     host |= _exact({"eager": model.host_time(eager)})
-    return msgspec.structs.replace(row, gpu=times, host=host)
+    work = {"bytes": counted.bytes, "flops": counted.flops}  # the row has its twin's
+    return msgspec.structs.replace(row, gpu=times, host=host, modelled=DEFAULT, **work)
 
 
 def _exact(times: dict[str, float]) -> dict[str, Estimate]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from common import paths
 from common.commands import options as shared
 from common.disk_cache import DiskCache
@@ -146,6 +148,9 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
         if not smoke.failures and (result.answers or cases):
             result.rows = grader.measure_board(asked, board)
             result.summaries += board.summaries("board", grader.device)
+        if options.case and options.case not in {case for _, case in cases}:
+            result.summaries = [structs.replace(each, stands_for=options.case)
+                                for each in result.summaries]  # fmt: skip
     finally:
         # the cases before a board's case are the board's, which are not asked again before it
         known = board.update(smoke.update(failures)) | dict.fromkeys(board.failures)

@@ -85,6 +85,8 @@ class Summary(Item, frozen=True, kw_only=True, tag="summary"):
     """The outcome of a solution on the cases of one tier."""
 
     tier: Tier
+    stands_for: str = ""
+    """The case of `--case` where there is no GPU and a small twin of it was graded."""
     passed: int
     """The number of cases with a right direction and no failure."""
     forward_alone: int = 0

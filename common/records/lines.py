@@ -116,6 +116,8 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The verdict and the times, on the device of the folder."""
 
     twin: bool = False
+    modelled: str = ""
+    """The GPU for which a model gave the times; empty in a record, whose times are measured."""
     verdict: str
     reason: str = ""
     error: float | None = None

@@ -42,6 +42,8 @@ def test_rows_without_times_get_those_of_their_true_case():
     assert {each.case for each in (alice, bob, eager)} == {"c1"} and not alice.twin
     assert alice.gpu["solution"].value == model.gpu_time([launch()], H200)
     assert alice.gpu["eager"].value == eager.gpu["solution"].value
+    assert [each.modelled for each in (alice, bob, eager)] == ["NVIDIA H200", "", "NVIDIA H200"]
+    assert alice.bytes == COUNTS[0].bytes
     assert (bob.verdict, bob.reason) == ("UNSUPPORTED", "not counted")
 
 

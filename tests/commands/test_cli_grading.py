@@ -45,9 +45,20 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
 
 
 @pytest.mark.slow
-def test_a_shape_of_ones_own_is_graded_and_modelled_beside_the_peers(study, by_hand, repository):
+def test_a_shape_of_ones_own_is_graded_and_modelled_beside_the_peers(
+    study, by_hand, repository, tmp_path
+):
     by_hand("alice", RIGHT)
-    ran = study("check", "alice", "--case", "4096x2048-bfloat16")
+    file, case = tmp_path / "check.json", "4096x2048-bfloat16"
+    ran = study("check", "alice", "--case", case, "--json", file)
+    summary, *rows = msgspec.json.decode(file.read_bytes(), type=KNOWN)
+    assert summary.stands_for == case
+    twins, named = [row for row in rows if row.twin], [row for row in rows if not row.twin]
+    assert {row.case for row in named} == {case} and twins and not any(row.gpu for row in twins)
+    timed = [row for row in named if row.gpu]
+    assert {row.solution for row in timed} >= {"alice/rotate_half", "eager/rotate_half"}
+    assert {row.modelled for row in timed} == {"NVIDIA H200"}
+    assert {row.bytes for row in timed if row.direction == "forward"} == {2 * 2 * 4096 * 2048}
     assert ran.code == 0, ran.err
     assert "alice/rotate_half: PASSED in 1 of 1 board case" in ran.out
     assert "rotate_half: 4096x2048-bfloat16, modelled for NVIDIA H200" in ran.out
