@@ -21,7 +21,7 @@ from common.board.devices import Device, about_solutions
 from common.board.ranking import CLOCKS, DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
 from common.board.table import Table, named
 from common.peaks import PEAKS
-from common.printable import printable
+from common.printable import printable, translated
 from common.records.lines import Counted, Record
 from common.records.runs import Results
 from common.solutions import is_among
@@ -56,6 +56,8 @@ MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
     " at its true shape. Its error is the ±, within which solutions share a place: docs/model.md."
 )
+PLACE = "{} forward, modelled on an H200 (errs by some 10%): {}"
+"""A solution with the words of `modelled_place`."""
 
 
 def show_summary(device: Device, console: Console) -> None:
@@ -76,11 +78,12 @@ def _introduce(device: Device, console: Console) -> None:
         console.print(MODELLED.format(device.modelled))
 
 
-def show(device: Device, console: Console, only: str = "") -> None:
+def show(device: Device, console: Console, only: str = "", measured: Sequence[Record] = ()) -> None:
     """Print the device and the versions, then a table for each track.
 
     Without measured times, the tables rank by modelled times. With `only`, a handle or a solution,
-    the tables have its rows and their neighbours. Print nothing if there is no row to show.
+    the tables have its rows and their neighbours, and below modelled ones stand its places among
+    the `measured` rows of the modelled GPU. Print nothing if there is no row to show.
     """
     rows = [row for row in device.rows if not only or is_among(row.solution, only)]
     if not rows:
@@ -94,10 +97,17 @@ def show(device: Device, console: Console, only: str = "") -> None:
             near = _near(track, only) if only else track
             if near.entries:
                 show_track(near, console, only, label)
+        if only and all(is_among(row.solution, only) for row in device.rows if row.op == op):
+            alone = f"only {only} is recorded here: there is nothing to rank it against"
+            console.print(Text(alone, style="dim"))
     if device.modelled:
         every = device.results.latest_counts.values()
         counts = [counted for counted in every if not only or is_among(counted.solution, only)]
         show_tables(modelled.work_tables(counts, device.about), console, only)
+        for solution in sorted({counted.solution for counted in counts} if only else ()):
+            work = [counted for counted in counts if counted.solution == solution]
+            if words := modelled_place(work, [row for row in measured if row.op == work[0].op]):
+                console.print(Text(printable(translated(PLACE.format(solution, words)))))
     if not only:
         for peer, reason in device.results.absent.items():
             console.print(Text(f"absent: {peer}, {reason}", style="dim"))
@@ -283,9 +293,13 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
     fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
     return (
         f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
-        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches} launched,"
-        f" {operators} operators"
+        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads;"
+        f" {_many(launches, 'kernel launch', 'es')} and {_many(operators, 'torch operator')} a call"
     )
+
+
+def _many(count: int, thing: str, ending: str = "s") -> str:
+    return f"{count} {thing}{ending * (count != 1)}"
 
 
 def conclusion(rows: Sequence[Record]) -> Iterator[str]:
@@ -299,8 +313,10 @@ def conclusion(rows: Sequence[Record]) -> Iterator[str]:
         for entry in track.entries:
             ranked |= not entry.missing
             if entry.missing:
-                share = f"lacks {len(entry.missing)} of {len(track.cells)} rows"
-                lacking[entry.solution].append(f"{track.name} ({share})")
+                cases, directions = map(set, zip(*entry.missing, strict=True))
+                of = _many(len({case for case, _ in track.cells}), "case")
+                share = f"{len(cases)} of {of}{' with backward' * ('forward' not in directions)}"
+                lacking[entry.solution].append(f"{track.name} (lacks {share})")
     for solution, names in lacking.items():
         yield f"{solution} has no place in {', '.join(names)}"
     handle = rows[0].solution.partition("/")[0]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 
 from common import paths, solutions
-from common.board import columns
+from common.board import columns, model
 from common.board.comparison import compare
 from common.board.devices import Device, about_solutions, ranked
 from common.commands import bench
@@ -66,8 +66,10 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], op: str | None, on
     page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
     if op or only:
+        gpu = [device.results for device in devices if device.name == model.DEFAULT]
+        measured = [row for results in gpu for row in results.latest()]
         for device in shown:
-            terminal.show(device, console, only)
+            terminal.show(device, console, only, measured)
     else:
         last = max(shown, key=lambda device: runs.files(device.results.path)[-1].name)
         terminal.show_summary(last, console)

@@ -292,7 +292,7 @@ def show(result: Result, solutions: Iterable[Solution]) -> None:
 
 def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]:
     """Yield what a model gives for each solution's counted work, beside the last other result."""
-    cache, measured = DiskCache("checked", handle, str), runs.read(paths.RESULTS / MEASURED)
+    cache, measured = DiskCache("modelled", handle, str), runs.read(paths.RESULTS / MEASURED)
     with Progress("counting the work at full shapes", transient=True):
         for solution in solutions:
             names = {case.name for case in ops.load(solution.op).cases("board")}
@@ -302,6 +302,6 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
                 if latest != words:
                     latest, before = words, latest
                     cache.found[solution.name] = latest, before
-                line = f"{solution.name} forward, modelled on an H200: {words}"
+                line = terminal.PLACE.format(solution.name, words)
                 yield line + f"; before: {before}" * bool(before)
     cache.save()

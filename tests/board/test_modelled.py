@@ -77,6 +77,16 @@ def test_one_contributor_sees_the_neighbours():
     assert printed(160, terminal.show, ranked(board, about), only="carol") == ""
 
 
+def test_a_folder_alone_is_told_so_and_its_place_among_the_measured_in_the_words_of_check():
+    timed = [row(f"{name}/rope", us=us) for name, us in {"fast": 6.0, "slow": 40.0}.items()]
+    boards = ranked(replace_results(UNTIMED, rows=TWINS[:1]), ABOUT), ranked(UNTIMED, ABOUT)
+    alone, text = (printed(200, terminal.show, each, only="alice", measured=timed)
+                   for each in boards)  # fmt: skip
+    words = terminal.PLACE.format("alice/rope", terminal.modelled_place(COUNTS[:1], timed))
+    assert alone.endswith(f"{words}\n") and text.endswith(f"{words}\n") and "1 of 3" in words
+    assert "only alice is recorded here: " in alone and "only alice" not in text
+
+
 def shown(results):
     return printed(160, terminal.show, ranked(results, ABOUT))
 

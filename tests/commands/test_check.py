@@ -44,21 +44,23 @@ def test_a_case_is_found_beside_an_op_that_is_invalid(tmp_path, monkeypatch, cap
     assert "common/ops/rope.py" in capsys.readouterr().err
 
 
-def lacking(track, lacks):
+def lacking(track, lacks, directions=("backward",)):
     """The rows of a track with backward: one passes forward, and others are not supported."""
     made = partial(row, solution="alice/rope", track=track)
     return [made(case=f"{track}-0")] + [
-        made(verdict="UNSUPPORTED", case=f"{track}-{n}", direction="backward") for n in range(lacks)
-    ]
+        made(verdict="UNSUPPORTED", case=f"{track}-{n}", direction=direction)
+        for n in range(1, lacks + 1) for direction in directions
+    ]  # fmt: skip
 
 
 def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
-    gap, last = terminal.conclusion([*lacking("standard", 2), *lacking("packed", 2)])
-    lacks = "standard (lacks 2 of 3 rows), packed (lacks 2 of 3 rows)"
+    packed = lacking("packed", 2, ("forward", "backward"))
+    gap, last = terminal.conclusion([*lacking("standard", 2), *packed])
+    lacks = "standard (lacks 2 of 3 cases with backward), packed (lacks 2 of 3 cases)"
     assert gap == f"alice/rope has no place in {lacks}"
     assert last.startswith("No track ranks alice, although all that is answered is right")
     gap, last = terminal.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
-    assert gap == "alice/rope has no place in partial (lacks 1 of 2 rows)"
+    assert gap == "alice/rope has no place in partial (lacks 1 of 2 cases with backward)"
     assert last == "Next: nox -s bench leaderboard -- --only alice"
 
 
@@ -80,13 +82,14 @@ def test_an_improvement_is_told_beside_what_was_before(tmp_path, monkeypatch):
         return list(report.modelled_places("alice", [solution]))
 
     (first,) = told(4)
-    assert re.search(r"on an H200: 0\.[23]\d of the limit, place \d+ of \d+ in standard; ", first)
+    place = r"0\.[23]\d of the limit, place \d+ of \d+ in standard; .*; 1 kernel launch and 0 torch"
+    assert re.search(rf"on an H200 \(errs by some 10%\): {place} operators a call$", first)
     for _ in range(2):  # what was before stays until the work changes again
         (now,) = told(1)
         assert "1.00 of the limit, place 1 of" in now
-        assert now.endswith(f"; before: {first.partition('H200: ')[2]}")
+        assert now.endswith(f"; before: {first.partition('%): ')[2]}")
     assert told(1, [next(op.cases("board"))]) == [], "it does not cover the track"
-    assert "H200: ~1.00 of" in told(1, uncertain=0.1)[0], "an uncertain count is no fact"
+    assert "%): ~1.00 of" in told(1, uncertain=0.1)[0], "an uncertain count is no fact"
 
 
 def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known():

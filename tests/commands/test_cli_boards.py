@@ -3,7 +3,11 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
+from common.board import model
+from tests.support import boards
+from tests.support.records import row, written
 from tests.support.study import one_line
 
 HIDDEN = "torch triton"
@@ -65,3 +69,15 @@ def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, repos
     assert not (repository / "site").exists()
     recorded.write_text(recorded.read_text().replace('{"schema": 2, "ki', '{"schema": 99}\n'))
     assert "line 3" in one_line(study("leaderboard"))
+
+
+def test_a_folder_without_a_gpu_is_told_its_places_among_those_of_the_modelled_gpu(
+    study, repository, recorded
+):
+    gpu, house = repository / "results" / "h200", boards.row("house/rope_fast", us=6.0)
+    written(gpu, house, run=replace(boards.RUN, device_name=model.DEFAULT))
+    twin = row(solution="house/rope", case="c1-twin", twin=True, gpu={}, host={})
+    written(repository / "results" / "cpu", twin, boards.counted("house/rope", boards.launch()))
+    ran = study("leaderboard", "--only", "house/rope")
+    line = next(line for line in ran.out.splitlines() if "modelled on an H200" in line)
+    assert line.startswith("house/rope forward, ") and "place 1 of 2 in core" in line

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from common import interfaces, ops, printable
+from common.board import terminal
 from common.commands import hint
 from common.commands.answers import coverage
 from common.commands.report import ROOM, TierReport, end
@@ -208,8 +209,13 @@ def test_no_korean_sentence_is_hidden_by_an_earlier_one(korean):
 KOREAN = {
     "not supported: does not take a (5), does not take b (2), ...":
         "지원하지 않음: a 옵션 없음 (5), b 옵션 없음 (2), ...",
-    "a/rope has no place in packed (lacks 4 of 4 rows), core (lacks 1 of 2 rows)":
-        "a/rope: 순위가 없는 트랙: packed (4행 중 4행 없음), core (2행 중 1행 없음)",
+    "a/rope has no place in packed (lacks 4 of 4 cases), core (lacks 1 of 2 cases with backward)":
+        "a/rope: 순위가 없는 트랙: packed (케이스 4개 중 4개 없음), core (케이스 2개 중"
+        " 1개의 backward 없음)",
+    terminal.PLACE.format("a", "0.31 of the limit, place 5 of 6 in core; fetches 1.00 times what it"
+                               " reads; 1 kernel launch and 2 torch operators a call"):
+        "a forward, 모델이 예측한 H200 결과(오차 10% 안팎): 한계 대비 0.31, core 트랙에서 6개 중"
+        " 5위; 읽는 바이트의 1.00배를 가져옴; 호출마다 커널 런치 1회, torch 연산자 2개",
     "X, 3 cases: a kernel does not compile for sm_90: no; fails where d is odd (3 of 4)":
         "X, 케이스 3개: sm_90용으로 컴파일되지 않는 커널: no; d 값이 홀수인 경우 실패 (4개 중 3개)",
     "a passes with x 1 in place of 2 and y 3 in place of 4, or with z 5 in place of 6":

@@ -92,7 +92,7 @@ def main() -> None:
         steps["check"] = shown("nox -s check -- alice", study(clone, "check", "alice"))
         board = study(clone, "bench", "--only", "alice", "--device", "cpu")
         board += study(clone, "leaderboard", "--only", "alice")
-        steps["board"] = shown("nox -s bench leaderboard -- --only alice", board, 24)
+        steps["board"] = shown("nox -s bench leaderboard -- --only alice", board)
         hint = study(clone, "check", "alice", "--hint")
         steps["hint"] = shown("nox -s check -- alice --hint", hint)
         study(clone, "bench", "--op", "rotate_half", "--device", "cpu")

@@ -8,15 +8,16 @@ import sys
 
 import pytest
 
+from common.board.terminal import PLACE
 from common.paths import ROOT
 from tests.support.git import environment
 from tests.support.git import git as run_git
 
 GITHUB = ROOT / ".github"
 COMMIT = "0123456789" * 4
-PYTHON = """#!/bin/sh
+PYTHON = f"""#!/bin/sh
 if [ "$4" = check ]; then echo "$4 $6"; cp ../answer.json "$8"; else echo "$4 $6 $7 $8 $9"; fi
-echo '```'; echo 'x/rope forward, modelled on an H200: 0.31 of the limit'
+echo '```'; echo '{PLACE.format("x/rope", "0.31 of the limit")}'
 [ "$6" != bad ]
 """
 """A stand-in for `nox -s check` and the like."""
