@@ -18,7 +18,7 @@ from tests.support.waiting import LONGEST
 BOARD = ("house/masked_linear", "house/rope_fast", "house/rope_qk_fast", "lkm2835/rope")
 BOARD += ("wenhaoli_xmu/masked_ffn",)
 OPERATORS = tuple(f"{name}_operator/rotate_half" for name in ("custom", "triton"))
-OPERATORS += ("library_kernel/rotate_half",)
+OPERATORS += ("library_kernel/rotate_half", "house/rope_qk_fast")  # no rope beside it
 
 
 def alone(folder, *words):
