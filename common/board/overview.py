@@ -33,8 +33,8 @@ class Panel:
 
     @property
     def top(self) -> float:
-        """Return the value of a whole bar: 1, the limit, or the greatest speed."""
-        return max(1.0, *(entry.scores[self.quantity].main.value for entry in self.entries))
+        """Return the value of a whole bar: 1, the limit, or the end of the widest interval."""
+        return max(1.0, *(entry.scores[self.quantity].main.high for entry in self.entries))
 
 
 def panels(tracks: Iterable[Track]) -> list[Panel]:

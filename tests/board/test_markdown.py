@@ -15,6 +15,7 @@ from common.errors import UserError
 from common.peaks import PEAKS, Peak
 from common.records.runs import Results
 from tests.support.boards import ABOUT, ROWS, RUN, TIMED, columns, devices, everyone, failed, row
+from tests.support.boards import summary as summary_of
 
 
 def leaderboard(results=TIMED, about=ABOUT):
@@ -272,6 +273,13 @@ def test_a_heat_map_has_the_share_of_each_solution_and_case_by_the_gpu():
 
 def test_the_picture_is_legible_on_any_page_and_bars_stay_inside():
     assert "<b>&" in words(picture([row("<b>&/rope")]))
+    assert "(flash_linear_attention)" in words(
+        picture([row("flash_linear_attention/r", peer=True)])
+    )
+    host = {"solution": summary_of([9.0, 10.0, 11.0]), "eager": summary_of(40.0)}
+    (panel,) = overview.panels(rank([row(ranked_by="host", host=host)]))
+    (score,) = panel.entries[0].scores.values()
+    assert panel.top == score.main.high > score.main.value, "the whisker stays inside, too"
     rows = [row(f"{handle}{n}/{op}", op=op, us=float(n + 1))
             for op in TRACKS for handle in ("alice", "b" * 39) for n in range(9)]  # fmt: skip
     svg = picture(rows)
