@@ -48,17 +48,12 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
-    times |= _exact(_limits(counted, gpu))
-    own, off = model.host_time(counted), model.ERROR["host"]
-    host = {"solution": Estimate(own, own * (1 - off), own * (1 + off))}
-    # what all solutions are compared with makes none of them less certain
-    host |= _exact({"eager": model.host_time(eager)})
+    times |= {name: Estimate(us, us, us) for name, us in _limits(counted, gpu).items()}
+    off = model.ERROR["host"]
+    host = {name: Estimate(us := model.host_time(each), us * (1 - off), us * (1 + off))
+            for name, each in both.items()}  # fmt: skip
     work = {"bytes": counted.bytes, "flops": counted.flops}  # the row has its twin's
     return msgspec.structs.replace(row, gpu=times, host=host, modelled=DEFAULT, **work)
-
-
-def _exact(times: dict[str, float]) -> dict[str, Estimate]:
-    return {name: Estimate(us, us, us) for name, us in times.items()}
 
 
 def _limits(counted: Counted, gpu: Peak) -> dict[str, float]:

@@ -122,35 +122,26 @@ def show_cases(device: Device, console: Console) -> None:
         console.print()
         for cell in track.cells:
             console.print(
-                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell, device)}")
+                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell)}")
             )
 
 
-def _fastest(track: Track, cell: Cell, device: Device) -> str:
+def _fastest(track: Track, cell: Cell) -> str:
     """Return the fastest solution of a cell, and its lead over the best peer or contributor."""
     rows = [row for entry in track.entries if (row := track.row(entry, cell)) and row.gpu]
     if not rows:
         return "nothing was timed or modelled"
     first, *others = sorted(rows, key=median)
-    line = f"{named(first)} is fastest, {median(first):.1f} µs, {of_limit(first)}"
-    digits = 2
-    if device.modelled:
-        line, digits = f"{named(first)} is modelled as fastest, {_about(median(first))}", 1
+    line, digits = f"{named(first)} is fastest, {median(first):.1f} µs, {of_limit(first)}", 2
+    if first.modelled:
+        time, error = float(f"{median(first):.2g}") / 1000, model.ERROR[first.ranked_by]
+        off = f"nothing was measured, {CLOCKS[first.ranked_by]} times are off by some {error:.0%}"
+        line, digits = f"{named(first)} is modelled as fastest, about {time:g} ms ({off})", 1
     if second := next((row for row in others if row.peer != first.peer), None):
         best = "the best of the installed peers" if second.peer else "the best contributor"
         times = median(second) / median(first)
         line += f"; {best}, {named(second)}, takes {times:.{digits}f} times as long"
-    if device.modelled:
-        kind, error = CLOCKS[first.ranked_by], model.ERROR[first.ranked_by]
-        line += f"; nothing was measured, modelled {kind} times are off by some {error:.0%}"
     return line
-
-
-def _about(us: float) -> str:
-    """Return a time of two digits, such as `about 4.0 ms`."""
-    value, unit = (us / 1000, "ms") if us >= 1000 else (us, "µs")
-    value = float(f"{value:.2g}")
-    return f"about {value:.{int(value < 10)}f} {unit}"
 
 
 def _near(track: Track, only: str) -> Track:

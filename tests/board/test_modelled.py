@@ -117,9 +117,9 @@ def test_within_the_models_error_solutions_share_a_place_and_nobody_was_timed(
     assert bob.split()[1] == places and "±" in bob
     line = text.splitlines()[-1]
     time = model.host_time(COUNTS[0]) if clock == "host" else model.gpu_time([launch()], H200)
-    words = f"rope c1 forward: alice/rope is modelled as fastest, about {time:.0f} µs; "
+    time = f"{round(time) / 1000:g} ms (nothing was measured, {error}); "
+    words = f"rope c1 forward: alice/rope is modelled as fastest, about {time}"
     assert line.startswith(words + "the best of the installed peers, (eager/rope), takes ")
-    assert line.endswith(f" times as long; nothing was measured, modelled {error}")
 
 
 @pytest.mark.parametrize(("kind", "clock"), [("kernels", "gpu"), ("the host's times", "host")])
