@@ -96,7 +96,11 @@ def run(grader: Grader, options: argparse.Namespace, before: str = "") -> str:
         print(translated("Next: contributors/steps, a ladder from such kernels to the house's"))
         return ""
     exercise, lack = exercises[number], lacks[number] or Lack("")
-    if exercise.title != before:
+    titles = [each.title for each in exercises]
+    if before in titles[number + 1 :]:
+        waits = f"Exercise {titles.index(before) + 1} waits: first mend what passed before."
+        print(translated(waits))
+    elif exercise.title != before:
         done = len(lacks) - sum(map(bool, lacks))
         print(translated(f"{handle}: {done} of {len(exercises)} exercises are done."))
         for place, each in enumerate(exercises):
@@ -104,8 +108,10 @@ def run(grader: Grader, options: argparse.Namespace, before: str = "") -> str:
             print(f"  {mark} {place + 1:2} {each.op:13} {translated(each.title)}")
         print(translated(f"\nExercise {number + 1}, {exercise.op}: {exercise.title}."))
         print(wrapped(translated(exercise.task.strip()).replace("HANDLE", handle)), end="\n\n")
-    print(wrapped(translated(f"Not yet: {lack.words}.")))
-    print(wrapped(next_hint(handle, exercise, lack.signs)), flush=True)
+    where = "see above" if options.watch else f"`nox -s check -- {handle}` says where"
+    words = f"{lack.words}; {where}" if lack.signs else lack.words
+    print(wrapped(translated(f"Not yet: {words}.")))
+    print(wrapped(next_hint(handle, exercise, lack.signs, options.watch)), flush=True)
     return exercise.title
 
 
@@ -116,7 +122,9 @@ def unread(handle: str, exercise: Exercise) -> Lack | None:
     return Lack("it is there to be read and tried; the next `--hint` takes it as done")
 
 
-def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) -> str:
+def next_hint(
+    handle: str, exercise: Exercise, signs: Set[str] = frozenset(), watched: bool = False
+) -> str:
     """Return the next hint, first the hints for what is wrong; start over after the last."""
     cache = DiskCache("hints", handle, str)
     hints = [*hints_of(exercise.op, signs), *exercise.hints]
@@ -125,7 +133,8 @@ def next_hint(handle: str, exercise: Exercise, signs: Set[str] = frozenset()) ->
         printed, left = [], hints
     cache.found[exercise.title] = [*printed, left[0]]
     cache.save()
-    more = " `--hint` again gives the next one." * (len(left) > 1)
+    how = "The next save shows" if watched else "`--hint` again gives"
+    more = f" {how} the next one." * (len(left) > 1)
     return translated(f"Hint {hints.index(left[0]) + 1} of {len(hints)}: {left[0]}{more}")
 
 
@@ -190,9 +199,9 @@ class File:
         words += f" ({causes})" if causes else ""
         # forward's mistake is the first, and may be the only cause of backward's failures
         signs = {*wrong, *(name for _, names in mistakes[:1] for name in names)}
-        if any(each.get("forward") == "PASSED" != each.get("backward", "PASSED") for each in asked):
-            signs.add("backward")
-        return Lack(f"{words}; `nox -s check -- {self.solution.handle}` says where", signs)
+        of_values = {each.get("backward", "PASSED") for each in asked
+                     if each.get("forward") == "PASSED"} - {"PASSED", "RUNTIME_ERROR"}  # fmt: skip
+        return Lack(words, signs | ({"backward"} if of_values else set()))
 
     def _excess(self, op: Op[Any], exercise: Exercise) -> Lack | None:
         """Return by how much the counted work exceeds the exercise's limit."""

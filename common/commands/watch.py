@@ -113,6 +113,7 @@ class FolderWatch:
         self.passes = False
         try:
             solutions = shared.contributors(self._options)
+            solutions.sort(key=lambda each: -each.path.stat().st_mtime)  # the saved one comes first
             folder = solutions[0].path.parent
             if refused := [*imports_of_ours(folder)]:
                 print("\n".join(refused), flush=True)

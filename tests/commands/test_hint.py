@@ -17,6 +17,7 @@ from tests.support.study import WRONG
 
 PATH = hint.path().exercise
 HINTS = hint.path().hint
+CPU = SimpleNamespace(device="cpu")
 TITLES = [each.title for each in PATH]
 
 
@@ -48,7 +49,9 @@ def test_hints_come_one_at_a_time_first_those_for_the_mistake(cache):
         assert text.partition(": ")[2].startswith(each)
     assert "again" in given[0] and "again" not in given[-2] and given[-1] == given[0]
     assert fitting.hint in hint.next_hint("alice", exercise, fitting.of)
-    assert exercise.hints[1] in hint.next_hint("alice", exercise), "those given stay given"
+    next_hint = hint.next_hint("alice", exercise, watched=True)
+    assert exercise.hints[1] in next_hint, "those given stay given"
+    assert next_hint.endswith(" The next save shows the next one.")
 
 
 @pytest.fixture
@@ -99,11 +102,24 @@ def test_a_wrong_file_is_told_by_its_mistake_and_run_once(lacks, tmp_path, monke
     assert lacks(alice)[TITLES[0]] == first
 
 
+@pytest.mark.parametrize(
+    ("verdict", "told"),
+    [("RUNTIME_ERROR", "Read the exception"), ("INCORRECT_NUMERICAL", "Where forward is right")],
+)
+def test_an_exception_in_backward_is_told_from_wrong_values(verdict, told):
+    op, file = ops.load("rotate_half"), hint.File(SimpleNamespace(name="a/b"), CPU)
+    file.__dict__["verdicts"] = {"mistakes": [], "cases": {
+        case.name: {"forward": "PASSED", "backward": verdict} for case in op.cases("smoke")
+    }}  # fmt: skip
+    first, *others = hint.hints_of(op.name, file._wrong(op, PATH[1]).signs)
+    assert first.startswith(told) and not others
+
+
 def test_the_next_exercise_of_an_op_is_shown_with_what_it_lacks(monkeypatch, capsys, cache):
-    def shown(done, op=None, before=""):
-        lack = hint.Lack("it")
+    def shown(done, op=None, before="", signs=frozenset(), watch=False):
+        lack = hint.Lack("it", signs)
         monkeypatch.setattr(hint, "lack_of", lambda *of: None if of[2] in PATH[:done] else lack)
-        hint.run(None, SimpleNamespace(only="alice", op=op), before)
+        hint.run(None, SimpleNamespace(only="alice", op=op, watch=watch), before)
         return capsys.readouterr().out
 
     assert f"Exercise 1, rotate_half: {TITLES[0]}." in shown(3), "it was not read yet"
@@ -112,6 +128,10 @@ def test_the_next_exercise_of_an_op_is_shown_with_what_it_lacks(monkeypatch, cap
     assert f"  ✓  3 rotate_half   {TITLES[2]}\n  >  4 rotate_half   {TITLES[3]}\n     5 rope" in out
     assert f"Exercise 4, rotate_half: {PATH[3].title}." in out and "Not yet: it." in out
     assert shown(3, before=TITLES[3]).startswith("Not yet: it.\nHint 2 of"), "after a save"
+    for watch, where in {True: "see above", False: "`nox -s check -- alice` says where"}.items():
+        assert f"Not yet: it; {where}." in shown(3, signs={"TIMEOUT"}, watch=watch)
+    out = shown(2, before=TITLES[3])
+    assert out.startswith("Exercise 4 waits: first mend what passed before.\nNot yet: it.\n")
     end = shown(len(PATH))
     assert f"all {len(PATH)} exercises are done. Well done!\nNext: contributors/steps" in end
     assert "0 of 3 exercises" in shown(3, "rope")

@@ -93,6 +93,13 @@ def test_failures_are_graded_first_and_a_round_that_passes_says_what_is_next(ali
 
 
 @pytest.mark.slow
+def test_the_saved_file_is_graded_first(alice):
+    for name in ("rotate_half_v2", "rotate_half"):
+        lines, _ = alice.round(**{"rotate_half": RIGHT, name: RIGHT + "\n"})
+        assert lines[0].startswith(f"alice/{name} ")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("alice", [CASE], indirect=True)
 def test_a_case_of_the_board_is_measured_and_no_other(alice):
     assert alice.round(rotate_half=RIGHT) == (
