@@ -111,11 +111,9 @@ def test_within_the_models_error_solutions_share_a_place_and_nobody_was_timed(
     counts = [counted("bob/rope", *[more] * kernels), COUNTS[0], eager]
     rows = [replace(each, ranked_by=clock) for each in TWINS]
     results = replace_results(UNTIMED, rows=rows, counted=counts)
-    device = ranked(results, ABOUT)
-    text = printed(300, terminal.show_cases, device)
-    bob = next(line for line in text.splitlines() if line.startswith("bob/rope"))
+    *table, line = printed(300, terminal.show_cases, ranked(results, ABOUT)).splitlines()
+    bob = next(each for each in table if each.startswith("bob/rope"))
     assert bob.split()[1] == places and "±" in bob
-    line = text.splitlines()[-1]
     time = model.host_time(COUNTS[0]) if clock == "host" else model.gpu_time([launch()], H200)
     time = f"{round(time) / 1000:g} ms (nothing was measured, {error}); "
     words = f"rope c1 forward: alice/rope is modelled as fastest, about {time}"
