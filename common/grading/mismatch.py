@@ -1,6 +1,6 @@
 """Describe the wrong elements of a result in the op's terms.
 
-For example: "positions 1 to 6 (0 is right), features 0 to 7 of 16 (the first half of what is
+For example: "positions 1 to 6 (0 is right), features 0 to 7 of 0 to 15 (the first half of what is
 rotated), every batch and head".
 """
 
@@ -64,21 +64,21 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
     runs, count = list(_runs(wrong)), len(wrong)
     first, last = wrong[0], wrong[-1]
     if count == 1:
-        return f"{axis.name} {first} of {size}"
+        return f"{axis.name} {first} of 0 to {size - 1}"
     if len(runs) == 1:
         return _range(first, last, axis, size, named)
     if size - count <= MOST_RIGHT and count > size - count:
         right = sorted(set(range(size)).difference(wrong))
-        return f"every {axis.name} but {listed(right)} of {size}"
+        return f"every {axis.name} but {listed(right)} of 0 to {size - 1}"
     step = wrong[1] - first
     if step in ORDINALS and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
-        end = "on" if last + step >= size else f"to {last} of {size}"
+        end = "on" if last + step >= size else f"to {last} of 0 to {size - 1}"
         return f"every {ORDINALS[step]} {axis.name} from {first} {end}"
     if count <= MOST_LISTED:
-        return f"{axis.plural} {listed(wrong)} of {size}"
+        return f"{axis.plural} {listed(wrong)} of 0 to {size - 1}"
     if len(runs) <= RUNS:
         spans = [f"{a}" if a == b else f"{a} to {b}" for a, b in runs]
-        return f"{axis.plural} {listed(spans)} of {size}"
+        return f"{axis.plural} {listed(spans)} of 0 to {size - 1}"
     return f"{count} of {size} {axis.plural}"
 
 
@@ -89,7 +89,7 @@ def _range(first: int, last: int, axis: Axis, size: int, named: bool) -> str:
         return f"{words} ({listed(right)} {'is' if len(right) == 1 else 'are'} right)"
     if last == size - 1 and size - first < first:  # probably the part after the last full tile
         return f"{axis.plural} from {first} on, the last {size - first} of {size}"
-    return f"{words} of {size}"
+    return f"{words} of 0 to {size - 1}"
 
 
 def _runs(wrong: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -29,7 +29,7 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     by_hand("김철수", WRONG)
     ran = study("check", "김철수")
     assert ran.code == 1, ran.err
-    assert "output wrong: features 0 to 3 of 8 (the first half), every first index" in ran.out
+    assert "output wrong: features 0 to 3 of 0 to 7 (the first half), every first index" in ran.out
     assert "at [0, 0, 0, 0] expected " in ran.out
     told = r"INCORRECT_NUMERICAL forward, \d+ cases: fails in every case that has an element"
     assert re.search(told + r"\n  likely cause: nothing is negated", ran.out)

@@ -34,16 +34,17 @@ def wrong(shape, *sharing):
 
 @pytest.mark.parametrize(
     ("size", "indices", "words"),
-    [(7, [5], "index 5 of 7"), (7, range(1, 7), "indices 1 to 6 (0 is right)"),
-     (70, range(64), "indices 0 to 63 of 70"),
+    [(7, [5], "index 5 of 0 to 6"), (7, range(1, 7), "indices 1 to 6 (0 is right)"),
+     (70, range(64), "indices 0 to 63 of 0 to 69"),
      (70, range(64, 70), "indices from 64 on, the last 6 of 70"),
      (70, [68, 69], "indices from 68 on, the last 2 of 70"),
-     (16, range(8, 16), "indices 8 to 15 of 16"), (40, range(8, 24), "indices 8 to 23 of 40"),
-     (9, [3, 4], "indices 3 and 4 of 9"), (8, range(1, 8, 2), "every second index from 1 on"),
-     (30, range(1, 12, 3), "every third index from 1 to 10 of 30"),
-     (30, [2, 5, 17], "indices 2, 5 and 17 of 30"),
-     (30, [0, 1, 2, 3, 12, 20, 21], "indices 0 to 3, 12 and 20 to 21 of 30"),
-     (30, sorted({*range(30)} - {4, 9}), "every index but 4 and 9 of 30"),
+     (16, range(8, 16), "indices 8 to 15 of 0 to 15"),
+     (40, range(8, 24), "indices 8 to 23 of 0 to 39"),
+     (9, [3, 4], "indices 3 and 4 of 0 to 8"), (8, range(1, 8, 2), "every second index from 1 on"),
+     (30, range(1, 12, 3), "every third index from 1 to 10 of 0 to 29"),
+     (30, [2, 5, 17], "indices 2, 5 and 17 of 0 to 29"),
+     (30, [0, 1, 2, 3, 12, 20, 21], "indices 0 to 3, 12 and 20 to 21 of 0 to 29"),
+     (30, sorted({*range(30)} - {4, 9}), "every index but 4 and 9 of 0 to 29"),
      (30, [0, 1, 3, 7, 8, 13, 20, 29], "8 of 30 indices"), (6, range(6), "every element")],
 )  # fmt: skip
 def test_indices_of_one_dimension(size, indices, words):
@@ -53,12 +54,12 @@ def test_indices_of_one_dimension(size, indices, words):
 def test_a_set_of_indices_in_each_dimension():
     rotated = wrong((7, 2, 3, 16), (slice(1, 7), ALL, ALL, slice(0, 8)))
     assert describe(rotated, AXES) == (
-        "positions 1 to 6 (0 is right), features 0 to 7 of 16"
+        "positions 1 to 6 (0 is right), features 0 to 7 of 0 to 15"
         " (the first half of the rotated features), every batch and head"
     )
     rest = wrong((7, 1, 3, 22), (ALL, ALL, 0, slice(16, 22)))
     assert describe(rest, AXES) == (
-        "head 0 of 3, features from 16 on, the last 6 of 22 (the unrotated features),"
+        "head 0 of 0 to 2, features from 16 on, the last 6 of 22 (the unrotated features),"
         " every position"
     ), "a dimension of one index is not named"
     within = wrong((4, 1, 1, 22), (ALL, ALL, ALL, slice(2, 6)))
@@ -96,8 +97,8 @@ def test_a_finding_says_where_in_the_words_of_the_op():
     expected, came = problem.truth["output"][2, 0, 1, 8], result[2, 0, 1, 8]
     bound = 2 * problem.slack * problem.budgets["output"].bounds.item()
     assert found.reason == (
-        "output wrong: positions 2 to 6 (0 and 1 are right), head 1 of 3, features 8 to 15 of 16"
-        " (the second half of the rotated features), every batch; at [2, 0, 1, 8] expected"
+        "output wrong: positions 2 to 6 (0 and 1 are right), head 1 of 0 to 2, features 8 to 15 of"
+        " 0 to 15 (the second half of the rotated features), every batch; at [2, 0, 1, 8] expected"
         f" {expected:.8g} ± {bound:.2g}, got {came:.8g} (80 of 672 wrong)"
     )
 
