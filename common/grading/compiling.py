@@ -109,30 +109,33 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
     def behind(self, outcomes: Iterable[Outcome], early: bool = False) -> Iterator[Outcome]:
         """Yield each case once its kernels are compiled, while further cases are graded.
 
-        With `early`, yield each case at once, and again if it does not compile.
+        With `early`, yield each case at once, and again if it does not compile. A case with an
+        exception waits: if a kernel is its cause, the compiler's verdict is the only one.
         """
         if not self._needed:  # on a GPU a case that waited here would hold GPU memory
             yield from outcomes
             return
-        waiting: deque[tuple[Outcome, Future[Outcome]]] = deque()
+        waiting: deque[tuple[bool, Outcome, Future[Outcome]]] = deque()
 
         def compiled(most: int) -> Iterator[Outcome]:
-            while waiting and (waiting[0][1].done() or len(waiting) > most):
-                outcome, found = waiting[0][0], waiting[0][1].result()
-                if not (early and found == outcome):
-                    yield found
+            while waiting and (waiting[0][2].done() or len(waiting) > most):
+                shown, outcome, future = waiting[0]
+                if not (shown and future.result() == outcome):
+                    yield future.result()
                 waiting.popleft()
 
         try:
             for outcome in outcomes:
-                waiting.append((outcome, self.submit(outcome)))
-                if early:
+                verdicts = {each.verdict for each in getattr(outcome, "verdicts", {}).values()}
+                at_once = early and "RUNTIME_ERROR" not in verdicts
+                waiting.append((at_once, outcome, self.submit(outcome)))
+                if at_once:
                     yield outcome
                 yield from compiled(AHEAD)
             yield from compiled(0)
         finally:
             # `wait` would not return for a cancelled future
-            wait([future for _, future in waiting if not future.cancel()])
+            wait([future for *_, future in waiting if not future.cancel()])
 
     def interrupt(self) -> None:
         """End the requests under way; any thread and any signal handler may call this method."""

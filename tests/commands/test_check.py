@@ -102,6 +102,10 @@ def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known():
     assert [next(found) for _ in range(2)] == ["refused", "c"], "nor for the last case"
     futures["c"].set_result("c")
     assert not list(found)
+    compiler.submit = lambda outcome: futures["b"]
+    raised = SimpleNamespace(verdicts={"forward": SimpleNamespace(verdict="RUNTIME_ERROR")})
+    assert [*Compiler.behind(compiler, [raised], early=True)] == ["refused"], "told once"
+    compiler.submit = futures.get
     futures["a"] = Future()
     found = Compiler.behind(compiler, "a", early=True)
     next(found)
