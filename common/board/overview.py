@@ -31,11 +31,6 @@ class Panel:
     quantity: Quantity
     entries: tuple[Entry, ...]
 
-    @property
-    def top(self) -> float:
-        """Return the value of a whole bar: 1, the limit, or the end of the widest interval."""
-        return max(1.0, *(entry.scores[self.quantity].main.high for entry in self.entries))
-
 
 def panels(tracks: Iterable[Track]) -> list[Panel]:
     """Return the panels of each track: of its main quantity, and of the host's time forward."""

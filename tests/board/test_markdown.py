@@ -269,9 +269,9 @@ def test_the_picture_is_legible_on_any_page_and_bars_stay_inside():
     assert "<b>&" in words(picture([row("<b>&/rope")]))
     assert "(flash_linear_attention)" in words(picture([row("flash_linear_attention/r", peer=1)]))
     host = {"solution": summary_of([9.0, 10.0, 11.0]), "eager": summary_of(40.0)}
-    (panel,) = overview.panels(rank([row(ranked_by="host", host=host)]))
-    (score,) = panel.entries[0].scores.values()
-    assert panel.top == score.main.high > score.main.value, "the whisker stays inside, too"
+    bar = next(each for each in picture([row(ranked_by="host", host=host)]).iter()
+               if each.get("class") == "mine" and each.get("x") != "644")  # fmt: skip
+    assert float(bar.get("width")) < 160, "there is room for the interval"
     rows = [row(f"{handle}{n}/{op}", op=op, us=float(n + 1))
             for op in TRACKS for handle in ("alice", "b" * 39) for n in range(9)]  # fmt: skip
     svg = picture(rows)
