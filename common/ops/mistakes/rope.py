@@ -145,23 +145,11 @@ def wider(widen: Callable[[Tensor, int], Tensor]) -> Reference:
     return change.call(lambda call: {"freqs": widen(call["freqs"], call["t"].shape[-1])})
 
 
-def with_other_angles(interleaved: bool) -> Reference:
-    """Return a `rope` that pairs features so, and reads the angles in the other pairs' order."""
-    sizes = (2, -1) if interleaved else (-1, 2)
-    return change.call(
-        lambda call: {"interleaved": interleaved,
-                      "freqs": call["freqs"].unflatten(-1, sizes).mT.flatten(-2)}
-    )  # fmt: skip
-
-
 other_sign = change.arguments(torch.neg, "freqs")
 other_turn = with_rotation(forward_in_backward)
 no_starts = change.given(start_positions=None)
 half = Changes(change.arguments(lambda t: with_gradient_of(rounded_to_float16(t), t), "t"))
-PAIRS = {
-    True: "the pairs are adjacent features, the angles those of the halves",
-    False: "the pairs are features of the halves, the angles those of adjacent ones",
-}
+adjacent, halves = (Changes(change.given(interleaved=each)) for each in (True, False))
 OF_SEQUENCES: dict[str, Reference] = {
     "the head stands for the batch in start_positions": with_positions(
         lambda at: at.position - at.start(at.batch) + at.start(at.head)
@@ -206,13 +194,12 @@ MISTAKES: dict[str, Reference] = {
     "angles are reduced below 2 pi in float32": change.arguments(reduced, "freqs"),
     "halves are paired where neighbours are asked for": change.given(interleaved=False),
     "neighbours are paired where halves are asked for": change.given(interleaved=True),
-    **{
-        f"{names}{' where interleaved' * asked}": change.where(
-            with_other_angles(made), interleaved=asked
-        )
-        for made, names in PAIRS.items()
-        for asked in (False, True)
-    },
+    "the pairs are adjacent features, the angles those of the halves": adjacent.arguments(
+        lambda f: f.unflatten(-1, (2, -1)).mT.flatten(-2), "freqs"
+    ),
+    "the pairs are features of the halves, the angles those of adjacent ones": halves.arguments(
+        lambda f: f.unflatten(-1, (-1, 2)).mT.flatten(-2), "freqs"
+    ),
     "the second half is turned by itself": with_rotation(
         lambda x, a, turn: x * a.cos() + torch.where(signs(x, turn) > 0, x, turn(x)) * a.sin()
     ),
