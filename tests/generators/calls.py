@@ -109,22 +109,16 @@ def of_lengths(fast):
     lengths, compiled = random.Random(0).sample(LENGTHS, len(LENGTHS)), []
     triton.knobs.runtime.jit_post_compile_hook = lambda **_: compiled.append(len(times))
     drawn = arguments("masked_linear")
-    for name, call in (
-        ("plain torch", ops.load("masked_linear").reference),
-        ("house/fast", fast.masked_linear),
-    ):
+    calls = {"plain torch": ops.load("masked_linear").reference, "house/fast": fast.masked_linear}
+    for name, call in calls.items():
         times = []
         for length in [*lengths, *lengths]:
             start = now()
             step(call, drawn | {each: drawn[each][:length] for each in ("x", "mask")})
             times.append((now() - start) * 1e3)
-        new, known = times[3 : len(lengths)], times[len(lengths) :]
         late = sum(at >= 3 for at in compiled)
-        yield [
-            name,
-            f"{late} kernels",
-            *(f"{statistics.median(each):.2f}" for each in (new, known)),
-        ]
+        passes = times[3 : len(lengths)], times[len(lengths) :]
+        yield [name, f"{late} kernels", *(f"{statistics.median(each):.2f}" for each in passes)]
 
 
 def main():
