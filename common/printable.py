@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
+def plural(count: int, thing: str = "case", ending: str = "s") -> str:
+    """Return a number of things in words: `23 board cases`."""
+    return f"{count} {thing}{ending * (count != 1)}"
+
+
 STYLES = {"red": "31", "green": "32", "bold": "1", "dim": "2"}
 """The codes of a terminal's styles."""
 

@@ -61,15 +61,14 @@ def _link(title: str) -> str:
 def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:
     """Yield the title and the paragraphs of each track and of the plots."""
     folder, drawings = PLOTS.relative_to(ROOT) / device.slug, sweeps.of_device(device)
-    dates = {run: day[:8] for day, _, run in
-             (path.stem.partition("-") for path in runs.files(device.results.path))}  # fmt: skip
+    names = [path.stem.partition("-") for path in runs.files(device.results.path)]
     for track in device.tracks.values():
         path = folder / overview.heat_map_of(track)
         heat = overview.heat_map(track, device)
         shown = [f"![{track.title}: shares of the limit]({path})"] if heat else []
         words = [escaped(track.words)] if track.words else []
         used = {row.run for entry in track.entries for row in entry.cells.values()}
-        origin = ", ".join(sorted(f"{dates.get(run, '')} {run}".strip() for run in used))
+        origin = ", ".join(f"{day[:8]} {run}" for day, _, run in names if run in used)
         lines = [*words, *drawn(ranking(track))[1:], f"Rows of the runs {origin}.", *shown]
         yield f"{track.title} on {device.name}", lines
     if drawings:

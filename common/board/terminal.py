@@ -21,7 +21,7 @@ from common.board.devices import Device, about_solutions
 from common.board.ranking import CLOCKS, DIRECTION, QUANTITIES, Cell, Track, median, op_order, rank
 from common.board.table import Table, named
 from common.peaks import PEAKS
-from common.printable import printable, translated
+from common.printable import plural, printable, translated
 from common.records.lines import Counted, Record
 from common.records.runs import Results
 from common.solutions import is_among
@@ -279,18 +279,14 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
     share = geometric_mean(modelled.share(each, gpu) for each in own)
     about = "~" * any(each.is_rough for each in own)
     better = sum(each.scores[quantity].main.value > share for each in entries)
-    launches = max(len(each.launches) for each in own)
-    operators = max(len(each.operators) for each in own)
+    launches = plural(max(len(each.launches) for each in own), "kernel launch", "es")
+    operators = plural(max(len(each.operators) for each in own), "torch operator")
     fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
     return (
         f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
-        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads;"
-        f" {_many(launches, 'kernel launch', 'es')} and {_many(operators, 'torch operator')} a call"
+        f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches}"
+        f" and {operators} a call"
     )
-
-
-def _many(count: int, thing: str, ending: str = "s") -> str:
-    return f"{count} {thing}{ending * (count != 1)}"
 
 
 def conclusion(rows: Sequence[Record]) -> Iterator[str]:
@@ -305,7 +301,7 @@ def conclusion(rows: Sequence[Record]) -> Iterator[str]:
             ranked |= not entry.missing
             if entry.missing:
                 cases, directions = map(set, zip(*entry.missing, strict=True))
-                of = _many(len({case for case, _ in track.cells}), "case")
+                of = plural(len({case for case, _ in track.cells}))
                 share = f"{len(cases)} of {of}{' with backward' * ('forward' not in directions)}"
                 lacking[entry.solution].append(f"{track.name} (lacks {share})")
     for solution, names in lacking.items():

@@ -16,7 +16,7 @@ from common.commands.result import FailingCases, Summary
 from common.errors import Kind
 from common.grading.diagnosis import Diagnosis
 from common.ops._draw import facts_of
-from common.printable import printable
+from common.printable import plural, printable
 from common.records.lines import headings
 from common.spec import Case, Direction, Fact, Op, Tier
 from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
@@ -188,7 +188,7 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
         answered = {verdict.case for verdict in own if verdict.verdict != "UNSUPPORTED"}
         without_gpu = {verdict.case for verdict in own if verdict.kind is Kind.NO_GPU}
         if not answered and without_gpu:
-            needed = f"{len(without_gpu)} of {counted(len(cases))} need a GPU"
+            needed = f"{len(without_gpu)} of {plural(len(cases))} need a GPU"
             remarks[solution] = f"is not judged: {needed}, and none is here"
         elif not answered:
             silent.add(solution)
@@ -208,11 +208,6 @@ def _configurations(answers: Iterable[Answer]) -> dict[str, str]:
             taken[kernel].update(map(text_of, tuned.values))
             counts[kernel] = max(counts.get(kernel, 0), tuned.count, len(taken[kernel]))
     return {kernel: f"{len(taken[kernel])} of {count}" for kernel, count in counts.items()}
-
-
-def counted(count: int, kind: str = "") -> str:
-    """Return the number of cases in words, with their kind: `23 board cases`."""
-    return f"{count} {kind}case" + "s" * (count > 1)
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any, NamedTuple
 
 from common import ops, paths, source
 from common.board import terminal
-from common.commands.answers import Answer, Answers, Names, counted
+from common.commands.answers import Answer, Answers, Names
 from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
 from common.grading.remarks import OTHER_SECOND_DERIVATIVES
 from common.measure import machine
-from common.printable import columns, printable, say, translated, wrapped
+from common.printable import columns, plural, printable, say, translated, wrapped
 from common.records import runs
 from common.records.lines import Record
 from common.solutions import Solution
@@ -170,7 +170,7 @@ def _failures(summary: Summary) -> Iterator[Line]:
     for number, group in enumerate(summary.failures):
         place = f"{group.place.file}:{group.place.line}" if group.place else ""
         if place == "" or f"{group.verdict} {place}" not in known:
-            text = f"{group.verdict} {' and '.join(group.directions)}, {counted(group.failed)}"
+            text = f"{group.verdict} {' and '.join(group.directions)}, {plural(group.failed)}"
             parts = f"{text}, {place}" if place else text, _why(group)
             styles = {"red": group.verdict, "bold": place}
             yield Line(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
@@ -216,20 +216,20 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         yield Line(1, f"not supported: {', '.join(shown + more)}", INDENT)
     for note, count in notes.most_common():
         drawn = f"{count} of the cases drawn for it; the mend is in CONTRIBUTING.md"
-        of = drawn if note == OTHER_SECOND_DERIVATIVES else counted(count)
+        of = drawn if note == OTHER_SECOND_DERIVATIVES else plural(count)
         yield Line(2, f"note: {note} ({of})", INDENT)
 
 
 def _share(count: int, every: int, summary: Summary) -> str:
     """Return, for example, `3 of 67 cases`, or `3 of 23 board cases`."""
-    return f"{count} of {counted(every, 'board ' * (summary.tier == 'board'))}"
+    return f"{count} of {plural(every, 'board ' * (summary.tier == 'board') + 'case')}"
 
 
 def _others(summary: Summary) -> str:
     """Return how many cases are not among those that fail or pass."""
     lacks, rest = summary.unsupported, summary.left_out
     words = f"; {lacks} not supported" if lacks else ""
-    return words + (f"; {counted(rest)} not run" if rest else "")
+    return words + (f"; {plural(rest)} not run" if rest else "")
 
 
 # --- a whole check --------------------------------------------------------------------------------

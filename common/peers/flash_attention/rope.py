@@ -24,14 +24,9 @@ WIDEST = 256
 
 
 def prepare(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
-    *,
-    tensor_format: str = "sbhd",
-    interleaved: bool = False,
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
-) -> Callable[[], torch.Tensor]:
+    t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd", interleaved: bool = False,
+    start_positions: torch.Tensor | None = None, cu_seqlens: torch.Tensor | None = None,
+) -> Callable[[], torch.Tensor]:  # fmt: skip
     """Do the untimed part: make cosines and sines, and a dense cu_seqlens.
 
     A model makes cosines and sines once for all its layers. The kernel reads any strides, by

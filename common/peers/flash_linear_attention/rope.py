@@ -13,14 +13,9 @@ WIDEST = 256
 
 
 def prepare(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
-    *,
-    tensor_format: str = "sbhd",
-    interleaved: bool = False,
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
-) -> Callable[[], torch.Tensor]:
+    t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd", interleaved: bool = False,
+    start_positions: torch.Tensor | None = None, cu_seqlens: torch.Tensor | None = None,
+) -> Callable[[], torch.Tensor]:  # fmt: skip
     """Do the untimed part, which a model built for the library does not need, or does once.
 
     Such a model holds `[b, s, h, d]`, one long sequence where several are packed, and makes cosines

@@ -12,9 +12,8 @@ from common.peers.angles import of_whole_heads
 
 # the file needs torch and Triton alone, and importing the package needs its engine
 if _found := importlib.util.find_spec("lmdeploy"):
-    sys.path.extend(
-        f"{each}/pytorch/kernels/cuda" for each in _found.submodule_search_locations or ()
-    )
+    _folders = _found.submodule_search_locations or ()
+    sys.path.extend(f"{each}/pytorch/kernels/cuda" for each in _folders)
 
 from apply_rotary_pos_emb import apply_rotary_pos_emb
 

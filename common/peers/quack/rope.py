@@ -15,14 +15,9 @@ ALIGNMENT = 16
 
 
 def prepare(
-    t: torch.Tensor,
-    freqs: torch.Tensor,
-    *,
-    tensor_format: str = "sbhd",
-    interleaved: bool = False,
-    start_positions: torch.Tensor | None = None,
-    cu_seqlens: torch.Tensor | None = None,
-) -> Callable[[], torch.Tensor]:
+    t: torch.Tensor, freqs: torch.Tensor, *, tensor_format: str = "sbhd", interleaved: bool = False,
+    start_positions: torch.Tensor | None = None, cu_seqlens: torch.Tensor | None = None,
+) -> Callable[[], torch.Tensor]:  # fmt: skip
     """Do the untimed part: make cosines and sines, and copy a t that quack cannot read.
 
     A model makes cosines and sines once for all its layers. quack reads a contiguous t in place, in
@@ -43,17 +38,10 @@ def prepare(
     x = t.transpose(0, 1) if tensor_format == "sbhd" else t
     cos, sin = cos_and_sin(freqs, interleaved, t.dtype)
     longest = None if cu_seqlens is None else min(len(t), len(freqs))
+    packed = {"seqlen_offsets": start_positions, "cu_seqlens": cu_seqlens, "max_seqlen": longest}
 
     def call() -> torch.Tensor:
-        turned: torch.Tensor = apply_rotary_emb(
-            x,
-            cos,
-            sin,
-            interleaved,
-            seqlen_offsets=start_positions,
-            cu_seqlens=cu_seqlens,
-            max_seqlen=longest,
-        )
+        turned: torch.Tensor = apply_rotary_emb(x, cos, sin, interleaved, **packed)
         return turned.transpose(0, 1) if tensor_format == "sbhd" else turned
 
     return call
