@@ -17,6 +17,7 @@ from functools import partial
 
 import torch
 import triton
+from torch.utils.benchmark import Timer
 
 from common import ops
 from common.ops._names import named
@@ -70,14 +71,9 @@ def now():
 
 def microseconds(calls, drawn):
     """Return the time of each call, the median of loops in turn, after one round that warms up."""
-    rounds = []
-    for _ in range(ROUNDS + 1):
-        rounds.append([])
-        for call in calls:
-            start = now()
-            for _ in range(CALLS):
-                step(call, drawn)
-            rounds[-1].append((now() - start) / CALLS * 1e6)
+    timers = [Timer("step(call, drawn)", globals={"step": step, "call": call, "drawn": drawn})
+              for call in calls]  # fmt: skip
+    rounds = [[timer.timeit(CALLS).mean * 1e6 for timer in timers] for _ in range(ROUNDS + 1)]
     return [statistics.median(times) for times in zip(*rounds[1:], strict=True)]
 
 

@@ -6,8 +6,7 @@ import importlib.util
 import json
 import re
 import sys
-from dataclasses import dataclass
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,24 +19,11 @@ HERE = f"{DEVICE}, quack-kernels {VERSION}"
 LINEAR = "gemm((64, 8), (2, 1), torch.bfloat16)"
 
 
-@dataclass(frozen=True)
-class GemmConfig:
-    """The fields of quack 0.6.5's configuration."""
-
-    tile_m: int = 128
-    tile_n: int = 192
-    tile_k: int | None = None
-    num_warps: int | None = None
-    pingpong: bool = True
-    is_dynamic_persistent: bool = True
-    cluster_m: int = 2
-    cluster_n: int = 1
-    cluster_k: int = 1
-    split_k: int = 1
-    swap_ab: bool = False
-    max_swizzle_size: int = 8
-    device_capacity: int = 9
-    use_tma_gather: bool = False
+FIELDS = set(
+    "tile_m tile_n tile_k num_warps pingpong is_dynamic_persistent cluster_m cluster_n cluster_k"
+    " split_k swap_ab max_swizzle_size device_capacity use_tma_gather".split()
+)
+"""The fields of quack 0.6.5's configuration."""
 
 
 def check(kept):
@@ -49,7 +35,7 @@ def check(kept):
             tensors = re.fullmatch(r"(?:gemm|mod_\w+)(\(.+\))", product)[1]
             *shapes, dtype = eval(tensors, {"torch": torch})
             assert isinstance(shapes[0], tuple) and isinstance(dtype, torch.dtype)
-            GemmConfig(**fields)
+            assert fields.keys() <= FIELDS
 
 
 def test_every_kept_configuration_can_be_taken():
@@ -66,7 +52,7 @@ def test_every_kept_configuration_can_be_taken():
     ],
 )
 def test_the_check_finds_what_cannot_be_taken(kept):
-    with pytest.raises((AssertionError, NameError, TypeError)):
+    with pytest.raises((AssertionError, NameError)):
         check(kept)
 
 
@@ -74,18 +60,6 @@ def test_the_docs_name_what_is_kept():
     _, _, *rows = tuned_peers.table().splitlines()
     assert all("masked_" in row for row in rows)
     assert tuned_peers.in_the_docs("tuned", tuned_peers.table(), False, "peers")
-
-
-def imported(monkeypatch, **modules):
-    """Import the adapter's products with a made-up quack."""
-    for name, contents in modules.items():
-        module = ModuleType(name)
-        vars(module).update(contents)
-        monkeypatch.setitem(sys.modules, name.replace("__", "."), module)
-    spec = importlib.util.spec_from_file_location("made_up", PEERS / "quack" / "routing.py")
-    adapter = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(adapter)
-    return adapter
 
 
 @pytest.mark.parametrize(
@@ -114,21 +88,18 @@ def test_quack_takes_what_is_kept_for_device_version_and_product(
             self.check_disk_cache(key, [], pytest.fail)
             return self.cache[key].config
 
+    config, default = (lambda config: SimpleNamespace(config=config)), SimpleNamespace(tile_m=1)
     gemms = SimpleNamespace(gemm=None, gemm_gated=print, gemm_dgated=print)
-    routing = imported(
-        monkeypatch,
-        quack={"gemm_interface": gemms},
-        quack__autotuner={
-            "VERSION": version,
-            "AutotuneConfig": lambda config: SimpleNamespace(config=config),
-            "Autotuner": Autotuner,
-        },
-        quack__gemm_config={
-            "GemmConfig": GemmConfig,
-            "default_config": lambda _: GemmConfig(tile_m=1),
-        },
-    )
+    tuners = {"VERSION": version, "AutotuneConfig": config, "Autotuner": Autotuner}
+    configs = {"GemmConfig": SimpleNamespace, "default_config": lambda _: default}
+    for name, contents in {
+        "quack": {"gemm_interface": gemms}, "quack.autotuner": tuners, "quack.gemm_config": configs
+    }.items():  # fmt: skip
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(**contents))
+    spec = importlib.util.spec_from_file_location("made_up", PEERS / "quack" / "routing.py")
+    routing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(routing)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: device)
     product = tuned_peers.product(Autotuner, (False, ((64, 8), torch.float16)))
     monkeypatch.setattr(routing, "KEPT", {HERE: {product: {"tile_m": 256}}})
-    assert Autotuner()(torch.empty(tokens, 8, dtype=torch.float16)) == GemmConfig(tile_m=tile)
+    assert Autotuner()(torch.empty(tokens, 8, dtype=torch.float16)) == SimpleNamespace(tile_m=tile)
