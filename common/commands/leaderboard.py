@@ -15,6 +15,7 @@ from common.errors import UserError
 from common.printable import complain
 from common.processes import require
 from common.records import runs
+from common.records.lines import Record
 
 READMES = {"README.md": ("op", "signature"), "README.ko.md": ("연산", "시그니처")}
 """The READMEs, with the heading of their list of ops."""
@@ -66,14 +67,22 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], op: str | None, on
     page = Site(devices, solutions.everyone(installed=False)).write(paths.SITE)
     console = terminal.console()
     if op or only:
-        gpu = [device.results for device in devices if device.name == model.DEFAULT]
-        measured = [row for results in gpu for row in results.latest()]
         for device in shown:
-            terminal.show(device, console, only, measured)
+            modelled = _modelled(devices) if device.modelled else ()
+            terminal.show(device, console, only, modelled)
     else:
         last = max(shown, key=lambda device: runs.files(device.results.path)[-1].name)
         terminal.show_summary(last, console)
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
+
+
+def _modelled(devices: Sequence[Device]) -> list[Record]:
+    """Return the rows that the modelled GPU measured, of the cases that the ops still have."""
+    from common import ops  # torch is there, since bench ran here
+
+    board = {(op.name, case.name) for op in ops.valid(ops.names()) for case in op.cases("board")}
+    return [row for device in devices if device.name == model.DEFAULT
+            for row in device.results.latest() if (row.op, row.case) in board]  # fmt: skip
 
 
 def _compare(devices: Sequence[Device], only: str) -> None:

@@ -5,6 +5,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from common import ops
 from common.board import model
 from tests.support import boards
 from tests.support.records import row, written
@@ -74,10 +75,14 @@ def test_a_torn_last_line_is_a_notice_and_another_schema_is_refused(study, repos
 def test_a_folder_without_a_gpu_is_told_its_places_among_those_of_the_modelled_gpu(
     study, repository, recorded
 ):
-    gpu, house = repository / "results" / "h200", boards.row("house/rope_fast", us=6.0)
-    written(gpu, house, run=replace(boards.RUN, device_name=model.DEFAULT))
-    twin = row(solution="house/rope", case="c1-twin", twin=True, gpu={}, host={})
-    written(repository / "results" / "cpu", twin, boards.counted("house/rope", boards.launch()))
+    """A measured case that the op no longer has does not count."""
+    case = next(case.name for case in ops.load("rope").cases("board"))
+    timed = [boards.row("house/rope_fast", us=6.0, case=name) for name in (case, "gone")]
+    gpu = repository / "results" / "h200"
+    written(gpu, *timed, run=replace(boards.RUN, device_name=model.DEFAULT))
+    twin = row(solution="house/rope", case=f"{case}-twin", twin=True, gpu={}, host={})
+    counted = replace(boards.counted("house/rope", boards.launch()), case=case, row=twin.case)
+    written(repository / "results" / "cpu", twin, counted)
     ran = study("leaderboard", "--only", "house/rope")
     line = next(line for line in ran.out.splitlines() if "modelled on an H200" in line)
     assert line.startswith("house/rope forward, ") and "place 1 of 2 in core" in line
