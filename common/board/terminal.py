@@ -56,7 +56,7 @@ MODELLED = (
     "The boards below rank by the time that a model gives for {} from the counted work of each case"
     " at its true shape. Its error is the ±, within which solutions share a place: docs/model.md."
 )
-PLACE = "{} forward, modelled on an H200 (errs by some 10%): {}"
+PLACE = f"{{}} forward, modelled on an H200 (errs by some {model.ERROR['gpu']:.0%}): {{}}"
 """A solution with the words of `modelled_place`."""
 
 

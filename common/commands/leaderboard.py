@@ -68,15 +68,15 @@ def _draw(devices: Sequence[Device], shown: Sequence[Device], op: str | None, on
     console = terminal.console()
     if op or only:
         for device in shown:
-            modelled = _modelled(devices) if device.modelled else ()
-            terminal.show(device, console, only, modelled)
+            measured = _measured(devices) if device.modelled else ()
+            terminal.show(device, console, only, measured)
     else:
         last = max(shown, key=lambda device: runs.files(device.results.path)[-1].name)
         terminal.show_summary(last, console)
     console.print(f"the page: {page.relative_to(paths.ROOT)}", style="dim")
 
 
-def _modelled(devices: Sequence[Device]) -> list[Record]:
+def _measured(devices: Sequence[Device]) -> list[Record]:
     """Return the rows that the modelled GPU measured, of the cases that the ops still have."""
     from common import ops  # torch is there, since bench ran here
 

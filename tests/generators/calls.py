@@ -8,10 +8,8 @@ tables are printed.
 
 from __future__ import annotations
 
-import importlib
 import random
 import statistics
-import sys
 import time
 from functools import partial
 
@@ -21,7 +19,7 @@ from torch.utils.benchmark import Timer
 
 from common import ops
 from common.ops._names import named
-from common.paths import ROOT
+from tests.generators.layer import package
 from tests.support.corpora import in_the_docs
 
 CASES = {
@@ -32,7 +30,6 @@ CASES = {
 LAYERS = 8
 LENGTHS = range(1500, 2600, 7)
 ROUNDS, CALLS = (7, 50) if torch.cuda.is_available() else (1, 1)
-CALLED = "plain torch", "compiled", "house/fast", "compiled"
 
 
 def arguments(op, trained=True):
@@ -79,8 +76,8 @@ def microseconds(calls, drawn):
 
 def of_calls(fast):
     """Yield the lines of a table: the microseconds of a call, plain and compiled."""
-    yield ["microseconds", *CALLED]
-    yield ["---", *["---:"] * len(CALLED)]
+    yield ["microseconds", "plain torch", "compiled", "house/fast", "compiled"]
+    yield ["---", *["---:"] * 4]
     for op, case in CASES.items():
         both = ops.load(op).reference, getattr(fast, op)
         kinds = {f"{op} {case}": both}
@@ -119,8 +116,7 @@ def of_lengths(fast):
 
 def main():
     """Measure; on a GPU write the tables."""
-    sys.path.insert(0, str(ROOT / "contributors" / "house"))
-    fast = importlib.import_module("fast")
+    fast = package()
     for name, lines in (("lengths", of_lengths(fast)), ("calls", of_calls(fast))):
         table = []
         for line in lines:

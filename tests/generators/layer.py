@@ -128,10 +128,15 @@ def quack():
     return Quack()
 
 
+def package():
+    """Return the house's package of functions for models."""
+    sys.path.insert(0, str(ROOT / "contributors" / "house"))
+    return importlib.import_module("fast")
+
+
 def house():
     """Return the layer with the house's two functions."""
-    sys.path.insert(0, str(ROOT / "contributors" / "house"))
-    fast = importlib.import_module("fast")
+    fast = package()
 
     class House(Eager):
         def angles(self, freqs, dtype):
