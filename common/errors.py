@@ -46,6 +46,8 @@ class Kind(enum.StrEnum):
     """CUDA reported an access far out of bounds, after which the process is unusable."""
     NO_GPU = "no GPU"
     """A part of the solution runs only on a GPU, and there is none."""
+    WRAPPED = "wrapped"
+    """An address is out of bounds because a product or a sum of its offset wrapped."""
     INFERENCE_THREAD = "inference thread"
     """Another thread, which was not in inference mode, wrote to a tensor of inference mode."""
 

@@ -25,7 +25,7 @@ from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
 from common.errors import Kind, ServerEnded
 from common.grading.device import DeviceMemory
-from common.grading.execution import configurations_of, converted
+from common.grading.execution import configurations_of
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.problem import Problem
 from common.grading.remarks import CAUGHT
@@ -36,7 +36,6 @@ from common.grading.worker import DEADLINE, Worker
 from common.printable import printable
 from common.processes import cores
 from common.solutions import Solution
-from common.source import Reason
 from common.spec import Case, Direction, Op
 from common.verdicts import BEFORE_LAUNCH, ENDED, Failure, Verdict, in_words
 from common.wire import Reply
@@ -196,13 +195,11 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         worker, reply = Worker(self._counted, solution, LARGE_DEADLINE), Reply()
         with contextlib.suppress(ServerEnded), contextlib.closing(worker):
             reply = worker.ask(wire.AtFullShape(case=large.params))
-        wraps = converted(reply.get("wraps"), dict[Direction, Reason]) or {}
-        first = next(filter(wraps.get, large.directions), None)
-        if not first:
+        if reply.get("kind") != Kind.WRAPPED:
             return {}
-        reason, places = wraps[first]
-        fault = {"note": WRAPPED, "reason": f"at {large.name}: {reason}", "places": places}
-        return dict.fromkeys(large.directions if first == "forward" else ("backward",), fault)
+        fault = {"note": WRAPPED, "reason": f"at {large.name}: {reply['reason']}"}
+        backward = reply["direction"] == "backward"
+        return dict.fromkeys(("backward",) if backward else large.directions, fault)
 
     def _asked(self, op: Op[Any], case: Case, solution: Solution) -> Faults:
         """Return the faults of one case; ask again if the fork server ended.

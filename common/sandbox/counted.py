@@ -28,7 +28,7 @@ from triton.runtime.interpreter import TensorHandle
 from common import wire
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds, language
-from common.sandbox.interpreter.bounds import WATCH, OutOfBounds, WatchedLaunch
+from common.sandbox.interpreter.bounds import WATCH, WatchedLaunch
 from common.sandbox.interpreter.explanation import READS, WRITES
 from common.sandbox.interpreter.operations import Operation, wrap
 from common.sandbox.interpreter.spans import Act, Mask, Span, selected
@@ -44,9 +44,8 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
 
     Returns:
         The steps (operators and launches, in order) of each direction; those of `backward` begin
-        with forward's. If the solution fails or does not support the case, also a verdict and its
-        reason; a failure may be due to the missing data. If it ended at an access that was out of
-        bounds because its offset wrapped, `wraps` has the direction and the reason.
+        with forward's. If the solution fails or does not support the case, also a verdict, its
+        reason and the direction; a failure may be due to the missing data.
     """
     case = session.solution.op.of_params(request.case)
     counting, counted = Counting(is_large=case == session.solution.op.large), Reply()
@@ -62,12 +61,7 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
                     counted["forward"] = list(steps)
         counted[direction] = steps
     except Exception as error:
-        counted |= judge(error)
-        cause: BaseException = error
-        while cause.__cause__:
-            cause = cause.__cause__
-        if isinstance(cause, OutOfBounds) and cause.wrapped:
-            counted["wraps"] = {direction: cause.reason}
+        counted |= judge(error) | {"direction": direction}
     return counted
 
 

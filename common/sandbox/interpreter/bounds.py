@@ -24,6 +24,7 @@ from triton.runtime import interpreter
 from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
 from common.arena import extent
+from common.errors import Kind
 from common.sandbox import target
 from common.sandbox.interpreter import explanation, spans, together
 from common.sandbox.interpreter.explanation import ATOMIC, READS, WRITES, Conflicts, Rerun, Wrap
@@ -32,21 +33,10 @@ from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
 from common.sandbox.interpreter.spans import Act, Mask, Span
 from common.sandbox.interpreter.together import ProgramGroup
 from common.source import Reason
+from common.verdicts import Failure
 
 SHOWN = 6
 """The integer arguments in a report, if no offset wrapped: sizes come first, and then strides."""
-
-
-class OutOfBounds(Exception):
-    """A lane's address lies outside the memory that the launch may touch.
-
-    `wrapped` is whether it would be inside if a product or sum of its offset had not wrapped.
-    """
-
-    def __init__(self, reason: Reason, wrapped: bool) -> None:
-        """Take the access in words, and whether its offset wrapped."""
-        super().__init__(reason.text)
-        self.reason, self.wrapped = reason, wrapped
 
 
 class WatchedLaunch(NamedTuple):
@@ -151,15 +141,16 @@ class Watch:
         """Check the addresses of all active lanes.
 
         Raises:
-            OutOfBounds: An address lies outside the launch's memory. The log keeps the fault too,
-                since a solution may swallow the exception.
+            Failure: OUT_OF_BOUNDS, for an address outside of the launch's memory. The log keeps the
+                fault too, since a solution may swallow the exception.
         """
         if self.launch is None or (address := self.launch.first_outside(pointers, mask)) is None:
             return
         wrap = self.launch.wrap(address)
         fault = self.launch.describe(verb, address, pointers, wrap)
         self.log.add(fault)
-        raise OutOfBounds(fault, wrap is not None)
+        kind = Kind.WRAPPED if wrap else Kind.NONE
+        raise Failure("OUT_OF_BOUNDS", fault.text, kind, fault.places)
 
     def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Check an access's addresses, then make the access."""
