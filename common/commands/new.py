@@ -11,6 +11,7 @@ from pathlib import Path
 
 from common import interfaces, paths
 from common.commands import options as shared
+from common.commands.reference import reference_of
 from common.errors import UserError
 from common.folders import NO_HANDLE, is_handle
 from common.solutions import everyone, select
@@ -76,7 +77,7 @@ def from_reference(op: str) -> str:
     op_name = re.compile(rf"(?<![\w.]){op}\b")
     imports = [(paths.CONTRIBUTORS / "_template" / "naive.txt").read_text().replace("{op}", op)]
     others = [""]
-    for text in interfaces.reference_of(op):
+    for text in reference_of(op):
         if text.startswith(("import ", "from ")):
             imports.append(op_name.sub(f"{op} as torch_{op}", text) + "\n")
         else:

@@ -16,8 +16,8 @@ import torch
 
 from common import paths
 from common.commands.answers import Answer
+from common.commands.reference import reference_of
 from common.commands.report import Result
-from common.interfaces import reference_of
 from common.ops._draw import draw, given
 from common.solutions import Solution
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import silu
 
-from common import interfaces, ops
+from common import ops
 from common.commands.new import from_reference
 from common.paths import ROOT
 from tests.support.study import RIGHT, one_line
@@ -100,7 +100,7 @@ def test_a_new_op_has_a_naive_solution_that_passes_and_a_board(study, repository
 def test_a_function_of_torch_that_is_named_like_the_op_is_called(tmp_path, monkeypatch):
     reference = "def reference(x):\n    return silu(x).exp()\n"
     (tmp_path / "silu.py").write_text(f"from torch.nn.functional import silu\n\n{reference}")
-    monkeypatch.setattr(interfaces, "OPS", tmp_path)
+    monkeypatch.setattr("common.commands.reference.OPS", tmp_path)
     exec(from_reference("silu"), defined := {})
     assert torch.equal(defined["silu"](torch.ones(3)), silu(torch.ones(3)).exp())
 
