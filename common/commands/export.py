@@ -149,7 +149,6 @@ class Package:
         shutil.copy(paths.ROOT / "LICENSE", self.folder)
         written = [path for path in code.rglob("*") if path.is_file()]
         about = about_solutions()
-        devices = [Device(results, about) for results in runs.read_all() if results.timed]
         environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             undefined=StrictUndefined,
@@ -162,7 +161,7 @@ class Package:
             escaped=markdown.escaped,
             project=tomllib.loads((paths.ROOT / "pyproject.toml").read_text())["project"],
             interface=interfaces.read,
-            devices=devices,
+            devices=[Device(results, about) for results in runs.read_all() if results.timed],
             replace=replace,
             columns=[column for column in COLUMNS if column.text and column.name != "note"],
             footnotes=footnotes,
@@ -318,6 +317,8 @@ class _Imports:
             case ast.Attribute(ast.Name("sys"), "path"):
                 self._refuse(node, "a package leaves sys.path as it is")
             case ast.Constant(str(text)) if ".." in Path(text).parts:
+                self._refuse(node, "it is outside of the folder")
+            case ast.Attribute(_, "parent") if ast.unparse(node).count(".parent") > len(self.dots):
                 self._refuse(node, "it is outside of the folder")
 
     def _refuse(self, node: ast.stmt | ast.expr, why: str) -> NoReturn:
