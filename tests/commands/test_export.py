@@ -49,8 +49,7 @@ def exported(request, tmp_path_factory):
 def test_its_own_test_is_green_and_no_name_is_taken_from_a_users_process(exported):
     tests = exported.folder / "tests"
     words = "-m pytest -q -p no:cacheprovider -k".split()
-    out = alone(exported.folder.parent, *words, "not sbhd", tests)  # of three formats two
-    assert " passed" in out
+    assert " passed" in alone(exported.folder.parent, *words, "not sbhd", tests)  # two formats
     program = """if True:
         import sys, launch, my_kernels
         assert launch.MINE
@@ -66,12 +65,13 @@ def test_its_own_test_is_green_and_no_name_is_taken_from_a_users_process(exporte
 
 @pytest.mark.slow
 def test_pip_installs_it_with_licence_and_data(exported, tmp_path):
+    package = exported.folder / "torch-ext" / "my_kernels"
+    (package / "adapters" / "TABLE").touch()  # without a suffix
     words = ["-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     alone(exported.folder.parent, *words, "--target", tmp_path, exported.folder)
     licence = tmp_path / "my_kernels-1.0.dist-info" / "licenses" / "LICENSE"
     assert licence.read_text() == (ROOT / "LICENSE").read_text()
-    package = exported.folder / "torch-ext" / "my_kernels"
-    wanted = {path.relative_to(package) for path in package.rglob("*.*") if path.suffix != ".pyc"}
+    wanted = {path.relative_to(package) for path in package.rglob("*") if path.suffix != ".pyc"}
     assert not [path for path in wanted if not (tmp_path / "my_kernels" / path).exists()]
     configured = any(path.parent.name == "configs" for path in wanted)
     assert configured == ("wenhaoli_xmu" in exported.handles)
