@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from itertools import groupby
 from common import solutions
 from common.board import modelled
 from common.board.ranking import About, Track, rank
+from common.paths import ROOT
 from common.records.lines import Record
 from common.records.runs import Results
 
@@ -71,8 +73,17 @@ class Device:
 
     @property
     def versions(self) -> str:
-        """Return the packages with their versions as text."""
-        return ", ".join(f"{name} {version}" for name, version in self.results.versions.items())
+        """Return the packages with their versions, and the machine: `torch 2.11.0 (here 2.13.0)`.
+
+        Here is the version that pyproject.toml has, if it is another.
+        """
+        pins = re.findall(r'"([\w-]+)(?:\[.+?\])?==(.+?)"', (ROOT / "pyproject.toml").read_text())
+        here = {name.replace("-", "_"): version for name, version in pins}
+        texts = []
+        for name, version in self.results.versions.items():
+            other = here.get(name.replace("-", "_").removesuffix("_cu13"), version)
+            texts.append(f"{name} {version}" + f" (here {other})" * (other != version))
+        return ", ".join(texts)
 
 
 def about_solutions(names: Container[str] | None = None) -> dict[str, About]:

@@ -138,6 +138,7 @@ def recording(
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
         device=device_info.device, device_name=device_info.name, versions=device_info.versions,
+        machine=device_info.machine,
     )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]

@@ -1,12 +1,15 @@
-"""The fields of a record that identify the device, the library versions and the harness."""
+"""The fields of a record that identify the machine, the library versions and the harness."""
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import re
 import socket
+import subprocess
 from collections.abc import Iterable, Sequence
 from importlib import metadata
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -32,6 +35,8 @@ class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The GPU's UUID; `cpu` without a GPU."""
     versions: dict[str, str]
     """The versions of Python and of the measured packages."""
+    machine: dict[str, str] = {}
+    """What else decides a time: see `machine`; empty without a GPU."""
 
 
 def folder_of(name: str) -> str:
@@ -48,14 +53,30 @@ def device_info(device: Literal["cpu", "cuda"], solutions: Iterable[Solution]) -
         device: `cpu` or `cuda`.
         solutions: The solutions that run on it.
     """
-    on_gpu = device == "cuda"
+    uuid = str(torch.cuda.get_device_properties().uuid) if device == "cuda" else "cpu"
     return DeviceInfo(
         device=device,
         name=device_name(device),
         node=socket.gethostname(),
-        uuid=str(torch.cuda.get_device_properties().uuid) if on_gpu else "cpu",
+        uuid=uuid,
         versions=versions() | peer_versions(solutions),
+        machine=machine(uuid) if device == "cuda" else {},
     )
+
+
+def machine(uuid: str) -> dict[str, str]:
+    """Return CUDA's version, the CPU's name, and a GPU's driver and power limit, as far as known.
+
+    The last two are as nvidia-smi prints them: `580.95.05` and `700.00 W`.
+    """
+    query = ["nvidia-smi", f"--id=GPU-{uuid}", "--query-gpu=driver_version,power.limit"]
+    said = ""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError):
+        said = subprocess.check_output([*query, "--format=csv,noheader"], text=True)
+    cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
+    values = torch.version.cuda, cpu and cpu[1], *said.strip().split(", ")
+    names = ("CUDA", "CPU", "driver", "power limit")
+    return {name: value for name, value in zip(names, values, strict=False) if value}
 
 
 def device_name(device: str) -> str:

@@ -81,6 +81,8 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     device: Literal["cpu", "cuda"]
     device_name: str
     versions: dict[str, str]
+    machine: dict[str, str] = {}
+    """CUDA's version, the driver, the GPU's power limit and the CPU; empty in earlier records."""
     absent: dict[str, str]
     """The absent peers, with the reasons."""
     selection: Selection = Selection()

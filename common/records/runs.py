@@ -113,10 +113,10 @@ class Results:
 
     @property
     def versions(self) -> dict[str, str]:
-        """The package versions in the runs of the board's rows; a later run's version wins."""
+        """The versions and machines in the runs of the board's rows; what a later run says wins."""
         shown = {row.run for row in self.latest()}
-        runs = [run for run in self.runs if run.run in shown]
-        return {name: version for run in runs for name, version in run.versions.items()}
+        said = [run.versions | run.machine for run in self.runs if run.run in shown]
+        return {name: version for each in said for name, version in each.items()}
 
     @property
     def absent(self) -> dict[str, str]:

@@ -12,6 +12,7 @@ from common.board import markdown, overview, table
 from common.board.columns import ranking, rows, summary
 from common.board.ranking import TRACKS, About, rank
 from common.errors import UserError
+from common.paths import ROOT
 from common.peaks import PEAKS, Peak
 from common.records.runs import Results
 from tests.support.boards import ABOUT, ROWS, RUN, TIMED, columns, devices, everyone, failed, row
@@ -81,16 +82,25 @@ def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
 # --- the leaderboard ------------------------------------------------------------------------------
 
 
+def pinned(package):
+    """Return the version that pyproject.toml has."""
+    return (ROOT / "pyproject.toml").read_text().partition(f'"{package}==')[2].partition('"')[0]
+
+
 def test_the_leaderboard_says_where_with_what_and_who_is_absent(monkeypatch):
     unknown = "Peak: unknown; the copy and the products measured beside each solution"
     assert unknown in leaderboard()
     monkeypatch.setitem(PEAKS, "A GPU", Peak(2e12, {"float32": 6e13}, "a sheet"))
-    first, later = RUN, replace(RUN, run="r2", versions={"fla": "1"})
+    versions = {"fla": "1", "transformer_engine_cu13": "2", "torch": pinned("torch")}
+    first = replace(RUN, run="r1", versions={"torch": "1", "triton": "2"})
+    later = replace(RUN, run="r2", versions=versions, machine={"driver": "580.95"})
     alone = replace(RUN, run="r3", versions={"quack": "7"})
     rows = [row(), row("bob/rope", run="r2")]
     text = leaderboard(changed(runs=[first, later], rows=rows))
     for line in (
-        "## A GPU", "torch 2, fla 1.", "- fla: not installed",
+        "## A GPU", "- fla: not installed",
+        f"torch {versions['torch']}, triton 2 (here {pinned('triton')}), fla 1, "
+        f"transformer_engine_cu13 2 (here {pinned('transformer-engine[pytorch]')}), driver 580.95.",
         "Peak by datasheet: 2 TB/s; TFLOP/s: 60 in float32 (a sheet).",
     ):  # fmt: skip
         assert line in text.splitlines()
