@@ -52,9 +52,9 @@ class Results:
         each run measures them in another order. Within a case, forward comes first, and the rows of
         a direction are in chronological order.
 
-        Cases that an op no longer has are not included. An op no longer has a case that neither the
-        op's last whole run nor a later run measured. Whole is a run over all solutions that
-        finished, or that went on to a further op before it was interrupted.
+        Cases that an op no longer has are not included: those that neither the last whole run of
+        the op or of the case's track nor a later run measured. Whole is a run over all solutions
+        that finished, or that went on to a further op or track before it was interrupted.
         """
         if tier not in self._shown:
             self._shown[tier] = self._latest([row for row in self.rows if row.tier == tier])
@@ -83,16 +83,20 @@ class Results:
         order = {run.run: number for number, run in enumerate(self.runs)}
         rows.sort(key=lambda row: order.get(row.run, 0))
         latest: dict[tuple[str, ...], Record] = {}
-        last, last_whole = dict[Case, int](), dict[str, int]()
+        last, last_whole = dict[Case, tuple[int, str]](), dict[tuple[str, ...], int]()
         over_all = {run.run for run in self.runs if run.selection.only is None}
-        interrupted = {row.run: row.op for row in rows if row.run not in self.finished}
+        ends = {row.run: (row.op, row.track) for row in rows if row.run not in self.finished}
         for row in rows:
-            last[row.op, row.case] = order.get(row.run, 0)
-            if row.run in over_all and row.op != interrupted.get(row.run):
-                last_whole[row.op] = order[row.run]
+            last[row.op, row.case] = order.get(row.run, 0), row.track
+            for part in [(row.op,), (row.op, row.track)] if row.run in over_all else []:
+                if part != ends.get(row.run, ())[: len(part)]:
+                    last_whole[part] = order[row.run]
             latest.pop(row.key, None)  # so that superseded rows do not affect the order
             latest[row.key] = row
-        current = {case for case, run in last.items() if run >= last_whole.get(case[0], 0)}
+        current = {
+            (op, case) for (op, case), (run, track) in last.items()
+            if run >= max(last_whole.get((op,), 0), last_whole.get((op, track), 0))
+        }  # fmt: skip
         rows = [row for row in latest.values() if (row.op, row.case) in current]
         size: dict[Case, int] = {}
         for row in rows:

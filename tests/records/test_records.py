@@ -116,13 +116,13 @@ def test_a_case_that_the_last_whole_run_lacks_is_shown_no_more():
     assert Results(None, [run(1), run(2, "alice")], [old, new], {"r1", "r2"}).latest() == [new, old]
 
 
-def test_an_interrupted_run_is_whole_for_the_ops_before_the_last_one():
-    old = [row(case="old"), row(op="masked_ffn", case="old")]
-    new = [row(run="r2", case="new"), row(run="r2", op="masked_ffn", case="new")]
-    latest = Results(None, [run(1), run(2)], [*old, *new], {"r1"}).latest()
-    assert sorted((each.op, each.case) for each in latest) == [
-        ("masked_ffn", "new"), ("masked_ffn", "old"), (new[0].op, "new"),
-    ]  # fmt: skip
+@pytest.mark.parametrize("changed", [{"op": "masked_ffn"}, {"track": "packed"}])
+def test_an_interrupted_run_is_whole_for_the_ops_and_tracks_before_the_last_one(changed):
+    first, last = row(case="of the first"), row(case="of the last", **changed)
+    gone = [replace(each, case=f"{each.case}, gone") for each in (first, last)]
+    new = [replace(each, run="r2") for each in (first, last)]
+    latest = Results(None, [run(1), run(2)], [*gone, *new], {"r1"}).latest()
+    assert sorted(each.case for each in latest) == ["of the first", "of the last", gone[1].case]
 
 
 def test_a_run_of_the_plots_leaves_the_board_as_it_was():
