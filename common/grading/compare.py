@@ -20,8 +20,6 @@ from common.spec import is_output
 from common.verdicts import Difference, Failure
 from common.wire import POISONS, SECOND_RUN
 
-FEWEST_EQUAL = 8
-"""The fewest nonzero elements for which equal results from different inputs are no coincidence."""
 MOST_RELATED = 1 << 20
 """The most differing elements for which `_relation` is computed, since it copies their values."""
 
@@ -73,11 +71,12 @@ def compare_other(
 
     `call` is the second run in words, for the reason.
     """
+    found = wrong_values(other, name, again, call)[0]
     # zeros may stay the same: for example, the gradient of weights that a mask leaves out
-    must_differ = not other.unchanged and int(first.count_nonzero()) >= FEWEST_EQUAL
-    if must_differ and torch.equal(integers(first), integers(again)):
+    must_differ = not other.unchanged and first.any()
+    if found and must_differ and torch.equal(integers(first), integers(again)):
         return [Finding("TAMPERED", f"{label(name)} did not change when the inputs changed")]
-    return wrong_values(other, name, again, call)[0]
+    return found
 
 
 def wrong_values(
