@@ -44,7 +44,7 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     """Return the row with modelled times."""
     if row.verdict != "PASSED":
         return row
-    if not (counted and counted.steps and eager):  # a call without a step would take no time
+    if not (counted and eager and _interval(counted, gpu).value):
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
@@ -64,17 +64,22 @@ def _limits(counted: Counted, gpu: Peak) -> dict[str, float]:
 
 
 def share(counted: Counted, gpu: Peak) -> float:
-    """Return the share of the limit that a call reaches, at most 1."""
-    return min(max(_limits(counted, gpu).values()) / model.gpu_time(counted.steps, gpu), 1.0)
+    """Return the share of the limit that a call reaches, at most 1; 0 if too little is counted."""
+    time = _interval(counted, gpu).value
+    return min(max(_limits(counted, gpu).values()) / time, 1.0) if time else 0.0
 
 
 def _interval(counted: Counted, gpu: Peak) -> Estimate:
-    """Return the GPU time with the model's error, and with what a sample leaves uncertain."""
-    time = model.gpu_time(counted.steps, gpu)
+    """Return the GPU time with the model's error, and with what a sample leaves uncertain.
+
+    It is at least the time of a copy, which any right call takes; 0 if all of the interval is less,
+    since the sample then has none of the programs that do the work.
+    """
+    time, limit = model.gpu_time(counted.steps, gpu), model.copy_time(counted.bytes, gpu)
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in counted.launches)
     off += model.ERROR["gpu"] * time
-    limit = min(time, model.copy_time(counted.bytes, gpu))  # of any right call
-    return Estimate(time, max(time - off, limit), time + off)
+    low, high = max(time - off, limit), time + off
+    return Estimate(max(time, limit), low, high) if high > limit else Estimate(0.0, 0.0, 0.0)
 
 
 # --- counted work over the minimum of any solution ------------------------------------------------
@@ -110,8 +115,8 @@ def _work(cases: Sequence[Counted]) -> tuple[str, ...]:
     about = "~" * any(case.is_rough for case in cases)
     return (
         named(cases[0]),
-        about + _mean(case.moved / case.bytes for case in cases),
-        about + _mean(case.read_again for case in cases),
+        about + _mean(max(case.moved / case.bytes, 1.0) for case in cases),
+        about + _mean(case.read_again for case in cases if case.moved >= case.bytes),
         about + _mean(case.multiplied / max(case.flops, 1) for case in cases),
         str(max(len(case.launches) for case in cases)),
         str(max(len(case.operators) for case in cases)),

@@ -32,6 +32,8 @@ def twin(solution, **fields):
     return row(solution, **fields)
 
 
+IDLE = launch(read=0, written=0)
+"""The sample has none of the programs that do the work."""
 COUNTS = [counted("alice/rope", launch()), counted("eager/rope", copies(4), peer=True)]
 TWINS = [twin("alice/rope"), twin("bob/rope"), twin("eager/rope", peer=True)]
 UNTIMED = Results(path=None, runs=[CPU], rows=TWINS, counted=COUNTS)
@@ -50,6 +52,7 @@ def test_rows_without_times_get_those_of_their_true_case():
 @pytest.mark.parametrize(
     ("changed", "verdict"),
     [({"counted": [counted("alice/rope"), COUNTS[1]]}, "UNSUPPORTED"),  # or infinitely fast
+     ({"counted": [counted("alice/rope", IDLE), COUNTS[1]]}, "UNSUPPORTED"),
      ({"rows": [twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]]}, "TIMEOUT")],
 )  # fmt: skip
 def test_neither_a_failure_nor_a_call_without_a_counted_step_has_a_modelled_time(changed, verdict):
@@ -144,6 +147,18 @@ def test_work_is_held_against_the_least():
     twice = launch(fetched=1 << 28, flops={"bf16": 18})
     (table,) = modelled.work_tables([counted("alice/rope", twice, copies(1))], ABOUT)
     assert table.rows == (("alice/rope", "2.00", "2.00", "2.00", "1", "1"),)
+
+
+def test_a_count_below_the_least_is_no_fact():
+    """No right call takes less than a copy, nor moves less."""
+    wide = replace(IDLE, uncertain=9.0)
+    rough = [counted("alice/rope", wide), COUNTS[1]]
+    alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
+    time, limit = alice.gpu["solution"], model.copy_time(1 << 28, H200)
+    assert (time.value, time.low) == (limit, limit) and time.high > 3 * limit
+    assert modelled.share(counted("alice/rope", IDLE), H200) == 0
+    (table,) = modelled.work_tables(rough[:1], ABOUT)
+    assert table.rows[0][1:3] == ("~1.00", "~–")
 
 
 @pytest.mark.parametrize("share", [0.1, 2.0])
