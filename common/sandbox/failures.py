@@ -85,7 +85,9 @@ def _does_not_compile(reason: Reason) -> Failure:
 
 def describe(error: BaseException) -> Reason:
     """Return the exception in one line: `ValueError: bad width, line 12 of rope.py: check(d)`."""
-    return _reason(_words(error), _place([error]))
+    place = _place([error])
+    asks = not backend.ON_GPU and place and "cuda" in place.code.lower()
+    return _reason(_words(error) + ", no GPU is here" * bool(asks), place)
 
 
 def _reason(words: str, place: Place | None) -> Reason:

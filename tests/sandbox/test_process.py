@@ -199,6 +199,13 @@ def test_an_operator_for_cuda_alone_is_unsupported_where_no_gpu_is(worker, kind)
         assert "kind" not in reply
 
 
+@pytest.mark.parametrize(("first", "said"), [("y = x.cuda()", True), ("assert x.ndim > 3", False)])
+def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, said):
+    reply, _ = ask(worker(HALF.format(first), "rotate_half"))
+    assert reply["verdict"] == "RUNTIME_ERROR"
+    assert (", no GPU is here, line " in reply["reason"]) == said, reply
+
+
 @pytest.mark.parametrize(
     ("name", "full"), [("", False), ("sm_90", False), *((name, True) for name in TARGETS)]
 )
