@@ -271,12 +271,12 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
     if not (work and (tracks := rank(measured))):
         return ""
     entries = [each for each in tracks[0].placed(quantity) if each.solution != work[0].solution]
-    rows = (row for each in entries for row in each.cells.values())
-    cases = {row.case for row in rows if quantity.has(row)}
+    cases = {row.case for each in entries for row in each.cells.values() if quantity.has(row)}
     own = [each for each in work if each.case in cases and each.direction == quantity.direction]
-    if not own or len(own) < len(cases):
+    shares = [modelled.share(each, gpu) for each in own]
+    if not own or len(own) < len(cases) or not all(shares):
         return ""
-    share = geometric_mean(modelled.share(each, gpu) for each in own)
+    share = geometric_mean(shares)
     about = "~" * any(each.is_rough for each in own)
     better = sum(each.scores[quantity].main.value > share for each in entries)
     launches = plural(max(len(each.launches) for each in own), "kernel launch", "es")
@@ -302,12 +302,10 @@ def conclusion(rows: Sequence[Record]) -> Iterator[str]:
             if entry.missing:
                 cases, directions = map(set, zip(*entry.missing, strict=True))
                 of = plural(len({case for case, _ in track.cells}))
-                share = f"{len(cases)} of {of}{' with backward' * ('forward' not in directions)}"
-                lacking[entry.solution].append(f"{track.name} (lacks {share})")
+                name = track.name + " with backward" * ("forward" not in directions)
+                lacking[entry.solution].append(f"{name} (lacks {len(cases)} of {of})")
     for solution, names in lacking.items():
         yield f"{solution} has no place in {', '.join(names)}"
     handle = rows[0].solution.partition("/")[0]
-    if ranked:
-        yield f"Next: nox -s bench leaderboard -- --only {handle}"
-    else:
-        yield f"No track ranks {handle}, although all that is answered is right."
+    unranked = f"No track ranks {handle} with backward, although all that is answered is right."
+    yield f"Next: nox -s bench leaderboard -- --only {handle}" if ranked else unranked

@@ -302,9 +302,8 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
             work, rows = list(counts([solution])), measured.of_op(solution.op).latest()
             if words := terminal.modelled_place(work, [row for row in rows if row.case in names]):
                 latest, before = cache.found.get(solution.name, ("", ""))
-                if latest != words:
-                    latest, before = words, latest
-                    cache.found[solution.name] = latest, before
+                before = before if latest == words else latest
+                cache.found[solution.name] = words, before
                 line = terminal.PLACE.format(solution.name, words)
                 yield line + f"; before: {before}" * bool(before)
     cache.save()

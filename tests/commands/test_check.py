@@ -56,11 +56,11 @@ def lacking(track, lacks, directions=("backward",)):
 def test_a_folder_is_told_what_each_track_lacks_and_a_place_leads_to_bench():
     packed = lacking("packed", 2, ("forward", "backward"))
     gap, last = terminal.conclusion([*lacking("standard", 2), *packed])
-    lacks = "standard (lacks 2 of 3 cases with backward), packed (lacks 2 of 3 cases)"
+    lacks = "standard with backward (lacks 2 of 3 cases), packed (lacks 2 of 3 cases)"
     assert gap == f"alice/rope has no place in {lacks}"
-    assert last.startswith("No track ranks alice, although all that is answered is right")
+    assert last.startswith("No track ranks alice with backward, although all that is answered")
     gap, last = terminal.conclusion([*lacking("standard", 0), *lacking("partial", 1)])
-    assert gap == "alice/rope has no place in partial (lacks 1 of 2 cases with backward)"
+    assert gap == "alice/rope has no place in partial with backward (lacks 1 of 2 cases)"
     assert last == "Next: nox -s bench leaderboard -- --only alice"
 
 
