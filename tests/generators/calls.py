@@ -100,7 +100,7 @@ def of_lengths(fast):
     yield ["", "compiled after the third length", "ms, new length", "ms, known length"]
     yield ["---", "---:", "---:", "---:"]
     lengths, compiled = random.Random(0).sample(LENGTHS, len(LENGTHS)), []
-    triton.knobs.runtime.jit_post_compile_hook = lambda **_: compiled.append(len(times))
+    triton.knobs.compilation.listener = lambda **_: compiled.append(len(times))
     drawn = arguments("masked_linear")
     calls = {"plain torch": ops.load("masked_linear").reference, "house/fast": fast.masked_linear}
     for name, call in calls.items():
