@@ -48,14 +48,11 @@ def host_time(counted: Counted) -> float:
     return steps + HOST_BACKWARD * (counted.direction == "backward")
 
 
-def copy_time(nbytes: int, gpu: Peak) -> float:
-    """Return the microseconds of a copy; `nbytes` counts the bytes read and written."""
-    return 1e6 * (STEP + nbytes / (COPY * gpu.bytes_per_second))
-
-
-def dense_time(flops: int, dtype: str, gpu: Peak) -> float:
-    """Return the microseconds of dense products of `flops` operations."""
-    return 1e6 * (STEP + flops / _rate(dtype, gpu))
+def limits(counted: Counted, gpu: Peak) -> dict[str, float]:
+    """Return the microseconds of a `copy` of the least bytes and of the `dense` products."""
+    copy, dtype = Operator(operator="copy", read=counted.bytes, written=0), counted.params["dtype"]
+    dense = Operator(operator="mm", read=0, written=0, flops=counted.flops, dtype=dtype)
+    return {"copy": gpu_time([copy], gpu), "dense": gpu_time([dense], gpu)}
 
 
 def _rate(dtype: str, gpu: Peak) -> float:

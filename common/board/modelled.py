@@ -48,7 +48,10 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
     both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
-    times |= {name: Estimate(us, us, us) for name, us in _limits(counted, gpu).items()}
+    limits = model.limits(counted, gpu)
+    if limits["dense"] <= limits["copy"]:
+        del limits["dense"]
+    times |= {name: Estimate(us, us, us) for name, us in limits.items()}
     off = model.ERROR["host"]
     host = {name: Estimate(us := model.host_time(each), us * (1 - off), us * (1 + off))
             for name, each in both.items()}  # fmt: skip
@@ -56,17 +59,10 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     return msgspec.structs.replace(row, gpu=times, host=host, modelled=DEFAULT, **work)
 
 
-def _limits(counted: Counted, gpu: Peak) -> dict[str, float]:
-    """Return the time of a copy and, if it is longer, that of dense products."""
-    dense = model.dense_time(counted.flops, str(counted.params["dtype"]), gpu)
-    copy = model.copy_time(counted.bytes, gpu)
-    return {"copy": copy, "dense": dense} if dense > copy else {"copy": copy}
-
-
 def share(counted: Counted, gpu: Peak) -> float:
     """Return the share of the limit that a call reaches, at most 1; 0 if too little is counted."""
     time = _interval(counted, gpu).value
-    return min(max(_limits(counted, gpu).values()) / time, 1.0) if time else 0.0
+    return min(max(model.limits(counted, gpu).values()) / time, 1.0) if time else 0.0
 
 
 def _interval(counted: Counted, gpu: Peak) -> Estimate:
@@ -75,7 +71,7 @@ def _interval(counted: Counted, gpu: Peak) -> Estimate:
     It is at least the time of a copy, which any right call takes; 0 if all of the interval is less,
     since the sample then has none of the programs that do the work.
     """
-    time, limit = model.gpu_time(counted.steps, gpu), model.copy_time(counted.bytes, gpu)
+    time, limit = model.gpu_time(counted.steps, gpu), model.limits(counted, gpu)["copy"]
     off = sum(each.uncertain * model.gpu_time([each], gpu) for each in counted.launches)
     off += model.ERROR["gpu"] * time
     low, high = max(time - off, limit), time + off

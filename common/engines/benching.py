@@ -86,8 +86,8 @@ def _count(
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
     yield None
-    for counted in counting.counts(every, run.run, digests_of(every), cases):
-        open_run.lines.write(counted)
+    for counted in counting.counts(every, cases):
+        open_run.lines.write(msgspec.structs.replace(counted, run=run.run))
         yield counted
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from types import MappingProxyType
 
 from common import ops, wire
 from common.disk_cache import DiskCache
@@ -19,6 +18,7 @@ from common.errors import ServerEnded
 from common.grading.execution import converted
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.worker import Worker
+from common.measure.machine import digests_of
 from common.measure.rows import record_of
 from common.ops._names import of_ops
 from common.records.lines import Counted, OfCase, Steps
@@ -33,20 +33,13 @@ DEADLINE = 300.0
 `counted.MOST_LANES` ends the count, and only a loop without an access reaches it."""
 
 
-def counts(
-    solutions: Sequence[Solution],
-    run: str = "",
-    digests: Mapping[Solution, tuple[str, str]] = MappingProxyType({}),
-    names: Sequence[str] = (),
-) -> Iterator[Counted]:
-    """Yield the work of each solution on every board case that it supports.
+def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator[Counted]:
+    """Yield the work of each solution on every board case that it supports, without a run's id.
 
     Malformed counts from a solution's process are left out.
 
     Args:
         solutions: The solutions.
-        run: The run's id, which records need, as the digests.
-        digests: The solution's digest and the harness's, by solution.
         names: The names of the cases in place of the board's; see `ops/_names.py`.
     """
     valid = {name: ops.load(name) for name in {solution.op for solution in solutions}}
@@ -54,25 +47,20 @@ def counts(
     if names:
         asked = [pair for name in names for pair in of_ops([*valid.values()], name)]
         cases = {name: [case for op, case in asked if op.name == name] for name in valid}
-    server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
-    try:
-        due = [_counted(threads, server, each, cases[each.op]) for each in solutions]
-        for solution, (cache, halves) in zip(solutions, due, strict=True):
+    digests, server = digests_of(solutions), ForkServer("cpu", target=TARGET, counted=True)
+    with ThreadPoolExecutor(THREADS) as threads, contextlib.closing(server):
+        due = {each: _counted(threads, server, each, cases[each.op]) for each in solutions}
+        for solution, (cache, halves) in due.items():
             for half in halves:
                 half.result()
             cache.save()
-            op, of_solution = valid[solution.op], digests.get(solution, ("", ""))
+            op, own = valid[solution.op], digests[solution]
             for case, direction in itertools.product(cases[op.name], DIRECTIONS):
                 steps = converted(cache.found.get(case.name, {}).get(direction), Steps)
                 if steps is not None:
-                    of = record_of(op, case, direction, solution, "board", of_solution, verdict="")
+                    of = record_of(op, case, direction, solution, "board", own, verdict="")
                     shared = {name: getattr(of, name) for name in OfCase.__struct_fields__}
-                    least = op.timed_work(case, direction)
-                    own = {"run": run, "bytes": least.bytes, "flops": least.flops}
-                    yield Counted(**shared | own, row=op.twin(case).name, steps=steps)
-    finally:
-        server.close()
-        threads.shutdown(cancel_futures=True)
+                    yield Counted(**shared, row=op.twin(case).name, steps=steps)
 
 
 def _counted(

@@ -175,7 +175,7 @@ def record_of(
 
     A row that travels to the driver has no run's id: the driver adds it.
     """
-    work, (sources, harness) = op.work(case, direction), digests
+    work, (sources, harness) = op.timed_work(case, direction), digests
     return Record(
         schema=SCHEMA, run="", solution=solution.name, peer=solution.peer, op=op.name,
         case=case.name, params=case.params, track=op.track_of(case),

@@ -36,6 +36,7 @@ from common.sandbox.interpreter.together import Dependent, Differs, ProgramGroup
 from common.sandbox.session import Session
 from common.sandbox.shape_only import PRODUCTS, directions, tensors_of, written_by
 from common.sandbox.target import Grid
+from common.spec import DIRECTIONS
 from common.wire import Reply
 
 
@@ -49,19 +50,16 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     """
     case = session.solution.op.of_params(request.case)
     counting, counted = Counting(is_large=case == session.solution.op.large), Reply()
-    seed = zlib.crc32(case.name.encode())
-    steps, direction = counting.steps, "forward"
+    seed, steps = zlib.crc32(case.name.encode()), counting.steps
     try:
         with contextlib.ExitStack() as stack:
             stack.callback(wrap(interpreter.GridExecutor, "__call__", counting.launch))
             stack.callback(wrap(language, "running", counting.iterations))
             calls = directions(session, case, seed, lambda *ran: steps.append(operator(*ran)))
             for direction in calls:
-                if direction == "backward":
-                    counted["forward"] = list(steps)
-        counted[direction] = steps
+                counted[direction] = list(steps)
     except Exception as error:
-        counted |= judge(error) | {"direction": direction}
+        counted |= judge(error) | {"direction": DIRECTIONS[len(counted)]}
     return counted
 
 
@@ -125,8 +123,8 @@ def strata(programs: int, number: int) -> np.ndarray:
 class Sample:
     """A program of each stratum of a launch, drawn alike each time, and the work of each.
 
-    An array has a row for each program. A tensor of the launch is a region; the first region is
-    memory of no tensor.
+    An array has a row for each program. A tensor of the launch is a region, as is the memory before
+    and after each.
     """
 
     def __init__(
@@ -146,14 +144,14 @@ class Sample:
         """
         sectors = sorted({(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans})
         self._sectors = np.array(sectors, np.uint64).ravel()
-        sizes = [math.inf, *(SECTOR * (end - first) for first, end in sectors)]
-        self._sizes = np.array(sizes)[:, None]
+        self._sizes = np.full((len(self._sectors) + 1, 1), math.inf)
+        self._sizes[1::2, 0] = [SECTOR * (end - first) for first, end in sectors]
         self.complete = complete
         self.counts = np.diff(edges)
         """The number of programs that each one stands for."""
         self.indices = np.random.default_rng(int(edges[-1])).integers(edges[:-1], edges[1:])
         """Their indices in the launch's order, in which x changes fastest."""
-        self.nbytes = np.zeros((len(self.counts), len(sizes), 2))
+        self.nbytes = np.zeros((len(self.counts), len(self._sizes), 2))
         """Bytes of the sectors that are loaded and stored, [programs, regions, 2], scaled to all
         iterations; a sector that the program touches again counts once."""
         self.flops = defaultdict[str, np.ndarray](lambda: np.zeros(len(self.counts)))
@@ -185,10 +183,8 @@ class Sample:
 
     def by_region(self, keys: np.ndarray, rows: int) -> np.ndarray:
         """Return the number of sectors that each program loads and stores: [rows, regions, 2]."""
-        edges = np.searchsorted(self._sectors, (keys & PLACES) >> 1, side="right")
-        # odd between a tensor's first sector and its end
-        tensors = np.where(edges % 2, (edges + 1) // 2, 0)
-        at = len(self._sizes) * (keys >> PLACE_BITS).astype(int) + tensors
+        regions = np.searchsorted(self._sectors, (keys & PLACES) >> 1, side="right")
+        at = len(self._sizes) * (keys >> PLACE_BITS).astype(int) + regions
         shape = rows, len(self._sizes), 2
         found = np.bincount(2 * at + (keys & 1).astype(int), minlength=math.prod(shape))
         return found.reshape(shape)

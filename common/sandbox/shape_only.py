@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils._pytree import tree_flatten, tree_map_only
 from torch.utils.flop_counter import flop_registry
 from triton import knobs
 
@@ -56,10 +56,8 @@ class ShapeOnlyMode(UncompiledMode):
     def __init__(self, small: int = SMALL, ran: Callable[..., None] = lambda *call: None) -> None:
         """Compute with tensors of at most `small` elements.
 
-        Args:
-            small: The number of elements.
-            ran: Is called with each operator that moves data or computes, its arguments, its
-                keyword arguments, the tensors among these, and its result.
+        `ran` is called with each operator that moves data or computes, its arguments, its keyword
+        arguments, the tensors among these, and its result.
         """
         super().__init__()  # type: ignore[no-untyped-call]
         self._small, self._ran = small, ran
@@ -100,7 +98,7 @@ def _result(func: Any, args: Any, kwargs: Any, inputs: list[torch.Tensor], small
     is_small = not is_product and all(each.numel() <= small for each in [*inputs, *results])
     if is_small or not any(each.is_floating_point() for each in results):
         return func(*args, **kwargs)  # its integers, or a shape that depends on values
-    return like if written else tree_map(partial(_untouched, "cpu"), like)
+    return like if written else tree_map_only(torch.Tensor, partial(_untouched, "cpu"), like)
 
 
 def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -114,7 +112,8 @@ def written_by(func: Any, args: Any, kwargs: Any) -> list[Any]:
 
 def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
     """Return the result as meta tensors; None if its shape depends on values."""
-    args, kwargs = tree_map(partial(_untouched, "meta"), (args, kwargs))
+    untouched = partial(_untouched, "meta")
+    args, kwargs = tree_map_only(torch.Tensor, untouched, (args, kwargs))
     there = {"device": torch.device("meta"), "generator": None}
     kwargs |= {name: value for name, value in there.items() if name in kwargs}
     stands_in = sys.modules.setdefault("torch._dynamo", COMPILER) is COMPILER
@@ -127,11 +126,9 @@ def _meta_result(func: Any, args: Any, kwargs: Any) -> Any:
             del sys.modules["torch._dynamo"]
 
 
-def _untouched(device: str, value: Any) -> Any:
-    """Return untouched memory of a tensor's shape on a device; return any other value unchanged."""
-    if not isinstance(value, torch.Tensor):
-        return value
-    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+def _untouched(device: str, like: torch.Tensor) -> torch.Tensor:
+    """Return untouched memory of a tensor's shape on a device."""
+    return torch.empty_strided(like.shape, like.stride(), dtype=like.dtype, device=device)
 
 
 # --- a solution's call at a case's true shape -----------------------------------------------------
@@ -152,7 +149,7 @@ def directions(
         ran: See `ShapeOnlyMode`.
 
     Yields:
-        Each direction before it runs.
+        Each direction once it has run.
 
     Raises:
         Failure: UNSUPPORTED, if the function does not take an option of the call.
@@ -168,13 +165,13 @@ def directions(
     inputs, options = given(op, arguments)
     call = session.solution.call(inputs.values(), options)
     with ShapeOnlyMode(small, ran):
-        yield "forward"
         outputs = outputs_of(call())
+        yield "forward"
         tensors = all(isinstance(output, torch.Tensor) for output in outputs)
         differentiable = tensors and any(output.requires_grad for output in outputs)
         if differentiable and "backward" in case.directions:
-            yield "backward"
             derivatives(outputs, wanted, upstream.values())
+            yield "backward"
 
 
 def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
@@ -186,12 +183,13 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
         caught. If it raised an exception, also the verdict, the reason and the direction.
     """
     kernels: dict[str, Reply] = {}
-    direction, stopped = DIRECTIONS[0], Reply()
+    done, stopped = list[Direction](), Reply()
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
         kernels[metadata["hash"]] = {
-            "hash": metadata["hash"], "name": src.name, "files": files, "direction": direction,
+            "hash": metadata["hash"], "name": src.name, "files": files,
+            "direction": DIRECTIONS[len(done)],
         }  # fmt: skip
 
     knobs.compilation.listener = compiled
@@ -199,9 +197,9 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     LOG.clear()
     try:
         case = session.solution.op.of_params(request.case)
-        for begun in directions(session, case, seed=0):
-            direction = begun
+        for direction in directions(session, case, seed=0):
+            done.append(direction)
     except Exception as error:
-        stopped = judge(error) | {"direction": direction}
+        stopped = judge(error) | {"direction": DIRECTIONS[len(done)]}
     caught = judge(LOG.error) if LOG.error else {}
     return {"kernels": list(kernels.values()), "caught": caught, **stopped}

@@ -34,7 +34,8 @@ def microseconds(*steps):
 
 
 def test_a_copy_takes_the_time_of_its_bytes():
-    assert microseconds(launch()) == pytest.approx(model.copy_time(1 << 28, H200), rel=0.06)
+    (copy, _) = model.limits(boards.counted("alice/rope"), H200).values()
+    assert microseconds(launch()) == pytest.approx(copy, rel=0.06)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_few_programs_leave_processors_idle_and_full_precision_the_tensor_cores(
 def test_an_operator_takes_the_time_of_its_bytes_or_of_its_product():
     add = Operator(operator="add", read=1 << 28, written=1 << 27, dtype="bfloat16")
     product = Operator(operator="mm", read=1, written=1, flops=1 << 40, dtype="bfloat16")
-    assert microseconds(product) == pytest.approx(model.dense_time(1 << 40, "bfloat16", H200))
+    line = boards.counted("alice/rope", flops=1 << 40, params={"dtype": "bfloat16"})
+    assert microseconds(product) == model.limits(line, H200)["dense"]
     assert microseconds(add, add) == pytest.approx(2 * microseconds(add))
 
 

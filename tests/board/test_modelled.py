@@ -154,7 +154,7 @@ def test_a_count_below_the_least_is_no_fact():
     wide = replace(IDLE, uncertain=9.0)
     rough = [counted("alice/rope", wide), COUNTS[1]]
     alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
-    time, limit = alice.gpu["solution"], model.copy_time(1 << 28, H200)
+    time, limit = alice.gpu["solution"], model.limits(rough[0], H200)["copy"]
     assert (time.value, time.low) == (limit, limit) and time.high > 3 * limit
     assert modelled.share(counted("alice/rope", IDLE), H200) == 0
     (table,) = modelled.work_tables(rough[:1], ABOUT)

@@ -265,7 +265,7 @@ def test_backward_is_counted_with_its_forward(server):
 
 
 def counts():
-    return list(counting.counts([HOUSE], "run", {HOUSE: ("sources", "harness")}))
+    return list(counting.counts([HOUSE]))
 
 
 @pytest.mark.slow

@@ -21,7 +21,6 @@ from common import paths, solutions, stats
 from common.board import model
 from common.board.ranking import ranked_times
 from common.engines import counting
-from common.measure.machine import digests_of
 from common.peaks import PEAKS, Peak
 from common.records import runs
 from common.records.lines import Counted, Record
@@ -36,6 +35,7 @@ WITHOUT = {"COPY": 1.0, "PROGRAMS": math.inf, "WAIT": 0.0, "PRODUCTS": 1.0, "STE
            "HOST_OPERATOR": 1.0, "HOST_LAUNCH": 1.0, "HOST_BACKWARD": 1.0}  # fmt: skip
 """The fitted constants, each with the value at which it changes nothing, or little."""
 FACTORS = 1.3, 1.1, 1.03, 1.01
+LIMITS = {"copy": "copies", "dense": "dense products"}
 HOST, OTHER = "the host's times", "kernels in another form than counted"
 OTHER_FORMS = tuple(
     f"house/{op}{variant}" for op in ("masked_linear", "masked_ffn") for variant in ("", "_fast")
@@ -72,8 +72,7 @@ def counted() -> dict[Key, Counted]:
         each for each in solutions.everyone()
         if each.name in timed and each.handle != "torch_compile"
     ]  # fmt: skip
-    digests = digests_of(everyone)
-    return {line.key: line for line in counting.counts(everyone, "run", digests)}
+    return {line.key: line for line in counting.counts(everyone)}
 
 
 def rows_of(device: str, last: str = "") -> list[Record]:
@@ -172,12 +171,16 @@ def times(device: str, lines: Mapping[Key, Counted]) -> list[Time]:
             modelled_time = functools.partial(time_of, line, gpu)
             times[row.key] = Time(_kind(pair), pair.measured, modelled_time)
         if row.ranked_by == "gpu":
-            copy = functools.partial(model.copy_time, line.bytes, gpu)
-            times[(*row.key[:3], "copy")] = Time("copies", row.gpu["copy"].value, copy)
-            if dense := row.gpu.get("dense"):
-                product = functools.partial(model.dense_time, line.flops, line.params["dtype"], gpu)
-                times[(*row.key[:3], "dense")] = Time("dense products", dense.value, product)
+            for limit, of in LIMITS.items():
+                if limit in row.gpu:
+                    modelled_limit = functools.partial(limit_of, limit, line, gpu)
+                    times[(*row.key[:3], limit)] = Time(of, row.gpu[limit].value, modelled_limit)
     return list(times.values())
+
+
+def limit_of(name: str, line: Counted, gpu: Peak) -> float:
+    """Return the modelled microseconds of a copy or of dense products."""
+    return model.limits(line, gpu)[name]
 
 
 def _kind(pair: ModelledRow) -> str:
