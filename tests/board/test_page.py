@@ -140,10 +140,3 @@ def test_a_file_that_does_not_parse_is_shown_as_it_is(alice, text):
     alice.path.write_text(text)
     assert alice.files == [alice.path]
     assert rendering.lines(alice.path).count('class="line') == 1
-
-
-def test_a_readme_is_shown_as_text(alice):
-    path = alice.path.with_name("README.md")
-    path.write_text("# Alice\n<b onclick=x>bold</b> ![p](http://x/p.png) [bad](javascript:x)\n")
-    text = rendering.lines(path)
-    assert "&lt;b" in text and not re.search("<(?!/?span)", text)

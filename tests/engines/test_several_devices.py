@@ -73,16 +73,6 @@ def test_a_case_that_is_lost_twice_is_crashed(count):
     assert [reason for executor in executors for reason in executor.reasons] == [TWICE]
 
 
-def test_a_solution_that_ends_its_executor_in_every_case_makes_no_loop():
-    executors = [
-        FakeExecutor(name, lambda _, solution, __: solution == "bob/rope") for name in "ab"
-    ]
-    found, _ = swept(executors)
-    crashed = {key: 1 for key in all_of(40, "CRASHED") if key[0] == "bob/rope"}
-    assert found == crashed | {key: 1 for key in all_of(40) if key[0] == "ada/rope"}
-    assert max(asked(executors).values()) == 2
-
-
 def ends_for_good(executor, *_):
     executor.away = STAYS_AWAY
     return True

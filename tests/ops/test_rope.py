@@ -137,18 +137,6 @@ def test_reference_is_the_definition(case):
     torch.testing.assert_close(reference(**arguments), by_hand(**arguments), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("cp_size", [1, 2, 4])
-def test_the_ranks_parts_are_parts_of_the_whole(cp_size):
-    whole, freqs = torch.randn(16, 2, 3, 8).double(), torch.randn(20, 1, 1, 6).double()
-    expected = reference(whole, freqs).chunk(2 * cp_size)
-    chunks = whole.chunk(2 * cp_size)
-    for rank in range(cp_size):
-        mine = (rank, 2 * cp_size - 1 - rank)
-        part = torch.cat([chunks[i] for i in mine])
-        got = reference(part, freqs, cp_size=cp_size, cp_rank=rank)
-        assert torch.equal(got, torch.cat([expected[i] for i in mine]))
-
-
 def test_smoke_has_many_sequences_ranks_and_shapes_of_powers_of_two():
     """A kernel may search 64 sequences in one block; every solution interprets each smoke case."""
     assert sum(any(case.lengths[64:]) for case in SMOKE) > 3

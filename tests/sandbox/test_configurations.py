@@ -194,9 +194,3 @@ def test_a_case_by_itself_shows_what_any_launch_gets_wrong(judge, parts):
         report = TierReport(verbose=False)
         report.add(OP, case, list(verdicts.values()))
         assert [*report.failures.values()] == [()], "a next round makes every kind of call"
-
-
-def test_a_case_by_itself_runs_all_configurations(judge):
-    (verdicts,) = judge(cases=CASES[:1], thorough=True).values()
-    ran = verdicts["backward"].configurations
-    assert {name: len(tuned.values) for name, tuned in ran.items()} == {"forward": 4, "backward": 4}

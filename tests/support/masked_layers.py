@@ -121,32 +121,3 @@ def require_small_errors(name: str, dtype: str, some: tuple[str, ...]) -> None:
         with form(name):
             found = errors(x, 136, chosen[of])
         assert max(found.values()) <= BOUND[dtype], (of, found)
-
-
-def model(layers, x, drawn, mask):
-    """Return x after a residual linear layer and a gated one."""
-    for layer, each in zip(layers, drawn, strict=True):
-        x = x + layer(torch.nn.functional.layer_norm(x, x.shape[-1:]), *each, mask)
-    return x
-
-
-def require_compilation(steps: int, near: float, **how: Any) -> None:
-    """Assert that a compiled model has its own gradients, while its mask changes in place."""
-    torch._dynamo.reset()
-    tokens, width, dtype = (4096, 512, torch.bfloat16)
-    if DEVICE == "cpu":
-        tokens, width, dtype = 140, 32, torch.float32
-    x = torch.randn(tokens, width, device=DEVICE).to(dtype)
-    mask = torch.rand(tokens, device=DEVICE) < 0.4
-    drawn = weights(width, width, dtype)
-    leaves = [w.requires_grad_() for each in drawn for w in each]
-    compiled = torch.compile(model, fullgraph=True, **how)
-    for _ in range(steps):
-        mask.copy_(mask.roll(37))
-        torch.compiler.cudagraph_mark_step_begin()
-        expected, results = (
-            torch.autograd.grad(run(layers(), x, drawn, mask).square().mean(), leaves)
-            for run in (model, compiled)
-        )
-        for one, other in zip(expected, results, strict=True):
-            assert (one - other).norm() <= near * one.norm()

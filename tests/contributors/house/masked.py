@@ -25,10 +25,6 @@ def test_output_and_gradients_are_right_in_each_form(form, dtype, some):
     masked_layers.require_small_errors(form, dtype, some)
 
 
-def test_a_model_compiles_whole():
-    masked_layers.require_compilation(steps=1, near=1e-6, backend="aot_eager")
-
-
 def test_compiled_layers_sort_a_mask_once_for_both_directions():
     torch._dynamo.reset()
     operators = []
