@@ -1,10 +1,11 @@
-"""The exceptions for mistakes of the user, and the kinds of failures in the environment."""
+"""The exceptions for mistakes of the user, and the kinds of failures and of notes."""
 
 import difflib
 import enum
 import errno
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 
 class UserError(Exception):
@@ -57,6 +58,35 @@ class Kind(enum.StrEnum):
         return cls.NONE
 
 
+NOTES = {
+    "NO_KERNEL": "no Triton kernel was launched, torch answered",
+    "CAUGHT": "an exception of a launch was caught by the solution",
+    "NOT_COMPILED": "not compiled for a GPU",
+    "WRAPPED": "an offset wraps in a tensor of more than 2^31 elements",
+    "UNSUPPORTED_MODE": "a mode of autograd, or a stream, is not supported: --verbose says which",
+    "OTHER_GRADIENTS": "a second backward of a retained graph gives other gradients",
+    "OTHER_SECOND_DERIVATIVES": "a double backward gives wrong second derivatives and no error",
+    "STALE_GRAPH": "its CUDA graph does not follow its inputs",
+}
+"""The words of each kind of note."""
+DRAWN = ("OTHER_GRADIENTS", "OTHER_SECOND_DERIVATIVES")
+"""The kinds that are looked for in drawn cases alone, and noted there if they are not found too."""
+
+
+class Note(NamedTuple):
+    """A note on one direction of one case."""
+
+    kind: str
+    """A key of NOTES, which code branches on."""
+    detail: str = ""
+    found: bool = True
+    """False if it was looked for in vain; see DRAWN."""
+
+    def __str__(self) -> str:
+        """Return the note in words."""
+        return ": ".join(filter(None, (NOTES[self.kind], self.detail)))
+
+
 _WORDS = {
     "out of memory": Kind.OUT_OF_MEMORY,  # torch, Triton and CUDA
     "CUBLAS_STATUS_ALLOC_FAILED": Kind.OUT_OF_MEMORY,  # of cuBLAS's workspace
@@ -94,10 +124,10 @@ def out_of_memory(error: BaseException) -> str:
 
     For example `out of memory: asked for 3.10 GiB, 14.20 GiB of 15.99 GiB free`.
     """
-    text, words = str(error), "out of memory"
-    if f"{words}: " in text:  # already shortened
-        return text[text.index(words) :]
-    if not (match := _ALLOCATION.search(text)):
+    if isinstance(getattr(error, "kind", None), Kind):  # of a process, which has shortened it
+        return str(error)
+    words = "out of memory"
+    if not (match := _ALLOCATION.search(str(error))):
         return words
     requested, total, free = match.groups()
     return f"{words}: asked for {requested}, {free} of {total} free"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import linecache
 import traceback
@@ -62,6 +63,7 @@ def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> Place:
     return place(path, above + node.lineno, above + (node.end_lineno or 0), start, end)
 
 
+@functools.cache  # a kernel stores at a few places, often
 def place(
     path: str, line: int, end: int | None, column: int | None, end_column: int | None
 ) -> Place:

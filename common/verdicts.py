@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from common.errors import Kind
+from common.errors import Kind, Note
 from common.source import Place
 from common.spec import Direction
 
@@ -135,8 +135,7 @@ class Verdict:
     reason: str = ""
     error: float | None = None
     """The solution's error divided by eager's: rms, or the largest error in small tensors."""
-    notes: tuple[str, ...] = ()
-    """Lines that do not affect the verdict, such as an unsupported further mode."""
+    notes: tuple[Note, ...] = ()
     kind: Kind = field(default=Kind.NONE, repr=False)
     places: tuple[Place, ...] = field(default=(), repr=False, compare=False)
     """The places in the solution's folder that the reason names."""
@@ -147,8 +146,6 @@ class Verdict:
     these calls are of the same case."""
     difference: Difference | None = field(default=None, repr=False, compare=False)
     """The wrong elements of the first result with wrong values."""
-    plan: str = field(default="", repr=False, compare=False)
-    """A summary of the requests in a few lines, if the verdict is a failure."""
     results: Mapping[str, torch.Tensor] = field(default_factory=dict, repr=False, compare=False)
     """The first call's wrong results by name, on the host, if they are small and requested."""
 

@@ -141,6 +141,8 @@ class Launched(Struct):
     count: int
     caught: Reply
     """The verdict and the reason of a launch's exception that the solution caught; or empty."""
+    stores: dict[str, tuple[str, int, str]] = {}
+    """The `Place` of a store by the verdict that it explains; see `explanation.at_fault`."""
 
 
 class Answer(Struct):

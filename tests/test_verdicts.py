@@ -49,7 +49,7 @@ FULL = "out of memory: asked for 3.10 GiB, 1.20 GiB of 15.99 GiB free"
             " 15.99 GiB of which 1.20 GiB is free. Including non-PyTorch memory, this process has",
             FULL,
         ),
-        ("Triton Error [CUDA]: out of memory", "out of memory"),
+        ("Triton Error [CUDA]: out of memory: no more", "out of memory"),
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate`", "out of memory"),
     ],
 )
@@ -58,3 +58,4 @@ def test_the_reason_is_one_short_line(text, line):
         assert out_of_memory(error) == line
         said = {"verdict": "RUNTIME_ERROR", "reason": line, "kind": "out of memory"}
         assert judge(error) == said
+        assert out_of_memory(Failure.from_reply(said)) == line

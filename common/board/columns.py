@@ -110,8 +110,7 @@ def _scores(track: Track, entry: Entry) -> dict[str, dict[str, Any]]:
             "place": score.rank,
             "share": score.main.value if score.of_limit else None,
             "times_eager": score.eager,
-            "low": score.main.low if score.main.low < score.main.high else None,
-            "high": score.main.high if score.main.low < score.main.high else None,
+            **dict(zip(("low", "high"), score.main.interval or (None, None), strict=True)),
             "runs": score.runs,
         }
         for quantity, score in entry.scores.items()

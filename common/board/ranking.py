@@ -33,8 +33,6 @@ DIRECTION = {"forward": "forward", "backward": "with backward"}
 CLOCKS = {"gpu": "GPU", "host": "host"}
 LOOPS = {"solution": "in a loop", "one_mask": "one mask"}
 """What a row's sustained times of the solution are, by name."""
-DIRECTION_TRACKS = ("forward", "training")
-"""The tracks that earlier records have in place of one, since directions are columns."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +226,7 @@ def rank(
     rows = list(rows)
     by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for row in rows:
-        by_track[row.op, "standard" if row.track in DIRECTION_TRACKS else row.track].append(row)
+        by_track[row.op, row.track].append(row)
     earlier: dict[tuple[str, str], dict[str, dict[Cell, Record]]] = {}
     for row in repeated:
         runs = earlier.setdefault((row.op, row.solution), {})

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from common.board.ranking import CLOCKS, Entry, Score, Track
-from common.records.lines import Counted, Record, headings
+from common.errors import NOTES
+from common.records.lines import Counted, Record
 
-TEXT = ("solution", "note", "op", "column", "first", "second", "third")
+TEXT = ("solution", "kernel", "first in", "note", "op", "column", "first", "second", "third")
 """The columns of text, which are left-aligned; numbers are right-aligned."""
 UNRANKED = "–"
 STALE = "†"
@@ -47,8 +49,7 @@ def figure(score: Score | None, interval: bool = True) -> str:
         return UNRANKED
     main, share = score.main, score.of_limit
     value = percentage(main.value) if share else f"{main.value:.2f}×"
-    # times in a loop have no interval
-    if not interval or main.high <= main.low:
+    if not interval or not main.interval:
         return value
     half = max(main.high - main.value, main.value - main.low)  # the wider one
     return f"{value} ± {half * (100 if share else 1):.{1 if share else 2}f}"
@@ -78,8 +79,9 @@ def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
             yield f"{DISTURBED} measured in part on a disturbed {words}: slow probes ({rows})"
     noted: dict[str, list[str]] = {}
     for entry in entries:
-        own = (heading for row in entry.cells.values() for heading in headings(row.notes))
-        for kind, count in Counter(own).items():
+        kinds = ({note if isinstance(note, str) else NOTES[note.kind]: None for note in row.notes}
+                 for row in entry.cells.values())  # fmt: skip
+        for kind, count in Counter(chain.from_iterable(kinds)).items():
             share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
             noted.setdefault(kind, []).append(share)
     for kind, shares in noted.items():

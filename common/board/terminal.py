@@ -37,8 +37,8 @@ HEADING_WIDTH = 11
 """A heading is wrapped if it is wider than this and wider than its column's cells."""
 NOTE, MIN_NOTE_WIDTH = "note", 16
 """The column that is cut to what the others leave, and its least width."""
-WRAPPED = ("op", "column")
-"""The columns of a summary whose cells take several lines on a narrow terminal."""
+WRAPPED = ("op", "column", "kernel")
+"""The columns whose cells take several lines on a narrow terminal."""
 PIPE_WIDTH = 160
 
 

@@ -13,16 +13,13 @@ from typing import Any
 
 from common.commands.failing_condition import failing_condition
 from common.commands.result import FailingCases, Summary
-from common.errors import Kind
+from common.errors import DRAWN, NOTES, Kind
 from common.grading.diagnosis import Diagnosis
 from common.ops._draw import facts_of
 from common.printable import plural, printable
-from common.records.lines import headings
 from common.spec import Case, Direction, Fact, Op, Tier
 from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
 
-ORDER = [*VERDICTS]
-"""The verdicts; what is to mend first comes first."""
 LAUNCHES = "an autotuned kernel"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
 LAUNCHED = "tried before the call, as on a GPU (see reset_to_zero and restore_value)"
@@ -50,9 +47,10 @@ class Answer:
         return [(tuple(each.direction for each in same), same[0]) for same in failures.values()]
 
     @property
-    def notes(self) -> list[str]:
-        """The distinct kinds of the notes in any direction."""
-        return headings(note for verdict in self.verdicts.values() for note in verdict.notes)
+    def notes(self) -> set[tuple[str, bool]]:
+        """The kinds of notes in any direction, and whether they are found."""
+        verdicts = self.verdicts.values()
+        return {(note.kind, note.found) for each in verdicts for note in each.notes}
 
     @property
     def unsupported(self) -> list[str]:
@@ -146,7 +144,7 @@ class Answers:
                 called for a group of failures without another explanation.
         """
         remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
-        for group in sorted(self.groups(), key=lambda group: ORDER.index(group.verdict)):
+        for group in sorted(self.groups(), key=lambda group: [*VERDICTS].index(group.verdict)):
             failures[group.solution].append(group.data(causes, contrast))
         summaries = []
         for name in dict.fromkeys(name for name, _ in self.by_name):
@@ -154,7 +152,7 @@ class Answers:
             passing = [each for each in answers if each.passes]
             every = sum(1 for _ in answers[0].op.tier(tier, device))
             reasons = Counter(printable(why) for each in answers for why in each.unsupported)
-            notes = Counter(printable(note) for each in answers for note in each.notes)
+            notes = Counter(note for each in answers for note in each.notes)
             summary = Summary(
                 solution=name,
                 tier=tier,
@@ -164,7 +162,8 @@ class Answers:
                 unsupported=sum(not (each.passes or each.failures) for each in answers),
                 left_out=max(every - len(answers), 0),
                 reasons=dict(reasons.most_common()),
-                notes=dict(notes.most_common()),
+                notes={kind: notes[kind, True] for kind in NOTES if notes[kind, True]},
+                tried={kind: notes[kind, True] + notes[kind, False] for kind in DRAWN},
                 configurations=_configurations(answers),
                 remark=remarks.get(name, ""),
                 failures=tuple(failures[name]),
@@ -174,7 +173,7 @@ class Answers:
 
 
 def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
-    """Return the solutions that answer no case, and a remark on each solution with few answers.
+    """Return the solutions that answer no case, and a remark on each solution without an answer.
 
     A failure in either direction is an answer too. A solution that needs a GPU, where there is
     none, may answer no case.
@@ -193,9 +192,6 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
         elif not answered:
             silent.add(solution)
             remarks[solution] = f"answers no case: it leaves all {len(cases)} unsupported"
-        elif 10 * len(answered) < len(cases):
-            count = f"{len(answered)} of {len(cases)} cases"
-            remarks[solution] = f"answers {count}, fewer than a tenth"
     return silent, remarks
 
 
@@ -228,9 +224,11 @@ class Group:
         """
         from common.commands.hint import hints_of  # it needs the grader, which needs the answers
 
-        mistakes = [each.mistake for each in causes if each.solution == self.solution
+        mistakes = [", or: ".join(each.mistakes) for each in causes
+                    if each.solution == self.solution
                     if {*each.directions} & {*self.directions}]  # fmt: skip
-        first, property = self.smallest, self.condition or self.everywhere
+        first = self.by_size[0].verdicts[self.directions[0]]
+        property, passing = self.condition or (self.everywhere, "")
         alone = self.verdict in ENDED | BEFORE_LAUNCH or first.after is not None
         if not (property or alone or mistakes):
             property = contrast((self.solution, first.case))
@@ -245,6 +243,7 @@ class Group:
             reason=first.reason,
             place=first.places[0] if first.places else None,
             property=property,
+            passing=passing,
             cause="; ".join(mistakes),
             hint=next(iter(hints_of(self.failing[0].op.name, {self.verdict, *mistakes})), ""),
             earlier=first.after is not None,
@@ -261,11 +260,6 @@ class Group:
         return sorted(self.failing, key=size)
 
     @property
-    def smallest(self) -> Verdict:
-        """The smallest case's failure."""
-        return self.by_size[0].verdicts[self.directions[0]]
-
-    @property
     def everywhere(self) -> str:
         """Words for failures in every case, or in every case with an element; "" otherwise."""
         if len(self.failing) == len(self.answered):
@@ -274,8 +268,8 @@ class Group:
         return "fails in every case that has an element" if elements == self.failing else ""
 
     @cached_property
-    def condition(self) -> str:
-        """The property that separates the failures from the passes in the first direction, or "".
+    def condition(self) -> list[str]:
+        """See `failing_condition`: what separates failures from passes in the first direction.
 
         The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
         is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from common.board.table import Table
 from common.commands import options as shared
 from common.commands.progress import Progress
 from common.errors import ServerEnded, UserError
@@ -76,7 +77,9 @@ def run(options: argparse.Namespace) -> int:
         stage, kernel = options.show
         print(shown(stage, kernel, found))
     else:
-        _print(table(found))
+        from common.board import terminal  # rich, which --show does not need
+
+        terminal.show_tables([table(found)], terminal.console())
     return 0
 
 
@@ -188,7 +191,7 @@ def _run(tool: str, *arguments: str) -> str:
 # --- the table ------------------------------------------------------------------------------------
 
 
-def table(found: Iterable[Compiled]) -> list[dict[str, str]]:
+def table(found: Iterable[Compiled]) -> Table:
     """Return a row for each kernel and direction, and for each reason why calls ended.
 
     A cell is the range over all cases and targets. The calls that ended are the first, then the
@@ -198,34 +201,18 @@ def table(found: Iterable[Compiled]) -> list[dict[str, str]]:
     for line in sorted(found, key=lambda line: -line.figures.get("local", math.inf)):
         name = f"{line.solution}: {line.kernel or f'{line.verdict}: {line.reason}'}"
         groups[name, line.direction].append(line)
-    return [
-        {"kernel": name, "first in": direction, "cases": str(len({line.case for line in lines}))}
-        | {figure: _range(lines, figure) for figure in FIGURES}
+    rows = [
+        (name, direction, str(len({line.case for line in lines})))
+        + tuple(_range(lines, figure) for figure in FIGURES)
         for (name, direction), lines in groups.items()
     ]
+    return Table("", ("kernel", "first in", "cases", *FIGURES), tuple(rows))
 
 
 def _range(lines: Iterable[Compiled], figure: str) -> str:
     """Return the least and the greatest value of a figure; empty for a call that ended."""
     values = sorted(line.figures[figure] for line in lines if line.figures)
     return "–".join(dict.fromkeys(f"{value:,}" for value in (*values[:1], *values[-1:])))
-
-
-def _print(rows: Sequence[Mapping[str, str]]) -> None:
-    """Print the rows; calls that ended are red, and kernels with local memory yellow."""
-    from rich import box
-    from rich.table import Column, Table
-    from rich.text import Text
-
-    from common.board import terminal
-
-    columns = [Column(name, overflow="fold") for name in ("kernel", "first in")]
-    columns += [Column(name, justify="right") for name in ("cases", *FIGURES)]
-    drawing = Table(*columns, box=box.SIMPLE_HEAD, pad_edge=False)
-    for row in rows:
-        style = {"": "red", "0": ""}.get(row["local"], "yellow")
-        drawing.add_row(*map(Text, row.values()), style=style)
-    terminal.console().print(drawing)
 
 
 # --- stages ---------------------------------------------------------------------------------------

@@ -54,8 +54,8 @@ class Condition:
     """Other properties on which a condition holds for the same cases."""
 
 
-def failing_condition(failing: Facts, passing: Facts) -> str:
-    """Return the separating condition in words; "" if there is none.
+def failing_condition(failing: Facts, passing: Facts) -> list[str]:
+    """Return where cases fail and where they pass, in words; [] if no condition separates them.
 
     A condition that holds for passing cases too is of rank VALUE or KIND. It holds for at most as
     many passing cases as failing ones; if not of rank VALUE, for clearly fewer than one of rank
@@ -67,7 +67,7 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
     """
     fails, count = len(failing), len(failing) + len(passing)
     if min(fails, len(passing)) < LEAST:
-        return ""
+        return []
 
     def chance(tried: Iterable[Condition], most: int) -> float:
         """Return the probability that random labels fail only cases of one of these conditions.
@@ -78,24 +78,24 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
         ways = sum(math.comb(size, fails) for size in sizes if size <= most)
         return ways / math.comb(count, fails)
 
-    def words(found: Condition, held: int) -> str:
+    def words(found: Condition, held: int, further: str = "") -> list[str]:
         where = f"fails{' only' * (held > fails)} where {found.holds} ({fails} of {held})"
-        return f"{where}, passes where {found.lacks} ({count - held} of {count - held})"
+        return [where, f"passes where {found.lacks} ({count - held} of {count - held}){further}"]
 
     every, failed = conditions([*failing, *passing]), (1 << fails) - 1
     exact = next((each for each in every if each.cases == failed), None)
     if exact and chance(every, fails) <= CHANCE:
         also = " and ".join(exact.also[:MOST_FURTHER])
         further = f"; {also} tell{'s' * (len(exact.also) == 1)} them apart too" if also else ""
-        return words(exact, fails) + further
+        return words(exact, fails, further)
     simple = [each for each in every if each.rank in (VALUE, KIND)]
     wider = [each for each in simple if each.cases & failed == failed and not each.also]
     if not wider:
-        return ""
+        return []
     found = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
     held = found.cases.bit_count()
     few = held <= min(2 * fails, count - LEAST) and chance(simple, held) <= CHANCE_OF_LESS
-    return words(found, held) if few else ""
+    return words(found, held) if few else []
 
 
 # --- conditions -----------------------------------------------------------------------------------

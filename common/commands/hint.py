@@ -52,11 +52,12 @@ class Exercise(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class Hint(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A hint for wrong solutions of an op: those with a mistake, verdict or direction in `of`."""
+    """A hint for wrong solutions: those with a mistake, verdict or direction in `of`."""
 
-    op: str
     of: frozenset[str]
     hint: str
+    op: str = ""
+    """Empty for every op."""
 
 
 class Path(msgspec.Struct, frozen=True):
@@ -140,7 +141,7 @@ def next_hint(
 
 def hints_of(op: str, signs: Set[str]) -> list[str]:
     """Return the hints of an op for these mistakes, verdicts and directions."""
-    return [each.hint for each in path().hint if each.op == op and each.of & signs]
+    return [each.hint for each in path().hint if each.op in ("", op) and each.of & signs]
 
 
 # --- what an exercise lacks -----------------------------------------------------------------------

@@ -80,9 +80,8 @@ def _measured(devices: Sequence[Device]) -> list[Record]:
     """Return the rows that the modelled GPU measured, of the cases that the ops still have."""
     from common import ops  # torch is there, since bench ran here
 
-    board = {(op.name, case.name) for op in ops.valid(ops.names()) for case in op.cases("board")}
     return [row for device in devices if device.name == model.DEFAULT
-            for row in device.results.latest() if (row.op, row.case) in board]  # fmt: skip
+            for op in ops.valid(ops.names()) for row in device.results.of_board(op)]  # fmt: skip
 
 
 def _compare(devices: Sequence[Device], only: str) -> None:

@@ -15,7 +15,7 @@ from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
 from common.engines.counting import counts
-from common.grading.remarks import OTHER_SECOND_DERIVATIVES
+from common.errors import NOTES
 from common.measure import machine
 from common.printable import columns, plural, printable, say, translated, wrapped
 from common.records import runs
@@ -63,7 +63,7 @@ class TierReport(Answers):
             say(f"{name} {case.name}: {names}", hang=MARGIN, green="PASSED")
         earlier = self.by_name.pop((name, case.name), None)
         for verdict in directions:
-            for note in verdict.notes if self._verbose else ():
+            for note in filter(lambda note: note.found, verdict.notes if self._verbose else ()):
                 print(printable(f"{name} {verdict.case} {verdict.direction}, a note: {note}"))
         for failing, failure in answer.failures:
             if self._is_new(failure):
@@ -91,8 +91,7 @@ class TierReport(Answers):
         one = failure.places[0] if excerpt and len(failure.places) == 1 else None
         say(_without(one, failure.reason), MARGIN)
         tuned = [f"launched: {failure.tuned}"] if failure.tuned else []
-        plan = [f"asked {step}" for step in failure.plan.splitlines()] if self._verbose else []
-        for text in (*excerpt, *tuned, *plan):
+        for text in (*excerpt, *tuned):
             print(f"{MARGIN}{printable(text)}", flush=True)
 
 
@@ -190,10 +189,10 @@ def _cut(text: str) -> str:
 
 def _why(group: FailingCases) -> str:
     """Return what the failures share, or the reason if it is no matter of values or known."""
-    condition, reason = group.property.partition(", passes")[0], _without(group.place, group.reason)
+    reason = _without(group.place, group.reason)
     if group.verdict not in OF_VALUES:
-        return "; ".join(filter(None, [reason, condition]))
-    return condition or reason * (not group.cause)
+        return "; ".join(filter(None, [reason, group.property]))
+    return group.property or reason * (not group.cause)
 
 
 def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
@@ -207,17 +206,18 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         yield Line(0, words, styles={"green": "PASSED"})
     if smoke.remark:
         yield Line(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
-    reasons, notes = Counter[str](), Counter[str]()
+    reasons, notes, tried = Counter[str](), Counter[str](), Counter[str]()
     for summary in tiers:
         reasons.update(summary.reasons)
         notes.update(summary.notes)
+        tried.update(summary.tried)
     if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
         more = ["..."] * (len(reasons) > REASONS)
         yield Line(1, f"not supported: {', '.join(shown + more)}", INDENT)
-    for note, count in notes.most_common():
-        drawn = f"{count} of the cases drawn for it; the mend is in CONTRIBUTING.md"
-        of = drawn if note == OTHER_SECOND_DERIVATIVES else plural(count)
-        yield Line(2, f"note: {note} ({of})", INDENT)
+    for kind, count in notes.most_common():
+        of = f"in {count} of the {tried[kind]} cases tried" if kind in tried else plural(count)
+        mend = "; the mend is in CONTRIBUTING.md" * (kind == "OTHER_SECOND_DERIVATIVES")
+        yield Line(2, f"note: {NOTES[kind]} ({of}{mend})", INDENT)
 
 
 def _share(count: int, every: int, summary: Summary) -> str:
@@ -298,9 +298,8 @@ def modelled_places(handle: str, solutions: Iterable[Solution]) -> Iterator[str]
     cache, measured = DiskCache("modelled", handle, str), runs.read(paths.RESULTS / MEASURED)
     with Progress("counting the work at full shapes", transient=True):
         for solution in solutions:
-            names = {case.name for case in ops.load(solution.op).cases("board")}
-            work, rows = list(counts([solution])), measured.of_op(solution.op).latest()
-            if words := terminal.modelled_place(work, [row for row in rows if row.case in names]):
+            work, rows = list(counts([solution])), measured.of_board(ops.load(solution.op))
+            if words := terminal.modelled_place(work, rows):
                 latest, before = cache.found.get(solution.name, ("", ""))
                 before = before if latest == words else latest
                 cache.found[solution.name] = words, before

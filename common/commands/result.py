@@ -11,6 +11,7 @@ import msgspec
 
 from common import paths
 from common.commands import options as shared
+from common.errors import Note
 from common.records.lines import Record
 from common.source import Place
 from common.spec import Direction, Tier
@@ -47,7 +48,7 @@ class Judged(Item, frozen=True, kw_only=True, tag="verdict"):
     """The wrong elements, if values are wrong."""
     error: float | None = None
     """The error of a right result, in units of eager's."""
-    notes: tuple[str, ...] = ()
+    notes: tuple[Note, ...] = ()
     configurations: dict[str, Autotuned] = {}
     """The configurations in which autotuned kernels ran without a GPU."""
 
@@ -73,6 +74,8 @@ class FailingCases(Item, frozen=True, kw_only=True, tag="failing"):
     """The place in the solution's source that the reason names."""
     property: str = ""
     """What separates these cases from the passing ones; empty if unknown."""
+    passing: str = ""
+    """Where cases pass, if a property separates them."""
     cause: str = ""
     """The known mistakes that give the wrong values; empty if there is none, or more than two."""
     hint: str = ""
@@ -99,11 +102,13 @@ class Summary(Item, frozen=True, kw_only=True, tag="summary"):
     reasons: dict[str, int] = {}
     """The number of cases by the reason why a direction is not supported."""
     notes: dict[str, int] = {}
-    """The number of cases by the kind of a note."""
+    """The number of cases by the kind of a note, a key of NOTES."""
+    tried: dict[str, int] = {}
+    """The number of cases in which a kind of DRAWN was looked for."""
     configurations: dict[str, str] = {}
     """How many of its configurations each autotuned kernel ran in, such as `5 of 8`."""
     remark: str = ""
-    """That it answers no case or few, or needs a GPU."""
+    """That it answers no case, or needs a GPU."""
     failures: tuple[FailingCases, ...] = ()
     """What to mend, in the order of the verdicts: later ones may follow from the first."""
 

@@ -17,7 +17,6 @@ import random
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from itertools import groupby
 from typing import NamedTuple
 
 import msgspec
@@ -75,7 +74,7 @@ class Attempt:
 
 
 class Action(Enum):
-    """The action of a step on an attempt; the value is its name in the printed plan."""
+    """The action of a step on an attempt."""
 
     FORWARD = "forward"
     """Call the solution; the earlier calls of the same round keep their outputs."""
@@ -97,7 +96,7 @@ class PlanStep(NamedTuple):
 
 
 class RoundCondition(Enum):
-    """The condition of a round; the value is its text in the printed plan."""
+    """The condition of a round."""
 
     ALWAYS = ""
     ANSWERED = "if forward answered"
@@ -110,14 +109,6 @@ class Round:
 
     steps: tuple[PlanStep, ...]
     condition: RoundCondition = RoundCondition.ALWAYS
-
-    def __str__(self) -> str:
-        """Return the round on one line, such as `forward of first; backward of first`."""
-        words = "; ".join(
-            f"{action.value} of {', '.join(step.attempt.name for step in steps)}"
-            for action, steps in groupby(self.steps, key=lambda step: step.action)
-        )
-        return ": ".join(filter(None, (self.condition.value, words)))
 
 
 @dataclass(frozen=True)
@@ -141,12 +132,6 @@ class Plan:
         """Return an attempt's draw: a tuner's own launches come before the first call alone."""
         draw = self.configurations
         return draw if attempt is self.first else msgspec.structs.replace(draw, launches=0)
-
-    def __str__(self) -> str:
-        """Return a line for each round, and a line for each further call."""
-        attempts = (attempt for group in self.sharing for attempt in group)
-        texts = (f"{attempt.name}: {attempt.text}" for attempt in attempts if attempt.further)
-        return "\n".join((*map(str, self.rounds), *texts))
 
 
 # --- drawing --------------------------------------------------------------------------------------

@@ -41,9 +41,7 @@ class Finding(NamedTuple):
     def of(cls, failure: Failure, attempt: Attempt | None = None) -> Finding:
         """Return the finding of a failed request, which names a further call."""
         reason = failure.reason + (f", {attempt.text}" if attempt and attempt.further else "")
-        return cls(
-            failure.verdict, reason, kind=failure.kind, attempt=attempt, places=failure.places
-        )
+        return cls(failure.verdict, reason, failure.kind, attempt, failure.places)
 
 
 def compare(

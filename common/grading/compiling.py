@@ -23,12 +23,11 @@ from typing import Any, TypeVar
 from common import wire
 from common.disk_cache import DiskCache, trim_caches
 from common.draws import Draws
-from common.errors import Kind, ServerEnded
+from common.errors import Kind, Note, ServerEnded
 from common.grading.device import DeviceMemory
 from common.grading.execution import configurations_of
 from common.grading.fork_server import TARGET, ForkServer
 from common.grading.problem import Problem
-from common.grading.remarks import CAUGHT
 from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
 from common.grading.sweep import Graded, TooLarge, Verdicts, threads
@@ -43,7 +42,6 @@ from common.wire import Reply
 SEED = 0
 """The seed of all inputs, so that sizes which depend on a mask are the same in each run, and of the
 configurations of autotuned kernels."""
-WRAPPED = "an offset wraps in a tensor of more than 2^31 elements"
 LARGE_DEADLINE = 10.0
 """Seconds of a process's own work for the op's large case."""
 AHEAD = 100
@@ -51,7 +49,7 @@ AHEAD = 100
 Outcome = TypeVar("Outcome", bound=Graded | TooLarge)
 Fault = dict[str, Any]
 """The `verdict`, the `reason` and its `places`, see `Failure.reply`; empty for no fault. With a
-`note`, which says what it is, the fault does not decide the verdict."""
+`note`, a key of NOTES, the fault does not decide the verdict."""
 Faults = dict[Direction, Fault]
 """The faults of the directions with a kernel that does not compile or cannot be launched."""
 
@@ -160,7 +158,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
             faults = self._faults(outcome.problem.op, outcome.case, outcome.solution)
         except (Failure, ServerEnded) as end:
             reason = f"{end.verdict}: {end}" if isinstance(end, Failure) else str(end)
-            uncompiled = {"note": f"not compiled for {TARGET}", "reason": reason}
+            uncompiled = {"note": "NOT_COMPILED", "reason": reason}
             faults = dict.fromkeys(verdicts, uncompiled)
         judged = {each: _judged(verdicts[each], faults.get(each, {})) for each in verdicts}
         if any(each.verdict == "COMPILE_ERROR" for each in judged.values()):
@@ -197,7 +195,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
             reply = worker.ask(wire.AtFullShape(case=large.params))
         if reply.get("kind") != Kind.WRAPPED:
             return {}
-        fault = {"note": WRAPPED, "reason": f"at {large.name}: {reply['reason']}"}
+        fault = {"note": "WRAPPED", "reason": f"at {large.name}: {reply['reason']}"}
         backward = reply["direction"] == "backward"
         return dict.fromkeys(("backward",) if backward else large.directions, fault)
 
@@ -249,7 +247,7 @@ def _ask(op: Op[Any], case: Case, worker: Worker) -> Faults:
             reason = f"{at}{failure.reason}" + f" ({tuned})" * bool(tuned)
             fault = {**failure.reply, "reason": reason}
             if found is not reply:
-                fault["note"] = CAUGHT
+                fault["note"] = "CAUGHT"
             backward = reply.get("direction") == "backward"
             return dict.fromkeys(("backward",) if backward else case.directions, fault)
         if found is not reply:
@@ -263,7 +261,7 @@ def _judged(verdict: Verdict, fault: Fault) -> Verdict:
     A note is added to a pass.
     """
     if note := fault.get("note"):
-        notes = (*verdict.notes, printable(f"{note}: {fault['reason']}"))
+        notes = (*verdict.notes, Note(note, printable(fault["reason"])))
         passed = verdict.verdict == "PASSED"
         return dataclasses.replace(verdict, notes=notes) if passed else verdict
     if not fault or verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:

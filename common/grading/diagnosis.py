@@ -54,11 +54,6 @@ class Diagnosis(NamedTuple):
     directions: tuple[Direction, ...]
     mistakes: tuple[str, ...]
 
-    @property
-    def mistake(self) -> str:
-        """The mistakes in words, such as `a, or: b`."""
-        return ", or: ".join(self.mistakes)
-
 
 def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
     """Yield the cause of each solution's wrong results, where it is one of the op's mistakes.

@@ -17,7 +17,7 @@ from common.grading.problem import Problem
 from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.ops._draw import given
-from common.source import Reason
+from common.source import Place, Reason
 from common.spec import UPSTREAM, Direction, Op, is_output
 from common.verdicts import VERDICTS, Autotuned, Failure, merged
 from common.wire import FIRST_RUN, GARBAGE, GUARDS, Double, Reply, Result, Run, TensorSlot
@@ -80,6 +80,8 @@ class Execution:
         self._outcomes: list[tuple[Direction, Outcome]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
+        self.stores: dict[tuple[Direction, Attempt | None, str], Place] = {}
+        """See `wire.Launched.stores`, by the call's direction and attempt."""
         heads = {attempt: group[0] for group in plan.sharing for attempt in group}
         arena, reserved = reserve(worker, [self._own(*pair) for pair in heads.items()])
         self.memory = GuardedMemory(arena, reserved)
@@ -146,6 +148,8 @@ class Execution:
             request = self._backward(attempt, double)
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))
+        for verdict, place in outcome.launches.stores.items() if outcome.launches else ():
+            self.stores[direction, attempt, verdict] = Place(*place)
         if outcome.results is not None and None not in outcome.results.values():
             self.answered[direction].add(attempt)
             for name in names:

@@ -16,7 +16,7 @@ import torch
 
 from common import wire
 from common.arena import integers
-from common.errors import Kind
+from common.errors import Kind, Note
 from common.grading import call_plan, remarks
 from common.grading.call_plan import Action, Attempt, Plan, Round, RoundCondition
 from common.grading.compare import Finding, compare, compare_other, differing, label, wrong_values
@@ -82,8 +82,7 @@ class PlanRun:
         worker.cases.append(problem.case.name)
         self.directions = [direction for direction in DIRECTIONS if self.execution.names(direction)]
         self.findings: dict[Direction, list[Finding]] = {"forward": [], "backward": []}
-        self.notes: dict[Direction, list[str]] = {"forward": [], "backward": []}
-        """Remarks that do not affect the verdict."""
+        self.notes: dict[Direction, list[Note]] = {"forward": [], "backward": []}
         self._requested: list[Attempt] = []
         """The attempts in the usual mode whose forward was requested."""
         self._alive: list[Attempt] = []
@@ -209,7 +208,7 @@ class PlanRun:
         if not (attempt.further and noted):
             self.findings[direction].append(failure)
         elif not attempt.change:
-            self.notes[direction].append(failure.reason)
+            self.notes[direction].append(Note("UNSUPPORTED_MODE", failure.reason))
 
     # --- values -----------------------------------------------------------------------------------
 
@@ -308,7 +307,6 @@ class PlanRun:
             configurations=self.execution.configurations(direction),
             after=after,
             difference=finding.difference,
-            plan="" if finding.verdict in FINE else str(self.plan),
             results=results,
         )
 

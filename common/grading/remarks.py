@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from common import wire
-from common.errors import Kind
+from common.errors import Kind, Note
 from common.gradients import outputs_of, second_derivatives
 from common.grading.call_plan import Attempt
 from common.grading.compare import Finding, wrong_values
@@ -32,11 +32,6 @@ MOST_RECURRED = 2
 """A worker's failures that recur in a new process before no further one is repeated."""
 PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
 """The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
-NO_KERNEL = "no Triton kernel was launched, torch answered"
-CAUGHT = "an exception of a launch was caught by the solution"
-"""The start of a note whose end is the exception's reason."""
-OTHER_GRADIENTS = "a second backward of a retained graph gives other gradients"
-OTHER_SECOND_DERIVATIVES = "a double backward gives wrong second derivatives and no error"
 LOST, ROUNDED = 0.1, 8.0
 """The rms error of second derivatives that is no fault: the share of the truth's rms, or the
 multiple of eager's error. A term that autograd loses is larger."""
@@ -94,8 +89,11 @@ class Recheck:
     def programs(self, direction: Direction, finding: Finding) -> Reason:
         """Return the two conflicting programs if results differ, as the end of the reason.
 
-        On a GPU, return the command that names the programs of the failure.
+        On a GPU, return the command that names the programs of the failure; of an input that
+        changed, and of an element that is not written, the place of the store.
         """
+        if place := self._execution.stores.get((direction, finding.attempt, finding.verdict)):
+            return Reason(printable(f", {place}"), (place,))
         illegal = finding.kind is Kind.ILLEGAL_ACCESS
         programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
         solution = self._execution.worker.solution
@@ -118,43 +116,27 @@ def launch_notes(
     execution: Execution,
     launched: Mapping[Direction, Sequence[wire.Launched]],
     direction: Direction,
-) -> Iterator[str]:
+) -> Iterator[Note]:
     """Yield a note if the solution caught a launch's exception, or launched no kernel.
 
-    No kernel is needed for results without elements, zeros, or copies of an input. `launched` are
-    the launches of each answered request in the usual mode.
+    No kernel is needed if an input is empty. `launched` are the launches of each answered request
+    in the usual mode.
     """
     for launches in launched[direction]:
         if launches.caught:
-            yield f"{CAUGHT}: {printable(str(launches.caught.get('reason')))}"
+            yield Note("CAUGHT", printable(str(launches.caught.get("reason"))))
             break
     made = [launches.count for each in _until(direction) for launches in launched[each]]
     lacks = bool(made) and not any(made) and not execution.worker.solution.peer
-    if lacks and _has_work(execution, _until(direction)):
-        yield NO_KERNEL
-
-
-def _has_work(execution: Execution, directions: Sequence[Direction]) -> bool:
-    """Return whether a result has a nonzero element and is no copy of an input."""
-    problem, first = execution.problem, execution.plan.first
-    inputs = problem.tensors.values()
-    results = (
-        execution.result(name, first)
-        for direction in directions
-        for name in execution.names(direction)
-    )
-    return any(
-        bool(result.count_nonzero())
-        and not any(torch.equal(result, value.to(result)) for value in inputs)
-        for result in results
-    )
+    if lacks and all(each.numel() for each in execution.problem.tensors.values()):
+        yield Note("NO_KERNEL")
 
 
 # --- a kept graph ---------------------------------------------------------------------------------
 
 
-def graph_notes(execution: Execution, attempt: Attempt) -> Iterator[str]:
-    """Yield a note if a second backward of a kept graph is wrong, then one on a double backward.
+def graph_notes(execution: Execution, attempt: Attempt) -> Iterator[Note]:
+    """Yield notes on whether a second backward of a kept graph is wrong, then a double backward.
 
     What an error refuses is not wrong. There is no double backward unless the second backward is
     right, nor of very few elements, for which eager's errors are no measure, or of very many, for
@@ -164,16 +146,16 @@ def graph_notes(execution: Execution, attempt: Attempt) -> Iterator[str]:
     """
     problem, again = execution.problem, _of_kept_graph(execution, attempt)
     wrong = [name for name, result in again.items() if wrong_values(problem, name, result)[0]]
-    if wrong:
-        yield f"{OTHER_GRADIENTS}: of {', '.join(wrong)}"
+    if again:
+        yield Note("OTHER_GRADIENTS", ", ".join(wrong), found=bool(wrong))
     elements = sum(shape.numel() for shape in problem.shapes.values())
     if wrong or not again or elements not in DOUBLE:
         return
     losses: tuple[wire.Double, ...] = ("quadratic", "constant")
     for loss in losses:
         if second := _of_kept_graph(execution, attempt, loss):
-            if wrong := _wrong_second_derivatives(problem, second, loss == "constant"):
-                yield f"{OTHER_SECOND_DERIVATIVES}: of {', '.join(wrong)}"
+            wrong = _wrong_second_derivatives(problem, second, loss == "constant")
+            yield Note("OTHER_SECOND_DERIVATIVES", ", ".join(wrong), found=bool(wrong))
             return
 
 

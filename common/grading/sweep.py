@@ -336,11 +336,6 @@ def eager_of(op: Op[Any]) -> Solution:
 def _failed(worker: Worker, problem: Problem, failure: Failure) -> Graded:
     """Return a failure without a call as the verdict of every direction."""
     names = worker.solution.name, problem.op.name, problem.case.name
-    verdicts = {
-        direction: Verdict(
-            *names, direction, failure.verdict, failure.reason,
-            kind=failure.kind, places=failure.places,
-        )
-        for direction in problem.case.directions
-    }  # fmt: skip
+    found = vars(failure)  # the verdict, the reason, the kind and the places
+    verdicts = {each: Verdict(*names, each, **found) for each in problem.case.directions}
     return Graded(worker, problem, verdicts)

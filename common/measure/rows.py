@@ -128,10 +128,8 @@ class Measurement:
             verdict = replace(verdict, reason=times.get("unmeasured", ""))
             if times.get("verdict"):
                 failure = Failure.from_reply(times)
-                reason = f"while timed: {failure.reason}"
-                verdict = replace(
-                    verdict, verdict=failure.verdict, reason=reason, places=failure.places
-                )
+                failure.reason = f"while timed: {failure.reason}"
+                verdict = replace(verdict, **vars(failure))
         row = record_of(
             graded.problem.op,
             graded.case,
@@ -146,7 +144,7 @@ class Measurement:
             host=_summaries(times.get("host", {})),
             sustained=times.get("sustained", {}),
             device_state=times.get("device_state", {}),
-            notes=(*verdict.notes, *times.get("notes", ())),
+            notes=(*(note for note in verdict.notes if note.found), *times.get("notes", ())),
         )
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
         return Measured(row, samples, graded, verdict)

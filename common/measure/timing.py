@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from common.errors import is_out_of_memory, out_of_memory
+from common.errors import Note, is_out_of_memory, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
 from common.grading.problem import Problem
@@ -95,7 +95,7 @@ def time_case(
     Returns:
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
         microseconds per call of a loop, if arithmetic is the limit or host time ranks the case;
-        `device_state`; and `notes`, remarks that do not affect the verdict.
+        `device_state`; and `notes`.
         Or a `verdict` with its `reason`; or `unmeasured`, the reason why eager could not be timed,
         or that the solution takes more memory while timed than is left.
 
@@ -122,7 +122,7 @@ def time_case(
         except (Failure, BaselineFailed, RuntimeError) as error:
             lacks = out_of_memory(error) if is_out_of_memory(error) else ""
             if lacks and not isinstance(error, Failure):
-                raise torch.OutOfMemoryError(lacks) from None
+                raise torch.OutOfMemoryError(str(error)) from None
             if lacks or isinstance(error, BaselineFailed):
                 return {"unmeasured": f"not timed: {lacks or error}"}
             if isinstance(error, Failure):
@@ -173,16 +173,14 @@ class Timing:
         with self.baseline.on_one_core(self.worker) if by_host else nullcontext():
             times = self.times(timed)
             sustained = self.sustained(timed, times.get("gpu"), by_host)
-        notes = []
         if wrong := wrong_replay(self.problem, timed):
             del times["gpu"]["graph"]
-            notes.append(f"its CUDA graph does not follow its inputs: {wrong}")
         return {
             "gpu": times.get("gpu", {}),
             "host": times["host"],
             "sustained": sustained,
             "device_state": dict(self.baseline.slow_probes),
-            "notes": notes,
+            "notes": [Note("STALE_GRAPH", wrong)] if wrong else [],
         }
 
     def times(self, timed: TimedProcess) -> dict[ByClock, Samples]:

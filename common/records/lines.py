@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypedDict
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
 from common import stats
+from common.errors import Note
 from common.spec import ByClock, Direction, Tier
 from common.verdicts import FINE
 
@@ -15,7 +16,9 @@ from common.verdicts import FINE
 
 SCHEMA: Literal[2] = 2
 STATES = {"gpu": "slow_probes", "host": "slow_host_probes"}
-"""The names of the slow-probe counts in a row's `device_state`, by clock."""
+"""By clock, the name in a row's `device_state` of the number of rounds of eager and the limits
+whose probe stayed slow, by other work on the machine; see `measure/baseline.py`. Earlier records
+count both clocks in `slow_probes`."""
 
 
 class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -30,6 +33,11 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     quartiles: tuple[float, float] | None = None
     """The first and the third quartile; None in earlier records."""
 
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """`low` and `high`; None for a value without an interval, such as a loop's in one run."""
+        return (self.low, self.high) if self.low < self.high else None
+
     @classmethod
     def of(cls, samples: Sequence[float]) -> Estimate:
         """Return the median of samples in microseconds, all else to the nanosecond."""
@@ -37,15 +45,6 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
         first, third = stats.quartiles(samples)
         quartiles = round(first, 3), round(third, 3)
         return cls(stats.median(samples), round(low, 3), round(high, 3), quartiles)
-
-
-class DeviceState(TypedDict, total=False):
-    """Other work on the machine during a case's timing; earlier records have further readings."""
-
-    slow_probes: int
-    """Rounds of eager and the limits whose probe stayed slow; see `measure/baseline.py`."""
-    slow_host_probes: int
-    """The same rounds by the host's clock; earlier records count both clocks in `slow_probes`."""
 
 
 class Line(
@@ -135,11 +134,10 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     binds, `dense`. Only cases where arithmetic binds and cases that rank by host time have them."""
     clock: int = 1
     """The version of the clock; see `measure/timing.py`."""
-    device_state: DeviceState = {}
-    """Empty if NVML is not available."""
-    notes: tuple[str, ...] = ()
-    """Notes that do not affect the verdict, of grading and of timing, such as "no kernel was
-    launched"; see `headings`."""
+    device_state: dict[str, Any] = {}
+    """The slow probes, by the names of STATES; earlier records have further readings."""
+    notes: tuple[Note | str, ...] = ()
+    """The notes of grading and of timing; texts in earlier records."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""
@@ -170,11 +168,6 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     def disturbed(self) -> set[str]:
         """The clocks, `gpu` or `host`, by which a probe showed other work on the machine."""
         return {clock for clock, name in STATES.items() if self.device_state.get(name)}
-
-
-def headings(notes: Iterable[str]) -> list[str]:
-    """Return the distinct headings of notes: the part before the details, which follow ": "."""
-    return list(dict.fromkeys(note.partition(": ")[0] for note in notes))
 
 
 # --- counted work ---------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from common import paths
 from common.errors import UserError
 from common.printable import complain
 from common.records.lines import SCHEMA, Anything, Counted, End, Record, Run
-from common.spec import ByClock, Tier
+from common.spec import ByClock, Op, Tier
 
 SAMPLES = ".samples.jsonl"
 Case = tuple[str, str]
@@ -114,6 +114,11 @@ class Results:
             rows=[row for row in self.rows if op in (None, row.op)],
             counted=[line for line in self.counted if op in (None, line.op)],
         )
+
+    def of_board(self, op: Op[Any]) -> list[Record]:
+        """Return the latest rows of an op, of the board's cases that the op still has."""
+        names = {case.name for case in op.cases("board")}
+        return [row for row in self.of_op(op.name).latest() if row.case in names]
 
     @property
     def versions(self) -> dict[str, str]:

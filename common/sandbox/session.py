@@ -18,11 +18,12 @@ from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.explanation import Conflicts
+from common.sandbox.interpreter.explanation import Conflicts, Store, at_fault
 from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal
 from common.sandbox.shared_tensors import SharedTensors
+from common.source import Place
 from common.verdicts import Failure
 from common.wire import GUARDS, LAUNCHED, POISONS, SECOND_RUN, Reply
 
@@ -46,6 +47,7 @@ class Call:
     request: wire.Forward
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The outputs, and the gradients by argument."""
+    stores: list[Store] = field(default_factory=list)
 
     def place(self) -> contextlib.AbstractContextManager[None]:
         """Enter the stream of forward, backward and the delivery of their results."""
@@ -98,6 +100,7 @@ class Session(SharedTensors):
             self.check_outputs(outputs, len(request.results))
         call.results = dict(zip(request.results, outputs_of(outputs), strict=True))
         self.calls[request.attempt] = call
+        report[LAUNCHED]["stores"] = self._at_fault(call)
         reply: Reply = {
             name: self.deliver(wire.Deliver(request.attempt, name, slot))
             | {"differentiable": call.results[name].requires_grad}
@@ -122,6 +125,7 @@ class Session(SharedTensors):
             if not request.keep:
                 call.results = {}
         call.results |= dict(zip(slots, gradients, strict=True))
+        report[LAUNCHED]["stores"] = self._at_fault(call)
         reply: Reply = {
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))
             for (name, slot), grad in zip(slots.items(), gradients, strict=True)
@@ -152,6 +156,10 @@ class Session(SharedTensors):
                     raise Failure("TAMPERED", "a result changed after it was returned")
         return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
 
+    def _at_fault(self, call: Call) -> dict[str, Place]:
+        inputs = [self.elements(slot) for slot in call.request.call.slots.values()]
+        return at_fault(call.stores, inputs, call.results.values()) if call.stores else {}
+
     @contextlib.contextmanager
     def _checks(self, call: Call) -> Iterator[Reply]:
         """Poison fresh memory and check addresses while a solution's code runs in the block.
@@ -181,6 +189,7 @@ class Session(SharedTensors):
                 report["conflict"] = conflicts.conflict
         finally:
             LOG.clear()
+            call.stores += log.stores
             if fault := log.fault():
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 

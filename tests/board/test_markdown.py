@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from common.board import markdown, overview, table
 from common.board.columns import ranking, rows, summary
 from common.board.ranking import TRACKS, About, rank
-from common.errors import UserError
+from common.errors import NOTES, Note, UserError
 from common.paths import ROOT
 from common.peaks import PEAKS, Peak
 from common.records.runs import Results
@@ -66,7 +66,7 @@ def test_a_row_of_a_disturbed_device_or_host_says_so(state, note):
 
 
 def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
-    torch, caught = "no kernel", "caught: out of resources"
+    torch, caught = Note("NO_KERNEL"), Note("CAUGHT", "no kernel: out of resources")
     known = drawn(
         row("alice/rope", notes=(torch, caught)),
         row("alice/rope", case="c2", notes=(torch,)),
@@ -74,8 +74,8 @@ def test_a_footnote_counts_the_rows_of_each_solution_with_a_kind_of_note():
         row("bob/rope", case="c2"),
     )
     assert known.footnotes[-2:] == (
-        "no kernel: alice/rope (2 of 2 rows), bob/rope (1 of 2 rows)",
-        "caught: alice/rope (1 of 2 rows)",
+        f"{torch}: alice/rope (2 of 2 rows), bob/rope (1 of 2 rows)",
+        f"{NOTES['CAUGHT']}: alice/rope (1 of 2 rows)",
     )
 
 

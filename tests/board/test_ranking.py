@@ -74,8 +74,8 @@ def test_an_interval_spans_the_runs_of_the_same_source():
     (track,) = rank(rows, repeated=[*again, row("bob/rope", case="other", run="r0")])
     scores = {entry.solution: entry.scores[FORWARD] for entry in track.entries}
     alice, bob = scores["alice/rope"], scores["bob/rope"]
-    assert (alice.main.low, alice.main.high) == pytest.approx((0.8, 0.9)) and alice.runs == 2
-    assert bob.runs == 1 and bob.main.low == bob.main.high
+    assert alice.main.interval == pytest.approx((0.8, 0.9)) and alice.runs == 2
+    assert bob.runs == 1 and bob.main.interval is None
     assert alice.rank == bob.rank == 1, "the runs overlap, within one they would not"
 
 
@@ -145,13 +145,6 @@ def test_a_kernel_for_inference_has_a_place_forward_and_says_what_it_lacks():
     assert places(*rows) == [("z/rope", 2), ("a/rope", 1)], "sorted by the column with backward"
     assert places(*rows, by=BACKWARD) == [("z/rope", 1), ("a/rope", None)]
     assert ranked(*rows)[1].lacks == "UNSUPPORTED: no grad (c1 backward)"
-
-
-def test_the_tracks_of_earlier_records_that_were_directions_are_one_table():
-    rows = [row(op="masked_ffn", track=track, direction=way)
-            for track, way in (("forward", "forward"), ("training", "backward"))]  # fmt: skip
-    (track,) = rank(rows)
-    assert (track.name, track.quantities, track.main) == ("standard", (FORWARD, BACKWARD), BACKWARD)
 
 
 def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():

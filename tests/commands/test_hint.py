@@ -33,8 +33,9 @@ def test_exercises_ask_for_cases_that_there_are_and_hints_are_for_what_an_op_kno
         assert any(hint.is_like(op, case, exercise.where) for case in op.cases("board"))
         assert exercise.measure in hint.MEASURES or not (exercise.measure or exercise.where)
         known = {*ops.load_mistakes(exercise.op), *VERDICTS, *DIRECTIONS}
-        of = [each.of for each in HINTS if each.op == exercise.op]
+        of = [each.of for each in HINTS if each.op in ("", exercise.op)]
         assert all(of) and set().union(*of) <= known
+        assert hint.hints_of(exercise.op, {"RUNTIME_ERROR"}) == [HINTS[0].hint], "once for all ops"
     assert hint.path().measure.keys() == hint.MEASURES.keys()
     page = (paths.ROOT / "docs" / "exercises.md").read_text()
     listed = re.findall(r"^\| (\d+) \| `(\w+)` \| ([^|]+) \|", page, flags=re.MULTILINE)

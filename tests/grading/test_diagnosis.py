@@ -83,7 +83,7 @@ def mistake(name):
 
 
 def causes(found):
-    return [(cause.directions, cause.mistake) for cause in diagnosis.causes(found)]
+    return [(cause.directions, ", or: ".join(cause.mistakes)) for cause in diagnosis.causes(found)]
 
 
 def tripled(x, interleaved):

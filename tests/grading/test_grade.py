@@ -8,10 +8,13 @@ import pytest
 
 from common import ops
 from common.arena import Arena
+from common.commands.report import TierReport, end
 from common.draws import Draws
 from common.grading.grade import grade_case
 from common.grading.problem import make_problem
 from common.grading.sweep import Sweep
+from common.paths import CONTRIBUTORS
+from common.source import Place
 from common.spec import OUTPUT
 from tests.support.workers import CHOOSE, chosen, written
 
@@ -69,6 +72,35 @@ def two_faults(tmp_path_factory, fork_server):
 @pytest.mark.parametrize("name", FAULTS)
 def test_the_earliest_cause_wins(name, two_faults):
     assert two_faults[name].verdict == FAULTS[name][1], two_faults[name]
+
+
+# --- the store at fault ---
+
+HALF = ops.load("rotate_half")
+TEMPLATE = (CONTRIBUTORS / "_template" / "rotate_half.py").read_text()
+LAST = "tl.store(y + HALF + lanes, x1, mask=mask)"
+STORES = {
+    "tl.store(y + HALF + lanes, x1, mask=lanes < HALF - 1)": "UNWRITTEN_OUTPUT",
+    "tl.store(x + lanes, x1 + 1, mask=mask)": "MUTATED_INPUT",
+}
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("name", ["2-float32", "10x2x4x8-float32"])
+def test_the_end_has_the_line_of_the_store_that_is_at_fault(
+    name, store, tmp_path, fork_server, capsys
+):
+    source = TEMPLATE.replace(LAST, f"{LAST}; {store}" if "x + lanes" in store else store)
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if store in text)
+    case = next(case for case in HALF.cases("smoke") if case.name == name)
+    with Sweep("cpu", server=fork_server) as sweep:
+        (found,) = sweep.grade(HALF, [case], [written(tmp_path, source, "rotate_half")])
+    assert found.verdicts["forward"].verdict == STORES[store]
+    assert found.verdicts["forward"].places == (Place("rotate_half.py", line, store),)
+    report = TierReport(verbose=False)
+    report.add(HALF, case, [*found.verdicts.values()])
+    end(report.summaries("smoke", "cpu"))
+    assert f"1 case, rotate_half.py:{line}: " in capsys.readouterr().out
 
 
 # --- several outputs, each graded by itself ---

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from common import ops
-from common.grading.compiling import WRAPPED, Compiler
-from common.records.lines import headings
+from common.grading.compiling import Compiler
 from tests.support.workers import graded_as, written
 
 KERNEL = '''
@@ -100,9 +99,9 @@ def test_an_offset_that_wraps_in_a_copy_is_noted_with_its_product(
 ):
     solution = solution_of(tmp_path, row, at)
     for notes in notes_of(compiler, FAR, solution).values():
-        assert headings(notes) == [WRAPPED] and len(notes) == 1
-        assert notes[0].startswith(f"{WRAPPED}: at {HALF.large.name}: program (")
-        assert re.search(words, notes[0]), notes
+        assert [note.kind for note in notes] == ["WRAPPED"]
+        assert notes[0].detail.startswith(f"at {HALF.large.name}: program (")
+        assert re.search(words, notes[0].detail), notes
     assert {*notes_of(compiler, NEAR, solution).values()} == {()}
 
 

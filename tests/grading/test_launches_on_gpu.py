@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.grading.remarks import NO_KERNEL
+from common.errors import Note
 from common.grading.sweep import Sweep
 from common.spec import DIRECTIONS
 from tests.support.rotating import OP, PLAIN, SOURCE, WAYS
@@ -21,7 +21,7 @@ def test_on_a_gpu_a_note_says_where_no_kernel_was_launched(tmp_path, way, noted)
     for direction in DIRECTIONS:
         verdict = graded.verdicts[direction]
         assert verdict.verdict == "PASSED", verdict
-        assert (NO_KERNEL in verdict.notes) == noted
+        assert (Note("NO_KERNEL") in verdict.notes) == noted
 
 
 @pytest.mark.parametrize("switch", INTERPRET)

@@ -68,7 +68,7 @@ def lines(
         )
     lines = {}
     for solution in {graded.solution for graded in kept}:
-        mistakes = [cause.mistake for cause in causes[solution.name]]
+        mistakes = [", or: ".join(cause.mistakes) for cause in causes[solution.name]]
         changes = [group.property for each in summaries if each.solution == solution.name
                    for group in each.failures if " passes with " in group.property]  # fmt: skip
         lines[solution.name] = _line(solution, report, mistakes, changes)
@@ -80,7 +80,7 @@ def _line(
 ) -> Line:
     """Return the first that there is: a cause, a field, what a reason names, every case."""
     groups = [group for group in report.groups() if group.solution == solution.name]
-    whens = [words for group in groups if (words := group.condition)]
+    whens = [", ".join(group.condition) for group in groups if group.condition]
     reasons = [answer.verdicts[group.directions[0]].reason
                for group in groups for answer in group.by_size]  # fmt: skip
     if not groups:

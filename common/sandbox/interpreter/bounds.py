@@ -12,7 +12,6 @@ import contextlib
 import functools
 import inspect
 import itertools
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,11 +77,8 @@ class WatchedLaunch(NamedTuple):
         wrapped in the address's offset, if anything did.
         """
         access = explanation.Access.now(verb)
-        shown = [*self.integers][:SHOWN]
-        if wrap:
-            words = {*re.findall(r"\w+", wrap.place.code)}
-            shown = [name for name in self.integers if name in words]
-        integers = [f"{name}={self.integers[name]}" for name in shown]
+        shown = [*self.integers.items()][: 0 if wrap else SHOWN]  # a wrap's words have its values
+        integers = [f"{name}={value}" for name, value in shown]
         program = ", ".join((f"program {access.program}", *integers))
         place = "memory in a launch without tensors"
         if reached := self.reached_by(pointers):
@@ -103,6 +99,7 @@ class AccessLog:
         self.faults: list[Reason] = []
         self.tally = itertools.count()
         """Counts the faults too, which reveals a solution that empties their list."""
+        self.stores: list[explanation.Store] = []
 
     def add(self, fault: Reason) -> None:
         """Log one access."""
@@ -153,7 +150,9 @@ class Watch:
         raise Failure("OUT_OF_BOUNDS", fault.text, kind, fault.places)
 
     def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
-        """Check an access's addresses, then make the access."""
+        """Check an access's addresses, then make the access; log a graded call's stores."""
+        if verb != READS and self.inputs:
+            self.log.stores.append((explanation.kernel_place(), np.asarray(pointers.data)))
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)

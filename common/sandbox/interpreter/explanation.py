@@ -10,17 +10,19 @@ import ctypes
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 import triton
 import triton.language as tl
 from triton.runtime import interpreter
 from triton.runtime.interpreter import TensorHandle
 
 from common import source
+from common.arena import extent
 from common.sandbox.interpreter.operations import Operation, handles
 from common.sandbox.interpreter.spans import Act, Mask, Span, element, selected, width_of
 from common.source import Place, Reason
@@ -54,6 +56,32 @@ def kernel_place() -> Place:
     while frame.f_back and frame.f_code.co_filename.startswith(_NOT_A_KERNEL):
         frame = frame.f_back
     return source.of_frame(frame)
+
+
+Store = tuple[Place, np.ndarray]
+"""The place of a store or of an atomic update, and the addresses of its lanes, masked or not."""
+
+
+def at_fault(
+    stores: Sequence[Store], inputs: Iterable[torch.Tensor], results: Iterable[torch.Tensor | None]
+) -> dict[str, Place]:
+    """Return by verdict a store into an input, and the store nearest to a result's first NaN."""
+    found = [("MUTATED_INPUT", _nearest(stores, tensor, tensor)) for tensor in inputs]
+    for tensor in results:
+        if tensor is not None and len(index := tensor.isnan().nonzero()):
+            found.append(("UNWRITTEN_OUTPUT", _nearest(stores, tensor, tensor[tuple(index[0])])))
+    return {verdict: place for verdict, place in found if place}
+
+
+def _nearest(stores: Sequence[Store], tensor: torch.Tensor, to: torch.Tensor) -> Place | None:
+    """Return the place of the last store into a tensor, of those nearest to an element of it."""
+    (first, end), found = extent(tensor), None
+    near = end - first
+    for place, lanes in stores:
+        inside = lanes[(lanes >= first) & (lanes < end)].astype(np.int64)
+        if inside.size and (distance := abs(inside - to.data_ptr()).min()) <= near:
+            near, found = distance, place
+    return found
 
 
 # --- two programs, one of which changes an element that the other touches -------------------------

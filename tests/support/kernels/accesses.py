@@ -239,7 +239,7 @@ BESIDE = ("pointer", "function", "block pointer", "integer")
 WRAPPED = {"row": "row * stride", "tile": "rows * stride", "bytes": "row * stride"}
 """An offset that left 32 bits is named with its product and its arguments."""
 WRAP = (
-    rf"program \(0,\), stride=45000: writes out - 2045147296 of .*{LINE}store.*, since its offset "
+    rf"program \(0,\): writes out - 2045147296 of .*{LINE}store.*, since its offset "
     rf"wrapped: 49996 \* 45000 does not fit int32{LINE}"
 )
 NOT_WRAPPED = ("hash", "too far", "counted")
