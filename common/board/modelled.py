@@ -49,9 +49,8 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     both = {"solution": counted, "eager": eager}
     times = {name: _interval(each, gpu) for name, each in both.items()}
     limits = model.limits(counted, gpu)
-    if limits["dense"] <= limits["copy"]:
-        del limits["dense"]
-    times |= {name: Estimate(us, us, us) for name, us in limits.items()}
+    of_limits = {name: us for name, us in limits.items() if us >= limits["copy"]}
+    times |= {name: Estimate(us, us, us) for name, us in of_limits.items()}
     off = model.ERROR["host"]
     host = {name: Estimate(us := model.host_time(each), us * (1 - off), us * (1 + off))
             for name, each in both.items()}  # fmt: skip

@@ -140,8 +140,8 @@ def _of_target(
                 reply = worker.ask(wire.AtFullShape(case=case.params))
             except ServerEnded as error:
                 reply = {"verdict": "CRASHED", "reason": str(error)}
-        for kernel in reply.get("kernels", []):
-            key, files = kernel["hash"], kernel["files"]
+        for key, kernel in reply.get("kernels", {}).items():
+            files = kernel["files"]
             figures_of[key] = figures_of.get(key) or figures(files)
             own = {"kernel": kernel["name"], "direction": kernel["direction"], "files": files}
             yield dataclasses.replace(call, figures=figures_of[key], **own)

@@ -140,13 +140,8 @@ def directions(
     """Make the call that is timed on a GPU, on a case's inputs; large inputs are untouched memory.
 
     An argument without a gradient has its values: a solution may read them, for example angles, to
-    decide whether it supports the case. Options whose value is the default are omitted.
-
-    Args:
-        session: The session of the solution.
-        case: The case.
-        seed: The seed of the inputs.
-        ran: See `ShapeOnlyMode`.
+    decide whether it supports the case. Options whose value is the default are omitted. The inputs
+    are drawn from the seed, and `ran` takes operators as that of `ShapeOnlyMode`.
 
     Yields:
         Each direction once it has run.
@@ -178,8 +173,8 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     """Compile the kernels of one case at its full shape, for the process's target.
 
     Returns:
-        As `kernels`, each kernel's hash, name, files by extension and the direction that launched
-        it first; as `caught`, the verdict and the reason of a launch's exception that the call
+        As `kernels`, by hash, each kernel's name, files by extension and direction of the first
+        launch; as `caught`, the verdict and the reason of a launch's exception that the call
         caught. If it raised an exception, also the verdict, the reason and the direction.
     """
     kernels: dict[str, Reply] = {}
@@ -187,10 +182,8 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
 
     def compiled(src: Any, metadata: Reply, metadata_group: Reply, **_: Any) -> None:
         files = {path.rpartition(".")[2]: path for path in metadata_group.values()}
-        kernels[metadata["hash"]] = {
-            "hash": metadata["hash"], "name": src.name, "files": files,
-            "direction": DIRECTIONS[len(done)],
-        }  # fmt: skip
+        direction = DIRECTIONS[len(done)]
+        kernels[metadata["hash"]] = {"name": src.name, "files": files, "direction": direction}
 
     knobs.compilation.listener = compiled
     CONFIGURATIONS.begin(request.configurations)
@@ -202,4 +195,4 @@ def at_full_shape(session: Session, request: wire.AtFullShape) -> Reply:
     except Exception as error:
         stopped = judge(error) | {"direction": DIRECTIONS[len(done)]}
     caught = judge(LOG.error) if LOG.error else {}
-    return {"kernels": list(kernels.values()), "caught": caught, **stopped}
+    return {"kernels": kernels, "caught": caught, **stopped}
