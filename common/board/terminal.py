@@ -283,7 +283,7 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
     operators = plural(max(len(each.operators) for each in own), "torch operator")
     fetched = geometric_mean(max(each.read_again, 1.0) for each in own)
     return (
-        f"{about}{share:.2f} of the limit, place {better + 1} of {len(entries) + 1} in"
+        f"{about}{share:.2f} of the limit, place {about}{better + 1} of {len(entries) + 1} in"
         f" {tracks[0].name}; fetches {about}{fetched:.2f} times what it reads; {launches}"
         f" and {operators} a call"
     )
