@@ -152,7 +152,6 @@ class Package:
         environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             undefined=StrictUndefined,
-            keep_trailing_newline=True,
             trim_blocks=True,
         )
         environment.globals.update(
@@ -169,10 +168,10 @@ class Package:
             digest=digest(written, words=True),
         )
         for template in environment.list_templates():
-            if text := environment.get_template(template).render().lstrip("\n"):
+            if text := environment.get_template(template).render().strip():
                 path = self.folder / template.format(name=self.name).removesuffix(".j2")
                 path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
+                path.write_text(text + "\n", encoding="utf-8")
 
 
 def identifier(name: str) -> str:
