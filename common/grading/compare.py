@@ -65,10 +65,7 @@ def compare(
 def compare_other(
     other: Problem, name: str, first: torch.Tensor, again: torch.Tensor, call: str
 ) -> list[Finding]:
-    """Compare one right result of a run on the original inputs with that of a run on others.
-
-    `call` is the second run in words, for the reason.
-    """
+    """Compare a right result with that of a run on other inputs, which is `call` in words."""
     found = wrong_values(other, name, again, call)[0]
     # zeros may stay the same: for example, the gradient of weights that a mask leaves out
     must_differ = not other.unchanged and first.any()
