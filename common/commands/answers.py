@@ -163,7 +163,7 @@ class Answers:
                 left_out=max(every - len(answers), 0),
                 reasons=dict(reasons.most_common()),
                 notes={kind: notes[kind, True] for kind in NOTES if notes[kind, True]},
-                tried={kind: notes[kind, True] + notes[kind, False] for kind in DRAWN},
+                tried={kind: n for kind in DRAWN if (n := notes[kind, True] + notes[kind, False])},
                 configurations=_configurations(answers),
                 remark=remarks.get(name, ""),
                 failures=tuple(failures[name]),
