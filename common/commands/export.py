@@ -165,7 +165,7 @@ class Package:
             columns=[column for column in COLUMNS if column.text and column.name != "note"],
             footnotes=footnotes,
             suffixes=sorted({"json", "py"} | {path.suffix[1:] for path in written} - {""}),
-            digest=digest(written, words=True),
+            digest=lambda: digest(filter(Path.is_file, code.rglob("*")), words=True),
         )
         for template in environment.list_templates():
             if text := environment.get_template(template).render().strip():
