@@ -17,15 +17,15 @@ Pair = tuple[Record, Record]
 
 
 def compare(device: Device) -> dict[str, tuple[str, Table]]:
-    """Return a line and a table of ratios for each op that two finished runs measured.
+    """Return a line and a table of ratios for each op that two runs measured.
 
-    The runs are the latest run, and the last earlier run that shares a cell of a known solution
-    with the latest run. The line names them and what changed between them.
+    The runs are the latest run, interrupted or not, and the last earlier one that shares a cell of
+    a known solution with it. The line names them and what changed between them.
     """
     results = device.results
     measured: dict[str, dict[str, dict[tuple[str, ...], Record]]] = {}
     for row in results.rows:
-        if row.tier == "board" and row.run in results.finished and row.solution in device.about:
+        if row.tier == "board" and row.solution in device.about:
             key = (*row.key, row.track, row.ranked_by)  # the same in two compared rows
             measured.setdefault(row.op, {}).setdefault(row.run, {})[key] = row
     found = {}

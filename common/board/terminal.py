@@ -170,7 +170,7 @@ def show_comparisons(
         show_tables([ratios], console, only)
     if once := {row.op for row in device.results.latest()} - compared.keys():
         names = ", ".join(sorted(once, key=op_order))
-        console.print(f"not in two finished runs: {names}", style="dim")
+        console.print(f"not in two runs: {names}", style="dim")
 
 
 def show_tables(tables: Iterable[Table], console: Console, only: str = "") -> None:

@@ -94,7 +94,7 @@ def _compare(devices: Sequence[Device], only: str) -> None:
 
     compared = {device: found for device in devices if device.timed and (found := compare(device))}
     if not compared:
-        raise UserError("no op was measured in two finished runs on one GPU: run bench again there")
+        raise UserError("no op was measured in two runs on one GPU: run bench again there")
     for device, comparisons in compared.items():
         terminal.show_comparisons(device, comparisons, terminal.console(), only)
 

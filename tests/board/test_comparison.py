@@ -23,9 +23,9 @@ def timed(run, us=10.0, eager=200.0, solution="alice/rope", **fields):
     return row(solution, us=us, eager=eager, run=run, **fields)
 
 
-def results(*rows, runs=(FIRST, SECOND), finished=None):
-    names = {run.run for run in runs} if finished is None else finished
-    return Device(Results(None, list(runs), list(rows), names), dict.fromkeys(KNOWN, About()))
+def results(*rows, runs=(FIRST, SECOND)):
+    """Records of interrupted runs."""
+    return Device(Results(None, list(runs), list(rows)), dict.fromkeys(KNOWN, About()))
 
 
 def shown(*rows):
@@ -42,18 +42,16 @@ OTHERS = ({"solution": "bob/rope"}, {"case": "c2"}, {"track": "extended"}, {"ran
 
 
 @pytest.mark.parametrize(
-    ("rows", "finished", "expected"),
+    ("rows", "expected"),
     [
-        ([*ROPE, *HALF], None, LAST | {"rotate_half": "rotate_half: run r1, then r2"}),
-        (ROPE, {"r1", "r2"}, {"rope": "rope: run r1, then r2"}),
-        (ROPE, {"r3"}, {}),
-        ([timed(run, solution="gone/rope") for run in ("r1", "r2")], None, {}),
-        *(([ROPE[0], replace(ROPE[1], **other), ROPE[2]], None, {"rope": "rope: run r1, then r3"})
+        ([*ROPE, *HALF], LAST | {"rotate_half": "rotate_half: run r1, then r2"}),
+        ([timed(run, solution="gone/rope") for run in ("r1", "r2")], {}),
+        *(([ROPE[0], replace(ROPE[1], **other), ROPE[2]], {"rope": "rope: run r1, then r3"})
           for other in OTHERS),
     ],
 )  # fmt: skip
-def test_the_latest_two_finished_runs_that_share_a_row_are_compared(rows, finished, expected):
-    found = compare(results(*rows, runs=RUNS, finished=finished))
+def test_the_latest_two_runs_that_share_a_row_are_compared(rows, expected):
+    found = compare(results(*rows, runs=RUNS))
     assert {op: runs for op, (runs, _) in found.items()} == expected
 
 
@@ -118,7 +116,7 @@ def test_the_terminal_marks_whose_source_changed_and_names_an_op_of_one_run():
     given = results(*rows[:-1], replace(rows[-1], sources="s2"), HALF[1])
     text = printed(160, terminal.show_comparisons, given, compare(given), only="bob/rope",
                    force_terminal=True)  # fmt: skip
-    assert "rope: run r1, then r2" in text and "not in two finished runs: rotate_half" in text
+    assert "rope: run r1, then r2" in text and "not in two runs: rotate_half" in text
     plain = " ".join(re.sub(r"\x1b\[[\d;]*m", "", text).split())
     assert "alice/rope " in plain and "* its source changed between the runs" in plain
     (line,) = (line for line in text.splitlines() if "bob/rope*" in line)
