@@ -67,5 +67,6 @@ def _linear(x, visual, textual, mask):
     """Return for each token what the `nn.Linear` of its kind returns, [..., out_features]."""
     out = masked_linear(x.reshape(-1, x.shape[-1]), visual.weight, textual.weight, mask)
     if visual.bias is not None:
-        out = out + torch.where(mask[:, None], visual.bias, textual.bias)
+        biases = (each.bias.to(out.dtype) for each in (visual, textual))  # as autocast casts them
+        out = out + torch.where(mask[:, None], *biases)
     return out.reshape(*x.shape[:-1], out.shape[-1])

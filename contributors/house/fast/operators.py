@@ -13,6 +13,7 @@ import torch
 import triton
 from torch._C import _are_functorch_transforms_active as transforms_are_active
 from torch._C import _len_torch_dispatch_stack as count_of_modes
+from torch._C._functorch import unwrap_if_dead
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.autograd import forward_ad
@@ -76,7 +77,7 @@ class Operator:
         """Return the results' tangents for those of the tensors; None is zero."""
         raise NotImplementedError(f"{self.name} has no forward-mode derivative (torch.func.jvp)")
 
-    def call(self, run, how, *tensors):
+    def call(self, run, how, *tensors, node=None):
         """Return the results of `run`, maybe in place, with an autograd node where one is due."""
         if not tensors[0].is_cuda and self._plain and lacks_kernels(tensors[0]):
             return self._plain(how, *tensors)
@@ -86,12 +87,12 @@ class Operator:
                 if each is not None and each.requires_grad:
                     due = True
                     break
-        return apply(self, run, how, *tensors) if due else run(how, *tensors)
+        return (node or apply)(self, run, how, *tensors) if due else run(how, *tensors)
 
     def _differentiate(self, how, *tensors):
         """Return the results on one level of torch.func."""
         with enable_single_level_autograd_function():
-            return self.call(self._below, how, *tensors)
+            return self.call(self._below, how, *tensors, node=apply_on_a_level)
 
     def _below(self, how, *tensors):
         """Call the operator on the next level, or, if there is none, without autograd."""
@@ -123,6 +124,8 @@ class Node(torch.autograd.Function):
         ctx.save_for_backward(*kept)
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*kept)
+            ctx.outputs = [each if each is None else (each.shape, each.dtype, each.device)
+                           for each in outputs]  # fmt: skip
         if outputs[0] is tensors[0]:
             ctx.mark_dirty(tensors[0])
         ctx.set_materialize_grads(False)
@@ -131,18 +134,44 @@ class Node(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         """Return the gradients in the order of the arguments."""
-        needed = ctx.needs_input_grad[3:]
-        grads = ctx.operator.gradients(ctx.how, needed, grads, ctx.saved_tensors)
-        return None, None, None, *grads, *[None] * (len(needed) - len(grads))
+        return _gradients(ctx, grads, ctx.saved_tensors)
 
     @staticmethod
     def jvp(ctx, _operator, _run, _how, *tangents):
-        """Return the results' tangents."""
-        return tuple(ctx.operator.tangents(ctx.how, tangents, ctx.saved_tensors))
+        """Return the results' tangents; torch takes no None for zeros beside another tangent."""
+        found = list(ctx.operator.tangents(ctx.how, tangents, ctx.saved_tensors))
+        for place, (each, output) in enumerate(zip(found, ctx.outputs, strict=True)):
+            if each is None and output is not None and output[1].is_floating_point:
+                shape, dtype, device = output
+                found[place] = torch.zeros(shape, dtype=dtype, device=device)
+        return tuple(found)
+
+
+class OnALevel(Node):
+    """The same on a level of torch.func, which may be over in backward: see `torch.func.vjp`."""
+
+    @staticmethod
+    def backward(ctx, *grads):
+        """Return the gradients in the order of the arguments."""
+        return _gradients(ctx, grads, [_unwrapped(each) for each in ctx.saved_tensors])
+
+
+def _unwrapped(tensor):
+    """Return a tensor, or None, without the levels that are over, which have no addresses."""
+    while tensor is not None and (inner := unwrap_if_dead(tensor)) is not tensor:
+        tensor = inner
+    return tensor
+
+
+def _gradients(ctx, grads, kept):
+    """Return the gradients in the order of the arguments of `Node.apply`."""
+    needed = ctx.needs_input_grad[3:]
+    grads = ctx.operator.gradients(ctx.how, needed, grads, kept)
+    return None, None, None, *grads, *[None] * (len(needed) - len(grads))
 
 
 # Function.apply less its preparation for torch.func, whose levels the dispatcher goes through
-apply = super(torch.autograd.Function, Node).apply
+apply, apply_on_a_level = (super(torch.autograd.Function, node).apply for node in (Node, OnALevel))
 _LIBRARY = torch.library.Library("house", "FRAGMENT")
 
 

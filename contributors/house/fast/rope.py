@@ -140,7 +140,8 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
 
 def _in_plain_torch(how, *tensors):
     """Return one tensor turned, or both of two."""
-    (tensor_format, interleaved, cp_size, cp_rank, _), (freqs, starts, ends) = how, tensors[2:]
+    tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    freqs, starts, ends = tensors[2:]
 
     def partners(x):
         if interleaved:
@@ -150,7 +151,7 @@ def _in_plain_torch(how, *tensors):
 
     def turned(t):
         if freqs is None:
-            return partners(t)
+            return -partners(t) if transposed else partners(t)
         table = _table(t, tensor_format)
         token, sequence = torch.arange(len(table))[:, None], torch.arange(table.shape[1])
         position, length = token, len(token)
@@ -166,7 +167,9 @@ def _in_plain_torch(how, *tensors):
             position = position + starts[sequence]
         angles = freqs[position, 0].float()  # [positions, 1 or batch, 1, d2]
         x, rest = table.tensor_split([angles.shape[-1]], -1)
-        turned = x.float() * angles.cos() + partners(x.float()) * angles.sin()
+        x, sines = x.float(), angles.sin()
+        crossed = -partners(x * sines) if transposed else partners(x) * sines
+        turned = x * angles.cos() + crossed
         turned = torch.cat((turned.to(t.dtype), rest), -1)
         return (turned.transpose(0, 1) if tensor_format == "bshd" else turned).reshape(t.shape)
 

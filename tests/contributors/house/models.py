@@ -114,3 +114,17 @@ def test_each_of_many_packed_sequences_is_found(sequences, cp_size):
     if cp_size == 1:
         how["start_positions"] = torch.arange(sequences, dtype=torch.int32) % 5
         close(rope(t, FREQS, **how), reference(t, FREQS, **how))
+
+
+@pytest.mark.parametrize("freqs", [FREQS, None])
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_plain_torch_turns_back(monkeypatch, freqs, interleaved):
+    """A graph that is kept on the disk since kernels ran calls the operator so."""
+    monkeypatch.setattr(
+        importlib.import_module("fast.operators"), "has_kernels", lambda dtype: False
+    )
+    t, g = torch.randn(6, 2, 3, 8, requires_grad=True), torch.randn(6, 2, 3, 8)
+    how = "sbhd", interleaved, 1, 0
+    out = torch.ops.house.rope(t, None, freqs, None, None, *how, False)[0]
+    back = torch.ops.house.rope(g, None, freqs, None, None, *how, True)[0]
+    close(back, torch.autograd.grad(out, t, g)[0])

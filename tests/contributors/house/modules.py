@@ -50,3 +50,12 @@ def test_parameters_are_as_asked_for_and_a_mask_of_fewer_tokens_is_refused(make)
     assert kinds == {("meta", torch.bfloat16)}
     with pytest.raises(ValueError, match="mask has"):
         make(WIDTH, INNER)(torch.randn(B, S, WIDTH), MASK[:1])
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(MaskedLinear, nn.Linear), (MaskedFFN, Plain)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_autocast_gives_the_dtype_of_a_plain_layer(ours, theirs, bias):
+    x = torch.randn(B, S, WIDTH)
+    with torch.autocast("cpu", torch.bfloat16):
+        outs = [ours(WIDTH, INNER, bias=bias)(x, MASK), theirs(WIDTH, INNER, bias=bias)(x)]
+    assert outs[0].dtype == outs[1].dtype == torch.bfloat16

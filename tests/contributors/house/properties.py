@@ -163,13 +163,15 @@ def exported(call):
 
 
 def func_grad(call):
-    """Also of a value that another gradient is taken of."""
+    """Also of a value that another gradient is taken of, and by vjp, whose level is over."""
 
     def ways(function):
         def value(*leaves):
             return torch.func.grad_and_value(lambda *inner: loss(function(*inner)))(*leaves)[1]
 
-        return call.graded(function)(*call.leaves), torch.func.grad(value)(*call.leaves)
+        outputs, pull = torch.func.vjp(function, *call.leaves)
+        first = call.graded(function)(*call.leaves), torch.func.grad(value)(*call.leaves)
+        return *first, pull(outputs)
 
     return both(call, ways)
 
@@ -206,7 +208,11 @@ def jvp(call):
             return [forward_ad.unpack_dual(each) for each in outputs_of(function(*leaves))]
 
     def by_func(function):
-        return torch.func.jvp(function, (*call.leaves,), tangents)
+        def of_first(x):
+            return function(x, *call.leaves[1:])
+
+        ways = (function, len(tangents)), (of_first, 1)
+        return [torch.func.jvp(f, (*call.leaves[:n],), tangents[:n]) for f, n in ways]
 
     found = both(call, by_func)
     assert found == both(call, dual)
@@ -309,7 +315,7 @@ PROPERTIES = {
     "`torch.compile(fullgraph=True)`, with gradients": compiled,
     "compiled: no gradients of frozen weights, no gates kept in inference": frozen,
     "`torch.export`": exported,
-    "`torch.func.grad`": func_grad,
+    "`torch.func.grad`, `vjp`": func_grad,
     "the same, compiled": func_grad_compiled,
     "`torch.func.vmap`, of the function and of its gradient": vmapped,
     "`torch.func.jvp`, `forward_ad`": jvp,
