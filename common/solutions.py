@@ -213,7 +213,7 @@ def _unknown(only: str, solutions: Iterable[Solution]) -> str:
         fault = f"has no solution, only {files}" if files else "has no solution"
         advice = f"name a file OP.py or OP_NAME.py, where OP is {' or '.join(interfaces.names())}"
         return f"contributors/{folder.name} {fault}: {advice}"
-    own = [s for s in solutions if "/" in only and s.handle == folder.name] or solutions
-    names = sorted({s.name if "/" in only else s.handle for s in own})
-    close = did_you_mean(only, names)
+    own = [s.name for s in solutions if "/" in only and s.handle == folder.name]
+    names = sorted(own or {s.handle for s in solutions})
+    close = did_you_mean(only, [s.name for s in solutions] if "/" in only else names)
     return f"unknown solution {only!r}: there are {', '.join(names)}{close}"
