@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import msgspec
@@ -56,14 +57,8 @@ def test_rows_without_times_get_those_of_their_true_case():
      ({"rows": [twin("alice/rope", verdict="TIMEOUT"), *TWINS[1:]]}, "TIMEOUT")],
 )  # fmt: skip
 def test_neither_a_failure_nor_a_call_without_a_counted_step_has_a_modelled_time(changed, verdict):
-    alice = modelled.with_modelled_times(replace_results(UNTIMED, **changed))[0].latest()[0]
+    alice = modelled.with_modelled_times(dataclasses.replace(UNTIMED, **changed))[0].latest()[0]
     assert alice.verdict == verdict and not alice.gpu
-
-
-def replace_results(results, **fields):
-    return Results(
-        **{name: getattr(results, name) for name in ("path", "runs", "rows", "counted")} | fields
-    )
 
 
 def test_one_contributor_sees_the_neighbours():
@@ -82,7 +77,7 @@ def test_one_contributor_sees_the_neighbours():
 
 def test_a_folder_alone_is_told_so_and_its_place_among_the_measured_in_the_words_of_check():
     timed = [row(f"{name}/rope", us=us) for name, us in {"fast": 6.0, "slow": 40.0}.items()]
-    boards = ranked(replace_results(UNTIMED, rows=TWINS[:1]), ABOUT), ranked(UNTIMED, ABOUT)
+    boards = ranked(dataclasses.replace(UNTIMED, rows=TWINS[:1]), ABOUT), ranked(UNTIMED, ABOUT)
     alone, text = (printed(200, terminal.show, each, only="alice", measured=timed)
                    for each in boards)  # fmt: skip
     words = terminal.PLACE.format("alice/rope", terminal.modelled_place(COUNTS[:1], timed))
@@ -113,7 +108,7 @@ def test_within_the_models_error_solutions_share_a_place_and_nobody_was_timed(
     eager = counted("eager/rope", *[copies(1)] * 16, peer=True)
     counts = [counted("bob/rope", *[more] * kernels), COUNTS[0], eager]
     rows = [replace(each, ranked_by=clock) for each in TWINS]
-    results = replace_results(UNTIMED, rows=rows, counted=counts)
+    results = dataclasses.replace(UNTIMED, rows=rows, counted=counts)
     *table, line = printed(300, terminal.show_cases, ranked(results, ABOUT)).splitlines()
     bob = next(each for each in table if each.startswith("bob/rope"))
     assert bob.split()[1] == places and "±" in bob
@@ -131,7 +126,7 @@ def test_the_models_error_is_that_of_its_page(kind, clock):
 
 
 def test_neither_what_is_not_counted_nor_what_was_measured_is_modelled():
-    text = shown(replace_results(UNTIMED, counted=[]))
+    text = shown(dataclasses.replace(UNTIMED, counted=[]))
     assert "modelled" not in text and "Nothing was timed" in text
     rows = [row("alice/rope"), row("eager/rope")]
     text = shown(Results(path=None, runs=[RUN], rows=rows, counted=COUNTS))
@@ -153,7 +148,7 @@ def test_a_count_below_the_least_is_no_fact():
     """No right call takes less than a copy, nor moves less."""
     wide = replace(IDLE, uncertain=9.0)
     rough = [counted("alice/rope", wide), COUNTS[1]]
-    alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
+    alice = modelled.with_modelled_times(dataclasses.replace(UNTIMED, counted=rough))[0].latest()[0]
     time, limit = alice.gpu["solution"], model.limits(rough[0], H200)["copy"]
     assert (time.value, time.low) == (limit, limit) and time.high > 3 * limit
     assert modelled.share(counted("alice/rope", IDLE), H200) == 0
@@ -165,7 +160,7 @@ def test_a_count_below_the_least_is_no_fact():
 def test_an_uncertain_count_is_no_fact(share):
     """The time has an interval, and the work a mark."""
     rough = [counted("alice/rope", launch(uncertain=share), copies(1)), COUNTS[1]]
-    alice = modelled.with_modelled_times(replace_results(UNTIMED, counted=rough))[0].latest()[0]
+    alice = modelled.with_modelled_times(dataclasses.replace(UNTIMED, counted=rough))[0].latest()[0]
     time, alone = alice.gpu["solution"], model.gpu_time([launch()], H200)
     off = share * alone + model.ERROR["gpu"] * time.value
     assert time.high - time.value == pytest.approx(off) and time.low > 0

@@ -20,25 +20,16 @@ FILES = {op: dedent(code).strip() + "\n" for op, code in CODE.findall(PAGE)}
 
 
 @pytest.fixture
+def repository(repository, tmp_path):
+    """A copy for one test: what it adds to it, no other test finds."""
+    copied = shutil.copytree(repository.parent, tmp_path / "study")
+    return copied / repository.name
+
+
+@pytest.fixture
 def op(repository):
-    """A function that writes an op's file; what was made of it goes with it."""
-    kept = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
-
-    def write(name, text):
-        path = repository / "common" / "ops" / f"{name}.py"
-        path.write_text(text)
-        return path
-
-    yield write
-    for path in repository.rglob("*"):
-        if path.is_file() and path not in kept:
-            path.unlink()
-    for path, content in kept.items():
-        if not path.exists() or path.read_bytes() != content:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-    for handle in ("alice", "bob"):
-        shutil.rmtree(repository / "contributors" / handle, ignore_errors=True)
+    """A function that writes an op's file."""
+    return lambda name, text: (repository / "common" / "ops" / f"{name}.py").write_text(text)
 
 
 # --- what new writes ------------------------------------------------------------------------------
@@ -47,9 +38,7 @@ def op(repository):
 @pytest.fixture
 def newcomer(repository):
     """The folder that the tests fill."""
-    folder = repository / "contributors" / "newcomer"
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+    return repository / "contributors" / "newcomer"
 
 
 @pytest.mark.slow

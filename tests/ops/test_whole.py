@@ -118,13 +118,6 @@ def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
     assert capsys.readouterr().err == f"study: {FILE}{said}: the other ops go on\n"
 
 
-def test_an_op_that_is_asked_alone_is_an_error(monkeypatch):
-    broken = dataclasses.replace(SKELETON, reference=lambda x, y: reference(x, y).detach())
-    monkeypatch.setattr(ops, "load", lambda name: broken)
-    with pytest.raises(UserError, match="the reference gives x no gradient"):
-        ops.valid(["skeleton"])
-
-
 def test_a_board_case_with_the_twin_of_another_costs_the_op_nothing(monkeypatch):
     alike = dataclasses.replace(SKELETON, cases=two)
     monkeypatch.setattr(ops, "load", lambda name: alike)

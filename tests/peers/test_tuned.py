@@ -16,7 +16,6 @@ from tests.generators import tuned_peers
 
 DEVICE, VERSION = "NVIDIA H200", "1.2.3"
 HERE = f"{DEVICE}, quack-kernels {VERSION}"
-LINEAR = "gemm((64, 8), (2, 1), torch.bfloat16)"
 
 
 FIELDS = set(
@@ -26,9 +25,8 @@ FIELDS = set(
 """The fields of quack 0.6.5's configuration."""
 
 
-def check(kept):
-    """Raise if what is kept is not as the search writes it."""
-    for where, products in kept.items():
+def test_every_kept_configuration_can_be_taken():
+    for where, products in json.loads(tuned_peers.FILE.read_text()).items():
         assert re.fullmatch(r"\S.*, quack-kernels \d[\w.]*", where)
         assert products
         for product, fields in products.items():
@@ -36,24 +34,6 @@ def check(kept):
             *shapes, dtype = eval(tensors, {"torch": torch})
             assert isinstance(shapes[0], tuple) and isinstance(dtype, torch.dtype)
             assert fields.keys() <= FIELDS
-
-
-def test_every_kept_configuration_can_be_taken():
-    check(json.loads(tuned_peers.FILE.read_text()))
-
-
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {DEVICE: {LINEAR: {"tile_m": 64}}},
-        {HERE: {}},
-        {HERE: {LINEAR.replace("torch.", ""): {"tile_m": 64}}},
-        {HERE: {LINEAR: {"BLOCK_M": 64}}},
-    ],
-)
-def test_the_check_finds_what_cannot_be_taken(kept):
-    with pytest.raises((AssertionError, NameError)):
-        check(kept)
 
 
 def test_the_docs_name_what_is_kept():
