@@ -49,7 +49,7 @@ def test_memory_that_another_process_cannot_map_is_one_line(refused, monkeypatch
 
 def test_a_gpu_without_a_context_left_is_asked_again_alone(tmp_path, monkeypatch):
     """A case may find the memory full of others' contexts; alone, the machine is at fault."""
-    monkeypatch.setattr(ForkServer, "MODULE", "tests.support.busy")
+    monkeypatch.setenv("STUDY_TEST_SERVER", "busy")
     with closing(ForkServer("cpu")) as server, workers(server, tmp_path) as start:
         one = start("", "rotate_half")
         one.arena(1)

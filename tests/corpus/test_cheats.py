@@ -13,7 +13,6 @@ from common import ops, paths
 from common.engines.benching import bench
 from common.engines.engine import Engine, Job
 from common.errors import UserError
-from common.grading import worker
 from common.grading.sweep import Sweep
 from common.paths import ROOT
 from common.records import runs
@@ -108,11 +107,9 @@ def can_confine() -> bool:
 
 
 @pytest.mark.skipif(not can_confine(), reason="no process can be confined here")
-@pytest.mark.parametrize(
-    ("server", "held"), [("common.sandbox.server", True), ("tests.support.unconfined", False)]
-)
-def test_a_confined_worker_writes_nowhere_in_the_repository(server, held, monkeypatch):
-    monkeypatch.setattr(worker.ForkServer, "MODULE", server)
+@pytest.mark.parametrize(("change", "held"), [("", True), ("unconfined", False)])
+def test_a_confined_worker_writes_nowhere_in_the_repository(change, held, monkeypatch):
+    monkeypatch.setenv("STUDY_TEST_SERVER", change)
     with tempfile.TemporaryDirectory(dir=ROOT) as folder, Sweep("cpu") as sweep:
         cheat, results = beside_results(Path(folder))
         results.write_bytes(b"a row\n")
@@ -127,7 +124,7 @@ def here(solution):
 
 
 def test_a_run_whose_record_an_unconfined_worker_writes_to_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr(worker.ForkServer, "MODULE", "tests.support.unconfined")
+    monkeypatch.setenv("STUDY_TEST_SERVER", "unconfined")
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     cheat, results = beside_results(tmp_path)
     with pytest.raises(UserError, match="another process changed the file"):
