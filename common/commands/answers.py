@@ -30,7 +30,7 @@ Failures = dict[Names, tuple[str, ...] | None]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CaseAnswer:
     """The verdicts of one solution on one case."""
 
     op: Op[Any]
@@ -78,7 +78,7 @@ class Answer:
 class Answers:
     """The answers of one tier by the names of the solution and of the case, in their order."""
 
-    by_name: dict[Names, Answer] = field(default_factory=dict, init=False)
+    by_name: dict[Names, CaseAnswer] = field(default_factory=dict, init=False)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -111,13 +111,13 @@ class Answers:
         """Whether a direction of any case is right."""
         return any(verdict.verdict == "PASSED" for verdict in self.verdicts)
 
-    def of(self, solution: str) -> list[Answer]:
+    def of(self, solution: str) -> list[CaseAnswer]:
         """Return the answers of one solution."""
         return [answer for (name, _), answer in self.by_name.items() if name == solution]
 
     def groups(self) -> list[Group]:
         """Return the failures by solution, directions and verdict."""
-        failing: dict[tuple[str, tuple[Direction, ...], str], list[Answer]] = defaultdict(list)
+        failing: dict[tuple[str, tuple[Direction, ...], str], list[CaseAnswer]] = defaultdict(list)
         for (solution, _), answer in self.by_name.items():
             for directions, failure in answer.failures:
                 failing[solution, directions, failure.verdict].append(answer)
@@ -195,7 +195,7 @@ def coverage(verdicts: Iterable[Verdict]) -> tuple[set[str], dict[str, str]]:
     return silent, remarks
 
 
-def _configurations(answers: Iterable[Answer]) -> dict[str, str]:
+def _configurations(answers: Iterable[CaseAnswer]) -> dict[str, str]:
     """Return how many configurations each autotuned kernel ran in, such as `5 of 8`."""
     taken: dict[str, set[str]] = defaultdict(set)
     counts: dict[str, int] = {}
@@ -213,8 +213,8 @@ class Group:
     solution: str
     directions: tuple[Direction, ...]
     verdict: str
-    failing: Sequence[Answer]
-    answered: Sequence[Answer]
+    failing: Sequence[CaseAnswer]
+    answered: Sequence[CaseAnswer]
     """The solution's answers in the tier that are supported in the first direction."""
 
     def data(self, causes: Iterable[Diagnosis], contrast: Callable[[Names], str]) -> FailingCases:
@@ -250,10 +250,10 @@ class Group:
         )
 
     @cached_property
-    def by_size(self) -> list[Answer]:
+    def by_size(self) -> list[CaseAnswer]:
         """The failing answers, in the order of the cases' bytes and FLOPs."""
 
-        def size(answer: Answer) -> tuple[int, int]:
+        def size(answer: CaseAnswer) -> tuple[int, int]:
             work = answer.op.work(answer.case, "forward")
             return work.bytes, work.flops
 
@@ -280,7 +280,7 @@ class Group:
                  for values in tuned.values for name in values}  # fmt: skip
         several = len({kernel for kernel, _ in pairs}) > 1
 
-        def facts(answer: Answer) -> dict[str, Fact]:
+        def facts(answer: CaseAnswer) -> dict[str, Fact]:
             found, kernels = facts_of(answer.op, answer.case), self._tuned(answer)
             if "forward" in self.directions:
                 found.pop("upstream", None)
@@ -298,5 +298,5 @@ class Group:
                           for answers in (self.failing, passing))  # fmt: skip
         return failing_condition(failed, passed)
 
-    def _tuned(self, answer: Answer) -> Mapping[str, Autotuned]:
+    def _tuned(self, answer: CaseAnswer) -> Mapping[str, Autotuned]:
         return answer.verdicts[self.directions[0]].configurations

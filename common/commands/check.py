@@ -23,7 +23,7 @@ from common.solutions import Solution, peers
 if TYPE_CHECKING:
     from common.commands.answers import Failures
     from common.commands.grader import Grader
-    from common.commands.report import Result
+    from common.commands.report import CheckResult
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,14 +115,16 @@ def started(options: argparse.Namespace) -> Iterator[Grader]:
             yield Grader(server, compiler, options.exitfirst)
 
 
-def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace) -> Result:
+def checked(
+    solutions: Sequence[Solution], grader: Grader, options: argparse.Namespace
+) -> CheckResult:
     """Grade the smoke cases and, if none failed, measure the board's cases.
 
     The first failures are printed as they are found. The cases that fail are kept for
     `--last-failed`, with earlier ones that are not run.
     """
     from common.commands.grader import Asked
-    from common.commands.report import Result, TierReport
+    from common.commands.report import CheckResult, TierReport
 
     handle = solutions[0].handle
     smoke, board = TierReport(options.verbose), TierReport(options.verbose)
@@ -136,7 +138,7 @@ def checked(solutions: Sequence[Solution], grader: Grader, options: argparse.Nam
     elif options.lf:
         asked = Asked(solutions, {key for key in failures if key[0] in names})
     cases = asked.cases
-    result = Result(handle, grader.device, cases, smoke, board)
+    result = CheckResult(handle, grader.device, cases, smoke, board)
     result.named_ops = {op.name for op, _ in asked.due}
     before = {(name, case) for name, failing in cases
               for case in failures.get((name, failing)) or ()} - cases  # fmt: skip

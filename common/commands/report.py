@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from common import ops, paths, source
 from common.board import terminal
-from common.commands.answers import Answer, Answers, Names
+from common.commands.answers import Answers, CaseAnswer, Names
 from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
@@ -57,7 +57,7 @@ class TierReport(Answers):
         They replace earlier verdicts of the same solution and case.
         """
         name = directions[0].solution
-        answer = Answer(op, case, {verdict.direction: verdict for verdict in directions})
+        answer = CaseAnswer(op, case, {verdict.direction: verdict for verdict in directions})
         if self._watched and not self.by_name and not answer.failures:
             names = " and ".join(dict.fromkeys(verdict.verdict for verdict in directions))
             say(f"{name} {case.name}: {names}", hang=MARGIN, green="PASSED")
@@ -103,7 +103,7 @@ def _without(place: Place | None, reason: str) -> str:
 # --- the end --------------------------------------------------------------------------------------
 
 
-class Line(NamedTuple):
+class EndLine(NamedTuple):
     """A line of a check's end."""
 
     importance: int
@@ -113,7 +113,7 @@ class Line(NamedTuple):
     """None for a line that ends with a command, which is not broken."""
     styles: Mapping[str, str] = MappingProxyType({})
 
-    def translated(self) -> Line:
+    def translated(self) -> EndLine:
         """Return the line in the language of the terminal."""
         styles = {style: translated(part) for style, part in self.styles.items()}
         return self._replace(text=translated(self.text), styles=styles)
@@ -140,7 +140,7 @@ def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
         tiers[summary.solution].append(summary)
     lines = [line for each in tiers.values() for line in _outcome(each)]
     beside = list(further)
-    lines += [Line(2, text) for text in beside[:-1]] + [Line(1, text) for text in beside[-1:]]
+    lines += [EndLine(2, text) for text in beside[:-1]] + [EndLine(1, text) for text in beside[-1:]]
     lines = [line.translated() for line in lines]
     room, shown = ROOM, set[int]()
     for number in sorted(range(len(lines)), key=lambda number: lines[number].importance):
@@ -151,20 +151,20 @@ def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
         lines[number].show()
 
 
-def _outcome(tiers: Sequence[Summary]) -> Iterator[Line]:
+def _outcome(tiers: Sequence[Summary]) -> Iterator[EndLine]:
     """Yield the lines on one solution's outcome in one tier, or in both."""
     failing = [summary for summary in tiers if summary.failures]
     yield from _failures(failing[0]) if failing else _passes(tiers)
     for kernel, taken in tiers[0].configurations.items():
-        yield Line(ROOM, f"{kernel}: {taken} configurations", INDENT)
+        yield EndLine(ROOM, f"{kernel}: {taken} configurations", INDENT)
 
 
-def _failures(summary: Summary) -> Iterator[Line]:
+def _failures(summary: Summary) -> Iterator[EndLine]:
     """Yield how many cases fail, where, why, and how to repeat one."""
     solution, (first, *_) = summary.solution, summary.failures
     share = _share(summary.failed, summary.passed + summary.failed, summary)
     words = f"{solution}: FAILED in {share}{_others(summary)}"
-    yield Line(0, words, styles={"red": "FAILED"})
+    yield EndLine(0, words, styles={"red": "FAILED"})
     known = set[str]()
     for number, group in enumerate(summary.failures):
         place = f"{group.place.file}:{group.place.line}" if group.place else ""
@@ -172,13 +172,13 @@ def _failures(summary: Summary) -> Iterator[Line]:
             text = f"{group.verdict} {' and '.join(group.directions)}, {plural(group.failed)}"
             parts = f"{text}, {place}" if place else text, _why(group)
             styles = {"red": group.verdict, "bold": place}
-            yield Line(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
+            yield EndLine(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
         if group.cause and group.cause not in known:
             cause = f"likely cause: {group.cause}"
-            yield Line(1, cause, INDENT, {"bold": cause})
+            yield EndLine(1, cause, INDENT, {"bold": cause})
         known |= {f"{group.verdict} {place}", group.cause}
     option = "--last-failed" if first.earlier else f"--case {first.case}"
-    yield Line(0, f"Repeat: nox -s check -- {solution} {option}", None)
+    yield EndLine(0, f"Repeat: nox -s check -- {solution} {option}", None)
 
 
 def _cut(text: str) -> str:
@@ -195,7 +195,7 @@ def _why(group: FailingCases) -> str:
     return group.property or reason * (not group.cause)
 
 
-def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
+def _passes(tiers: Sequence[Summary]) -> Iterator[EndLine]:
     """Yield how many cases pass, and what is not supported or to be noted."""
     solution, smoke = tiers[0].solution, tiers[0]
     if any(summary.passed for summary in tiers):
@@ -203,9 +203,9 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         forward = smoke.forward_alone
         alone = f", {forward} of them forward alone" if forward else ""
         words = f"{solution}: PASSED in {shares}{alone}{_others(smoke)}"
-        yield Line(0, words, styles={"green": "PASSED"})
+        yield EndLine(0, words, styles={"green": "PASSED"})
     if smoke.remark:
-        yield Line(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
+        yield EndLine(0, f"{solution} {smoke.remark}", styles={"red": smoke.remark})
     reasons, notes, tried = Counter[str](), Counter[str](), Counter[str]()
     for summary in tiers:
         reasons.update(summary.reasons)
@@ -213,11 +213,11 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[Line]:
         tried.update(summary.tried)
     if shown := [f"{why} ({count})" for why, count in reasons.most_common(REASONS)]:
         more = ["..."] * (len(reasons) > REASONS)
-        yield Line(1, f"not supported: {', '.join(shown + more)}", INDENT)
+        yield EndLine(1, f"not supported: {', '.join(shown + more)}", INDENT)
     for kind, count in notes.most_common():
         of = f"in {count} of the {tried[kind]} cases tried" if kind in tried else plural(count)
         mend = "; the mend is in CONTRIBUTING.md" * (kind == "OTHER_SECOND_DERIVATIVES")
-        yield Line(2, f"note: {NOTES[kind]} ({of}{mend})", INDENT)
+        yield EndLine(2, f"note: {NOTES[kind]} ({of}{mend})", INDENT)
 
 
 def _share(count: int, every: int, summary: Summary) -> str:
@@ -236,7 +236,7 @@ def _others(summary: Summary) -> str:
 
 
 @dataclass
-class Result:
+class CheckResult:
     """The findings of one check."""
 
     handle: str
@@ -275,7 +275,7 @@ class Result:
         return not self.rows or self.board.failed
 
 
-def show(result: Result, solutions: Iterable[Solution]) -> None:
+def show(result: CheckResult, solutions: Iterable[Solution]) -> None:
     """Print the folder's places on the device's board, the outcomes, and the next step."""
     further: list[str] = []
     if result.answers and not result.cases:

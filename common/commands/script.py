@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from common import paths
-from common.commands.answers import Answer
+from common.commands.answers import CaseAnswer
 from common.commands.reference import reference_of
-from common.commands.report import Result
+from common.commands.report import CheckResult
 from common.ops._draw import draw, given
 from common.solutions import Solution
 
@@ -27,7 +27,7 @@ MOST_KEPT = 1 << 13
 SEED = 0
 
 
-def write(file: Path, solutions: Iterable[Solution], result: Result) -> None:
+def write(file: Path, solutions: Iterable[Solution], result: CheckResult) -> None:
     """Write the checked case of the first solution that has it."""
     by_name = {solution.name: solution for solution in solutions}
     (name, _), answer = next(iter((result.board.by_name | result.smoke.by_name).items()))
@@ -35,7 +35,7 @@ def write(file: Path, solutions: Iterable[Solution], result: Result) -> None:
     print(f"wrote {file}: python {file} repeats the case")
 
 
-def written(answer: Answer, solution: Solution) -> str:
+def written(answer: CaseAnswer, solution: Solution) -> str:
     """Return the script of a graded case."""
     op, case = answer.op, answer.case
     arguments, upstream = draw(op, case, SEED, "cpu")

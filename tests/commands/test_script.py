@@ -7,7 +7,7 @@ import pytest
 
 from common import ops
 from common.commands import script
-from common.commands.answers import Answer
+from common.commands.answers import CaseAnswer
 from common.solutions import discover
 from tests.support.study import WRONG, environment
 
@@ -31,7 +31,7 @@ def ran(file, *arguments):
 @pytest.mark.parametrize(("op", "name"), PAIRS)
 def test_a_script_passes_what_is_right_in_150_lines_at_most(op, name, tmp_path):
     case = next(each for each in ops.load(op).cases("smoke") if each.name == name)
-    text = script.written(Answer(ops.load(op), case, {}), HOUSE[op])
+    text = script.written(CaseAnswer(ops.load(op), case, {}), HOUSE[op])
     assert len(text.splitlines()) <= 150 and "common" not in text
     (tmp_path / "script.py").write_text(text)
     found = ran(tmp_path / "script.py", HOUSE[op].path)

@@ -120,6 +120,14 @@ def test_the_table_has_no_circle():
         standing |= free
 
 
+def test_a_class_name_means_one_class():
+    trees = (ast.parse(path.read_text()) for path in files("common") if "peers" not in path.parts)
+    names = [
+        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+    assert len(names) > 100 and sorted(names) == sorted({*names})
+
+
 def test_a_solution_imports_nothing_of_ours():
     for path in files("contributors", "tests/corpus/wrong"):
         if path.is_relative_to(ROOT / "contributors"):

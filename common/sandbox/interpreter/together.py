@@ -92,7 +92,7 @@ class Rows(TensorHandle):  # type: ignore[misc]
         return self._group.read(self.array)
 
 
-class Change(NamedTuple):
+class PendingStore(NamedTuple):
     """A store or an atomic update, which waits."""
 
     verb: str
@@ -115,7 +115,7 @@ class ProgramGroup:
         self.busy = False
         self.failed = False
         """Whether an exception was raised, which a kernel may have caught."""
-        self.changes: list[Change] = []
+        self.changes: list[PendingStore] = []
         self._programs, self._numbers, self._verbs = programs, numbers, verbs
         self._accessing = numbers[0]
         """The numbers of the programs that make a change; broadcast to its lanes."""
@@ -209,7 +209,7 @@ class ProgramGroup:
             return act()
         programs = selected(np.broadcast_to(self._accessing, pointers.data.shape), mask).ravel()
         addresses = selected(pointers.data, mask).ravel()
-        self.changes.append(Change(verb, addresses, programs, width_of(pointers), act))
+        self.changes.append(PendingStore(verb, addresses, programs, width_of(pointers), act))
         return None
 
 
@@ -266,7 +266,7 @@ def play(
     """
     if len(programs) < 2:
         return False
-    verbs, changes = dict.fromkeys(spans, ""), list[Change]()
+    verbs, changes = dict.fromkeys(spans, ""), list[PendingStore]()
     waiting, runs = [np.arange(len(programs))], 0
     try:
         while waiting:
@@ -293,7 +293,7 @@ def play(
     return True
 
 
-def _overlap(stores: Sequence[Change]) -> bool:
+def _overlap(stores: Sequence[PendingStore]) -> bool:
     """Return whether two programs store an element."""
     addresses = np.concatenate([store.addresses for store in stores])
     ends = np.concatenate([store.addresses + np.uint64(store.width) for store in stores])
