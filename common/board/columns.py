@@ -160,7 +160,7 @@ def ranking(track: Track, short: bool = False) -> Table:
     columns = [column for column in COLUMNS if column.text and column.known(track)]
     rows = tuple(tuple(c.cell(track, entry, short) for c in columns) for entry in track.entries)
     header = tuple(column.name for column in columns)
-    return Table(track.title, header, rows, footnotes([track]), track.entries)
+    return Table(track.title, header, rows, tuple(footnotes([track])), track.entries)
 
 
 PLACES = ("first", "second", "third")
@@ -177,7 +177,7 @@ def summary(mains: Sequence[Track]) -> Table:
             cells += [""] * (len(PLACES) - len(cells))
             rows.append((track.op, quantity.name, *cells))
             shown.append(replace(track, entries=tuple(best)))
-    return Table("", ("op", "column", *PLACES), tuple(rows), footnotes(shown))
+    return Table("", ("op", "column", *PLACES), tuple(rows), tuple(footnotes(shown)))
 
 
 # --- for scripts ----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -63,13 +63,10 @@ def percentage(value: float) -> str:
 # --- the footnotes of marks -----------------------------------------------------------------------
 
 
-def footnotes(tracks: Iterable[Track]) -> tuple[str, ...]:
-    """Return a footnote for each kind of mark and of note in a table of these tracks."""
-    entries = {entry.solution: entry for track in tracks for entry in track.entries}
-    return tuple(_footnotes([*entries.values()]))
-
-
-def _footnotes(entries: Sequence[Entry]) -> Iterator[str]:
+def footnotes(tracks: Iterable[Track]) -> Iterator[str]:
+    """Yield a footnote for each kind of mark and of note in a table of these tracks."""
+    by_name = {entry.solution: entry for track in tracks for entry in track.entries}
+    entries = by_name.values()
     if any(entry.stale for entry in entries):
         yield f"{STALE} measured before its source last changed"
     timed = [row for entry in entries for row in entry.cells.values() if row.gpu]

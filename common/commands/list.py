@@ -20,9 +20,8 @@ def run(options: argparse.Namespace) -> int:
         from common.commands.result import Listed, output  # they need packages, a list does not
 
         with output(options.json) as written:
-            for each in chosen:
-                one = Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note)
-                written.append(one)
+            written += [Listed(solution=each.name, op=each.op, peer=each.peer, note=each.note)
+                        for each in chosen]  # fmt: skip
         return 0
     width = max(len(solution.name) for solution in chosen)
     for solution in chosen:

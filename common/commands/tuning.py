@@ -123,13 +123,10 @@ def tune(sweep: Sweep, chosen: Sequence[Solution], steps: Progress) -> list[str]
     declared = []
     for solution in chosen:
         with sweep.supervisor.lent(solution) as worker:
-            own = _kernels(worker)
-        declared += [solution] * bool(own)
+            own = _declared(worker, kernels)
+        declared += [solution] * own
         if not own:
             steps.say(f"{solution.name} declares no TUNED: there is nothing to search")
-        for name, configs in own.items():
-            if kernels.setdefault(name, configs) != configs:
-                raise UserError(f"{solution.handle} has two kernels named {name!r}: rename one")
     boards = list(tier_cases(declared, "board", sweep.device))
     todo = [(s, op, c) for s in declared for op, cases in boards if s.op == op.name for c in cases]
     search = _Search(sweep, kernels, Winners(chosen[0].path.parent, sweep.device), steps)
@@ -144,9 +141,12 @@ def tune(sweep: Sweep, chosen: Sequence[Solution], steps: Progress) -> list[str]
     return search.lines
 
 
-def _kernels(worker: Worker) -> dict[str, list[Config]]:
-    """Return the distinct configurations of each declared kernel, the default first."""
-    kernels: dict[str, list[Config]] = {}
+def _declared(worker: Worker, kernels: dict[str, list[Config]]) -> bool:
+    """Add the distinct configurations of each declared kernel, the default first, if there are any.
+
+    Raises:
+        UserError: The solution cannot be imported, or a declaration is wrong.
+    """
     reply, name = worker.ask(wire.Tune(choices=[])), worker.solution.name
     if reply.get("verdict"):
         raise UserError(f"{name}: {reply['verdict']}: {reply['reason']}")
@@ -158,10 +158,10 @@ def _kernels(worker: Worker) -> dict[str, list[Config]]:
                     raise ValueError(f"{config} has other parameter names than the default")
                 configs += [config] * (config not in configs)
             if kernels.setdefault(kernel["name"], configs) != configs:
-                raise ValueError(f"two kernels are named {kernel['name']!r}")
+                raise ValueError(f"there are two kernels named {kernel['name']!r}")
     except (TypeError, ValueError, AttributeError) as error:
         raise UserError(f"{name}: TUNED is not as docs/tuning.md describes it: {error}") from None
-    return kernels
+    return bool(reply["kernels"])
 
 
 def time_call(worker: Worker, staged: StagedCalls, direction: Direction) -> Reply:

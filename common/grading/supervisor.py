@@ -10,17 +10,12 @@ import contextlib
 import gc
 import threading
 from collections.abc import Collection, Iterator
-from typing import Literal
 
 from common.grading.device import IDLE, DeviceMemory, empty_cache
 from common.grading.fork_server import ForkServer
 from common.grading.retries import Ends
 from common.grading.worker import Worker
 from common.solutions import Solution
-
-Role = Literal["baseline", "reference"]
-"""The purpose of a worker that grades no solution: eager is timed next to each solution, or runs in
-place of one, to find whether the solution caused a failure."""
 
 
 class Supervisor:
@@ -38,7 +33,8 @@ class Supervisor:
         """
         self.server, self.memory, self.ends = server, memory, Ends()
         self._deadline = deadline
-        self._named: dict[tuple[Solution, Role], Worker] = {}
+        self._baselines: dict[Solution, Worker] = {}
+        """The workers in which eager is timed next to each solution."""
         self._lent: dict[Worker, int] = {}
         """The workers with a case under way, with the bytes that the case may need."""
         self._free: list[Worker] = []
@@ -49,11 +45,11 @@ class Supervisor:
     def workers(self) -> list[Worker]:
         """All workers, the least recently lent of the free ones first."""
         with self._changed:
-            return [*self._free, *self._named.values(), *self._lent]
+            return [*self._free, *self._baselines.values(), *self._lent]
 
-    def worker(self, solution: Solution, role: Role) -> Worker:
-        """Return the worker of a role; it is never lent."""
-        return self._named.setdefault((solution, role), self._made(solution))
+    def baseline(self, eager: Solution) -> Worker:
+        """Return the worker in which eager is timed; it is never lent."""
+        return self._baselines.setdefault(eager, self._made(eager))
 
     @contextlib.contextmanager
     def lent(self, solution: Solution, needed: int = 0) -> Iterator[Worker]:
@@ -90,7 +86,7 @@ class Supervisor:
         In order: empty the harness's cache, free the shared memory of idle processes, and end them.
         """
         with self._changed:
-            idle = [each for each in (*self._free, *self._named.values()) if each not in keep]
+            idle = [each for each in (*self._free, *self._baselines.values()) if each not in keep]
             releases, ends = [each.release for each in idle], [each.close for each in idle]
             for step in (empty_cache, *releases, *ends):
                 if self.memory.left() >= needed:
@@ -122,7 +118,7 @@ class Supervisor:
         """End all workers and forget their ends; the next use starts others."""
         for worker in self.workers:
             worker.close()
-        self._named, self._free, self.ends = {}, [], Ends()
+        self._baselines, self._free, self.ends = {}, [], Ends()
 
     def _made(self, solution: Solution) -> Worker:
         return Worker(self.server, solution, self._deadline)

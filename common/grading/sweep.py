@@ -11,7 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -250,14 +250,10 @@ class Sweep(AbstractContextManager["Sweep"]):
             graded, lacks = self._alone(run, case, worker)
             if graded and not lacks:
                 return graded
-            reference = self.supervisor.worker(eager_of(run.op), "reference")
             in_its_place, lacks_too = None, ""
-            try:
-                in_its_place, lacks_too = self._alone(run, case, reference)
-            except UserError:  # eager's process cannot map the memory, so that it shows nothing
-                pass
-            finally:
-                reference.close()
+            # suppressed: eager's process cannot map the memory, so that it shows nothing
+            with closing(Worker(self._server, eager_of(run.op))) as eager, suppress(UserError):
+                in_its_place, lacks_too = self._alone(run, case, eager)
             if lacks_too or not in_its_place:
                 return TooLarge(run.op, case, lacks)
             reason = f"{lacks} in the harness next to this solution"

@@ -106,7 +106,7 @@ class Measurement:
         """Return eager's process for an op; the first call, before any solution, calibrates."""
         if op.name not in self._baselines:
             sweep, workers = self._sweep, self._sweep.supervisor
-            worker = workers.worker(eager_of(op), "baseline")
+            worker = workers.baseline(eager_of(op))
             if self._calibrated is None:
                 self._calibrated = baseline.calibrate(worker, sweep.device)
             self._baselines[op.name] = Baseline(worker, self._calibrated)
@@ -130,6 +130,9 @@ class Measurement:
                 failure = Failure.from_reply(times)
                 failure.reason = f"while timed: {failure.reason}"
                 verdict = replace(verdict, **vars(failure))
+        samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
+        estimates = {clock: {name: Estimate.of(each) for name, each in taken.items()}
+                     for clock, taken in samples.items()}  # fmt: skip
         row = record_of(
             graded.problem.op,
             graded.case,
@@ -140,13 +143,11 @@ class Measurement:
             verdict=verdict.verdict,
             reason=verdict.reason,
             error=None if verdict.error is None else round(verdict.error, 5),
-            gpu=_summaries(times.get("gpu", {})),
-            host=_summaries(times.get("host", {})),
             sustained=times.get("sustained", {}),
             device_state=times.get("device_state", {}),
             notes=(*(note for note in verdict.notes if note.found), *times.get("notes", ())),
+            **estimates,
         )
-        samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
         return Measured(row, samples, graded, verdict)
 
     def _times(self, graded: Graded, direction: Direction, op_baseline: Baseline) -> Reply:
@@ -180,7 +181,3 @@ def record_of(
         ranked_by=case.ranked_by, twin=case.twin, direction=direction, bytes=work.bytes,
         flops=work.flops, sources=sources, harness=harness, clock=CLOCK, tier=tier, **found,
     )  # fmt: skip
-
-
-def _summaries(times: dict[str, list[float]]) -> dict[str, Estimate]:
-    return {name: Estimate.of(samples) for name, samples in times.items()}

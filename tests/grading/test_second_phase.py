@@ -156,7 +156,7 @@ def test_the_only_solution_that_is_late_is_asked_once(written, fork_server):
     """Eager's worker, which has no process, is no company."""
     late = written("late", "forever()")
     with Sweep("cpu", server=fork_server, deadline=1.0) as one:
-        one.supervisor.worker(sweeps.eager_of(HALF), "baseline")
+        one.supervisor.baseline(sweeps.eager_of(HALF))
         (found,) = one.grade(HALF, PLAIN[:1], [late])
     assert {each.verdict for each in found.verdicts.values()} == {"TIMEOUT"}
     assert late.path.with_name("runs").read_text() == "X"

@@ -34,7 +34,7 @@ def measurement(monkeypatch):
     beside = SimpleNamespace(release=lambda: None)
     monkeypatch.setattr(rows, "Baseline", lambda *_: beside)
     monkeypatch.setattr(rows.baseline, "calibrate", lambda *_: {})
-    workers, further = SimpleNamespace(worker=lambda *_: None), []
+    workers, further = SimpleNamespace(baseline=lambda eager: None), []
     sweep = SimpleNamespace(device="cuda", grade=grade, supervisor=workers)
     digests = dict.fromkeys(SOLUTIONS, ("s", "h"))
     return lambda **how: (Measurement(sweep, digests, **how), further)

@@ -166,7 +166,7 @@ def timed(
 
 def baseline_of(sweep: Sweep, op: Op[Any]) -> Baseline:
     """Return eager's process; no solution may have run in the sweep yet."""
-    worker = sweep.supervisor.worker(eager_of(op), "baseline")
+    worker = sweep.supervisor.baseline(eager_of(op))
     return Baseline(worker, baseline.calibrate(worker, sweep.device))
 
 
