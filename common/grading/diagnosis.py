@@ -2,12 +2,11 @@
 
 A mistake is a reference implementation that is wrong in one way. A mistake explains a direction of
 a solution if every wrong result matches the mistake's result by the numeric rule, and if the
-mistake changes nothing in the cases that pass. Cases in which the mistake would leave a tensor
-decide nothing, like those whose verdict is OUT_OF_BOUNDS. A mistake is reported only if it explains
-at least FEWEST cases, and every other mistake fails to explain as many, so that no report is a
-guess. If no mistake gives all gradients of a solution, those are compared that are wrong in some
-case. Of two mistakes with the same results in a direction, the one is reported that explains the
-other direction too; if that does not decide, both are.
+mistake changes nothing in first calls that are right. Cases in which the mistake would leave a
+tensor decide nothing, like those whose verdict is OUT_OF_BOUNDS. A mistake is reported only if it
+explains at least FEWEST cases, and every other one fails to explain as many. If no mistake gives
+all gradients of a solution, those are compared that are wrong in some case. Of two mistakes with
+the same results in a direction, the one is reported that explains the other too, otherwise both.
 
 A failing case that no mistake explains is graded again with each of its properties at its default,
 one property at a time. That helps where too few cases fail to find a failing condition: one failing
@@ -165,23 +164,25 @@ class _Judged:
         """Return whether the results match the mistake's results, and not the reference's.
 
         For a case that passes, return whether the mistake's own results, rounded to the dtype,
-        would pass. With `names`, compare these results alone. Return None if the mistake would
-        leave a tensor, and the case fails or has no output element.
+        would pass, and None for True if a later call fails, whose inputs differ. With `names`,
+        compare these results alone. Return None if the mistake would leave a tensor, and the case
+        fails or has no output element.
         """
         passes = self.verdict.verdict == "PASSED"
-        if not (passes or self.wrong):
-            return False
+        right = passes or not self.wrong
         try:
             expected = self._results(mistake)
         except NotImplementedError:
             # without an element of the output there is no access
-            return False if passes and self.problem.op.elements(self.problem.case) else None
-        results = expected if passes else self.verdict.results
+            return False if right and self.problem.op.elements(self.problem.case) else None
+        results = expected if right else self.verdict.results
         compared = {name: results[name] for name in self.names if not names or name in names}
-        if passes:
+        if right:
             dtype = getattr(torch, self.problem.case.dtype)
             rounded = {name: result.to(dtype) for name, result in compared.items()}
-            return not self._outside(rounded, self._truth, self.problem.budgets)
+            if self._outside(rounded, self._truth, self.problem.budgets):
+                return False
+            return passes or (None if self.verdict.results else False)
         return not self._differing(compared, mistake, expected)
 
     @cached_property

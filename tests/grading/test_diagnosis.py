@@ -127,12 +127,12 @@ def test_of_two_mistakes_with_the_same_gradients_forward_tells_or_both_are_said(
     assert causes(found) == [(("backward",), f"{AS_IT_IS}, or: {UPSTREAM}")]
 
 
-@pytest.mark.parametrize("results", [True, False])
-def test_a_failure_of_a_later_call_has_no_cause(results):
-    """The first call's results are right, or there are none; the mistake changes nothing there."""
-    wrong = [graded(case, mistake(IN_HALVES)) for case in NEIGHBOURS]
-    assert causes(wrong) == [(DIRECTIONS, IN_HALVES)]
-    assert not causes([*wrong, graded(HALVES[0], HALF.reference, results=results)])
+@pytest.mark.parametrize(("made", "kept"), [(IN_HALVES, True), (IN_HALVES, False), (SIGN, True)])
+def test_a_failure_of_a_later_call_refutes_what_would_change_the_first(made, kept):
+    """A mistake that changes nothing there stays, unless the first call's results are unknown."""
+    wrong = [graded(case, mistake(made)) for case in NEIGHBOURS]
+    found = causes([*wrong, graded(HALVES[0], HALF.reference, results=kept)])
+    assert found == ([(DIRECTIONS, made)] if kept and made == IN_HALVES else [])
 
 
 def cubed(x, interleaved):
