@@ -27,12 +27,6 @@ def interval(samples: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def quartiles(samples: Sequence[float]) -> tuple[float, float]:
-    """Return the first and the third quartile of the samples."""
-    first, third = np.percentile(samples, (25, 75))
-    return float(first), float(third)
-
-
 def leaders(intervals: Sequence[tuple[float, float]]) -> list[int]:
     """Return, for each interval, the index of its group's leader; the intervals come best first.
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 
 from common import stats
 from common.errors import Note
@@ -42,7 +43,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def of(cls, samples: Sequence[float]) -> Estimate:
         """Return the median of samples in microseconds, all else to the nanosecond."""
         low, high = stats.interval(samples)
-        first, third = stats.quartiles(samples)
+        first, third = np.percentile(samples, (25, 75)).tolist()
         quartiles = round(first, 3), round(third, 3)
         return cls(stats.median(samples), round(low, 3), round(high, 3), quartiles)
 

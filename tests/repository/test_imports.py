@@ -168,16 +168,3 @@ def test_a_board_needs_no_torch():
     code = hide + "; ".join(f"import {module}" for module in modules)
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
-
-
-@pytest.mark.parametrize(
-    ("package", "source"),
-    [("contributors", "import contributors.house.rope"),
-     ("ops", "from ..grading.worker import Worker"),
-     ("board", "if TYPE_CHECKING:\n    from common.spec import Case"),
-     ("board", "def late():\n    import torch"),
-     ("grading", "from common.sandbox.contract import load"),
-     ("tests", "from tests.corpus.wrong.in_place import rope")],
-)  # fmt: skip
-def test_an_import_the_other_way_is_found(package, source):
-    assert offences(package, source)
