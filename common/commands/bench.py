@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _measure(engine: Engine, options: argparse.Namespace, results: Path | None = None) -> Path:
     """Run an engine's job with its progress on stderr, and return the path of its record."""
-    from common.engines.benching import Recorded, bench
+    from common.engines.benching import Recording, bench
     from common.records.lines import Counted, Selection
 
     selection, failed = Selection(options.op, options.only, engine.job.tier), set[str]()
@@ -72,9 +72,10 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
                     steps.say(f"study: {event}")
                 case Counted():
                     steps.doing(f"counting {event.solution} {event.case}")
-                case Recorded(path, kept):
+                case Recording(lines=lines, kept=kept):
+                    path = lines.path
                     if kept:
-                        print(f"study: {kept} cases of the same sources stand from before")
+                        print(f"study: {len(kept)} cases of the same sources stand from before")
                 case _ if event.too_large:
                     steps.say(f"study: {event.too_large}")
                     steps.skip(2 * sum(each.op == event.op for each in engine.job.solutions))

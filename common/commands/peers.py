@@ -18,6 +18,8 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
+import torch
+
 from common.paths import PEERS, ROOT
 from common.printable import complain
 from common.solutions import package_of
@@ -58,7 +60,7 @@ def _install(library: str, groups: Mapping[str, list[str]]) -> str:
     """Install a library with pip; return why it is not installed, or ""."""
     group, settings = library.replace("_", "-"), TRITON_ONLY if library == "flash_attention" else {}
     tools = groups.get(f"build-{group}", [])
-    if tools and not settings and not _torchs_cuda():
+    if tools and not settings and not torch.version.cuda:
         return "it is compiled for CUDA, and torch here is built without CUDA"
     isolation = ["--no-build-isolation"] * bool(tools) + ["--no-deps"] * (library in ALONE)
     if tools and not _pip(tools, {}):
@@ -80,7 +82,7 @@ def _pip(arguments: Sequence[str], settings: Mapping[str, str]) -> bool:
 
     The packages of PINNED keep their versions. Headers of another CUDA than torch's would not fit.
     """
-    lines = [f"cuda-toolkit=={cuda}.*" for cuda in [_torchs_cuda()] if cuda]
+    lines = [f"cuda-toolkit=={cuda}.*" for cuda in [torch.version.cuda] if cuda]
     for package in PINNED:
         with contextlib.suppress(metadata.PackageNotFoundError):
             lines.append(f"{package}=={metadata.version(package)}")
@@ -103,13 +105,6 @@ def _header_path() -> dict[str, str]:
     headers = [str(path) for home in homes for folder in folders for path in home.glob(folder)]
     paths = filter(None, [*headers, os.environ.get("CPLUS_INCLUDE_PATH")])
     return {"CPLUS_INCLUDE_PATH": os.pathsep.join(paths)} if headers else {}
-
-
-def _torchs_cuda() -> str | None:
-    """Return the version of CUDA that torch is built with, or None for a build without CUDA."""
-    import torch
-
-    return torch.version.cuda
 
 
 if __name__ == "__main__":

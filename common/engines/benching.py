@@ -29,23 +29,10 @@ from common.solutions import Solution
 from common.spec import DIRECTIONS
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """The end of a run: its file, and the number of cases whose rows stand from before."""
-
-    path: Path
-    kept: int
-
-
-Event = int | CaseResult | str | Counted | Recorded | None
-"""A number is that of the rows to come, and None their end, after which work is counted; a string
-is a message for the user, for example about a lost executor."""
-
-
 def bench(
     engine: Engine, selection: Selection, absent: Mapping[str, str], results: Path | None = None
 ) -> Generator[Event]:
-    """Yield the run's new results and counted work, then its end; to interrupt it, close this.
+    """Yield the run's new results and counted work, then the run; to interrupt it, close this.
 
     Args:
         engine: The devices, with the job.
@@ -72,7 +59,7 @@ def bench(
                 yield open_run.write(result) if isinstance(result, CaseResult) else result
         yield from _count(open_run, solutions, engine.job.cases)
         open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
-    yield Recorded(open_run.lines.path, len(open_run.kept))
+    yield open_run
 
 
 def _count(
@@ -109,6 +96,11 @@ class Recording:
         rows = tuple(msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
         self.lines.rows(rows, result.samples)
         return dataclasses.replace(result, rows=rows)
+
+
+Event = int | CaseResult | str | Counted | Recording | None
+"""A number is that of the rows to come, and None their end, after which work is counted; a string
+is a message for the user, for example about a lost executor."""
 
 
 @contextlib.contextmanager

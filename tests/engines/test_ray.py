@@ -11,7 +11,7 @@ import pytest
 
 from common import paths
 from common.engines import ray_engine
-from common.engines.benching import Recorded, bench
+from common.engines.benching import Recording, bench
 from common.engines.engine import Engine
 from common.engines.ray_engine import OWN, RayEngine, RemoteExecutor
 from common.errors import UserError
@@ -117,15 +117,15 @@ def test_a_killed_executor_starts_again_and_each_row_comes_once(
         patch.setattr(RemoteExecutor, "ask", kill)
         events = list(bench(RayEngine(job, cluster.address), Selection(), {}))
     cluster.remove_node(made)
-    (recorded,) = (event for event in events if isinstance(event, Recorded))
+    (recorded,) = (event for event in events if isinstance(event, Recording))
     (line,) = (event for event in events if isinstance(event, str))
     assert " was lost: " in line and len(line) < 200
-    rows = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
+    rows = [(row.key, row.verdict) for row in runs.read(recorded.lines.path.parent).rows]
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")
     (recorded,) = (
-        each for each in bench(Engine(job), Selection(), {}) if isinstance(each, Recorded)
+        each for each in bench(Engine(job), Selection(), {}) if isinstance(each, Recording)
     )
-    alone = [(row.key, row.verdict) for row in runs.read(recorded.path.parent).rows]
+    alone = [(row.key, row.verdict) for row in runs.read(recorded.lines.path.parent).rows]
     assert sorted(rows) == sorted(alone)
     assert len(rows) == len(set(rows))
 
