@@ -68,9 +68,9 @@ def install(session: nox.Session, *groups: str) -> str:
 
 
 def installed(packages: list[str]) -> str:
-    """Return the packages, and when the environment's packages last changed."""
-    folders = sorted(STUDY.glob("lib/python*/site-packages"))
-    return f"{packages} {[folder.stat().st_mtime_ns for folder in folders]}"
+    """Return the packages, and all that are installed; virtualenv itself rewrites their folder."""
+    found = sorted(path.name for path in STUDY.glob("lib/python*/site-packages/*.dist-info"))
+    return f"{packages} {found}"
 
 
 def has_gpu() -> bool:
