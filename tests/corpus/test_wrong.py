@@ -8,7 +8,7 @@ are compiled in some of the cases.
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 
@@ -92,7 +92,7 @@ def answers(fork_server):
 
 @pytest.fixture(scope="module")
 def counts(answers):
-    return corpus.count(answers)
+    return corpus.count(answers, defaultdict(Counter))
 
 
 @pytest.fixture(scope="module")

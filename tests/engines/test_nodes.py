@@ -71,12 +71,8 @@ def test_a_node_without_the_package_of_a_peer_is_one_line(folder, monkeypatch):
 def connected(monkeypatch):
     """Return a function that connects an engine, and returns what Ray is started with."""
     asked = {}
-
-    def init(**how):
-        asked.update(how)
-
     fake = SimpleNamespace(
-        init=init,
+        init=asked.update,
         nodes=lambda: [],
         shutdown=lambda: None,
         exceptions=SimpleNamespace(RayError=OSError),

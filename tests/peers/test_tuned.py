@@ -16,8 +16,6 @@ from tests.generators import tuned_peers
 
 DEVICE, VERSION = "NVIDIA H200", "1.2.3"
 HERE = f"{DEVICE}, quack-kernels {VERSION}"
-
-
 FIELDS = set(
     "tile_m tile_n tile_k num_warps pingpong is_dynamic_persistent cluster_m cluster_n cluster_k"
     " split_k swap_ab max_swizzle_size device_capacity use_tma_gather".split()

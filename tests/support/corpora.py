@@ -112,9 +112,8 @@ def is_caught(solution: Solution, counts: Counts) -> bool:
     return all(counts[solution, where][verdict] for where, verdict in expected(solution).items())
 
 
-def count(graded: Iterable[Graded]) -> Counts:
+def count(graded: Iterable[Graded], counted: Counts) -> Counts:
     """Count verdicts by solution and direction; a kernel that was caught is done."""
-    counted: Counts = defaultdict(Counter)
     for each in graded:
         if each.solution not in CAUGHT or not is_caught(each.solution, counted):
             for direction, verdict in each.verdicts.items():
@@ -138,9 +137,7 @@ def verdicts(sweep: Sweep, corpus: Collection[Solution], others: Iterable[Soluti
     everyone = [*corpus, *others]
     for name in sorted({solution.op for solution in everyone}):
         op = ops.load(name)
-        for graded in sweep.grade(op, smoke(op), everyone, skip):
-            for direction, verdict in graded.verdicts.items():
-                counted[graded.solution, direction][verdict.verdict] += 1
+        count(sweep.grade(op, smoke(op), everyone, skip), counted)
     return counted
 
 

@@ -43,7 +43,7 @@ class FakeRay:
     )
 
     def __init__(self, executors):
-        self.executors, self.left, self.turn = executors, list(executors), 0
+        self.executors, self.left, self.turn, self.of = executors, list(executors), 0, {}
 
     def nodes(self):
         return [
@@ -55,13 +55,19 @@ class FakeRay:
         def made(*of):
             executor, one = self.left.pop(0), actor(*of)
             vars(one)["_executor"] = executor
-            run = SimpleNamespace(remote=lambda task: Stream(executor, one.run(task)))
+
+            def begin(task):
+                stream = one.run(task)
+                self.of[stream] = executor
+                return stream
+
+            run = SimpleNamespace(remote=begin)
             return SimpleNamespace(executor=executor, run=SimpleNamespace(options=lambda **_: run))
 
         return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=made))
 
     def wait(self, pending, num_returns=1, timeout=None):
-        said = [each for each in pending if not each.executor.silent]
+        said = [each for each in pending if not self.of[each].silent]
         self.turn += 1
         if num_returns == 1 and said:
             said = [said[self.turn % len(said)]]
@@ -75,16 +81,6 @@ class FakeRay:
 
     def shutdown(self):
         pass
-
-
-class Stream:
-    """The values of an actor's generator."""
-
-    def __init__(self, executor, values):
-        self.executor, self._values = executor, values
-
-    def __next__(self):
-        return next(self._values)
 
 
 @contextlib.contextmanager
