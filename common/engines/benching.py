@@ -73,8 +73,11 @@ def _count(
     chosen = [solution for solution in solutions if solution.op in eager]
     every = list(dict.fromkeys([*chosen, *eager.values()]))
     yield None
+    digests = {(each.name, each.op): pair for each, pair in digests_of(every).items()}
     for counted in counting.counts(every, cases):
-        open_run.lines.write(msgspec.structs.replace(counted, run=run.run))
+        sources, harness = digests[counted.solution, counted.op]
+        own = {"run": run.run, "sources": sources, "harness": harness}
+        open_run.lines.write(msgspec.structs.replace(counted, **own))
         yield counted
 
 
