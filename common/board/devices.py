@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import tomllib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,11 +77,12 @@ class Device:
 
         Here is the version that pyproject.toml has, if it is another.
         """
-        pins = re.findall(r'"([\w-]+)(?:\[.+?\])?==(.+?)"', (ROOT / "pyproject.toml").read_text())
-        here = {name.replace("-", "_"): version for name, version in pins}
+        groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+        pins = (str(each).partition("==") for group in groups.values() for each in group)
+        here = {name.partition("[")[0]: version for name, _, version in pins if version}
         texts = []
         for name, version in self.results.versions.items():
-            other = here.get(name.replace("-", "_").removesuffix("_cu13"), version)
+            other = here.get(name.replace("_", "-").removesuffix("-cu13"), version)
             texts.append(f"{name} {version}" + f" (here {other})" * (other != version))
         return ", ".join(texts)
 

@@ -44,10 +44,10 @@ def _timed(row: Record, counted: Counted | None, eager: Counted | None, gpu: Pea
     """Return the row with modelled times."""
     if row.verdict != "PASSED":
         return row
-    if not (counted and eager and _interval(counted, gpu).value):
+    if not (counted and eager and (own := _interval(counted, gpu)).value):
         return msgspec.structs.replace(row, verdict="UNSUPPORTED", reason="not counted")
-    both = {"solution": counted, "eager": eager}
-    times = {name: _interval(each, gpu) for name, each in both.items()}
+    both, times = {"solution": counted, "eager": eager}, {"solution": own}
+    times["eager"] = _interval(eager, gpu)
     limits = model.limits(counted, gpu)
     of_limits = {name: us for name, us in limits.items() if us >= limits["copy"]}
     times |= {name: Estimate(us, us, us) for name, us in of_limits.items()}

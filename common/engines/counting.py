@@ -47,8 +47,8 @@ def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator
     if names:
         asked = [pair for name in names for pair in of_ops([*valid.values()], name)]
         cases = {name: [case for op, case in asked if op.name == name] for name in valid}
-    server = ForkServer("cpu", target=TARGET, counted=True)
-    with ThreadPoolExecutor(THREADS) as threads, contextlib.closing(server):
+    server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
+    try:
         due = {each: _counted(threads, server, each, cases[each.op]) for each in solutions}
         for solution, (cache, halves) in due.items():
             for half in halves:
@@ -61,6 +61,9 @@ def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator
                     of = record_of(op, case, direction, solution, "board", ("", ""), verdict="")
                     shared = {name: getattr(of, name) for name in OfCase.__struct_fields__}
                     yield Counted(**shared, row=op.twin(case).name, steps=steps)
+    finally:
+        server.close()
+        threads.shutdown(cancel_futures=True)
 
 
 def _counted(
