@@ -7,7 +7,6 @@ compiled once for a dtype and serves all sizes and strides.
 """
 
 import functools
-from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import triton
@@ -16,8 +15,7 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from .launch import ceil_div
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(NamedTuple):
     """The constants of a product's launch; a kernel takes them as one."""
 
     M: int  # rows of a tile of the product
@@ -41,11 +39,11 @@ class Form:
 # Two groups of warps each add up 64 x 256 products, the most that registers hold; four stages of
 # both factors and a quarter of a tile to store fill the shared memory.
 HOPPER = Form(128, 256, 64, True, warps=8, stages=4)
-SHORT = replace(HOPPER, M=64, warps=4)
+SHORT = HOPPER._replace(M=64, warps=4)
 """For few tokens."""
-NARROW = replace(HOPPER, N=128, stages=3, programs=2)
+NARROW = HOPPER._replace(N=128, stages=3, programs=2)
 """For few columns; two programs share a multiprocessor."""
-LIGHT = replace(NARROW, warps=4)
+LIGHT = NARROW._replace(warps=4)
 """For a long epilogue: of two programs on a multiprocessor, one stores while one multiplies."""
 # Fits into 99 KB of shared memory, the least of today's GPUs of NVIDIA, in float32 too.
 PLAIN = Form(128, 128, 32, False, warps=8, stages=3)
@@ -114,7 +112,7 @@ def form_of(*matrices, pairs=(), height=128, shape=None):
     fits &= all(is_transposed(matrices[0]) and 0 < abs(pair) < 1 << 40 for pair in pairs)
     if matrices[0].dtype.itemsize != 2 or not fits or not gpu().hopper:
         # an MI300X has 64 KB of shared memory
-        return replace(PLAIN, M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))
+        return PLAIN._replace(M=height, **({"N": 64, "stages": 2} if gpu().amd else {}))
     if height == 64:
         return SHORT
     tiles = ceil_div(shape[0], 128) * ceil_div(shape[1], 256) if shape else gpu().processors

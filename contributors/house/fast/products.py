@@ -3,8 +3,6 @@
 They differ in what is done with a tile of the product as it is stored.
 """
 
-from dataclasses import replace
-
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
@@ -220,7 +218,7 @@ def gated_product(launch, x, weights, apart, order, keep):
     """
     form = form_of(*weights, x.matrix, pairs=apart, height=order.tile)
     if form is forms.HOPPER and len(weights[0]) <= 2048:  # many epilogues: fewer loads ahead
-        form = replace(form, stages=3)
+        form = form._replace(stages=3)
     factors, swapped = weights, [int(form.TMA and each < 0) for each in apart]
     if form.TMA:  # one descriptor for w1 and w3, of the lower address, and one for u1 and u3
         factors = [
