@@ -22,8 +22,6 @@ from common.digest import digest
 from common.paths import CACHE, COMMON
 from common.printable import complain_once
 
-PACKAGES = ("torch", "triton", "numpy")
-"""The packages on whose version a result may depend, if they are installed."""
 OLDEST = 14 * 24 * 3600
 """The seconds after which an entry is removed."""
 
@@ -69,11 +67,17 @@ class DiskCache:
 @functools.cache
 def foundation() -> str:
     """Return the digest of the harness and the versions of the packages."""
-    versions = []
-    for name in PACKAGES:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            versions.append(f"{name} {metadata.version(name)}")
+    versions = (f"{name} {version}" for name, version in package_versions().items())
     return " ".join([digest(COMMON.rglob("*.py"), words=True), *versions])
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages on which every result may depend."""
+    versions = {}
+    for name in ("torch", "triton", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def trim_caches() -> None:

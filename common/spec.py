@@ -43,6 +43,10 @@ SLACK: Mapping[str, float] = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 ITEMSIZE: Mapping[str, int] = {"float32": 4, "bfloat16": 2, "float16": 2}
 """Bytes of an element, by dtype."""
 DTYPES = (*ITEMSIZE,)
+ORDINALS = ("first", "second", "third", "fourth", "fifth")
+WIDEST_TWIN = 512
+"""The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
+and two minutes at 1024."""
 
 Reference = Callable[..., Any]
 """An op in plain torch, with the signature of its solutions: it returns the output, or a tuple."""

@@ -64,11 +64,15 @@ class Failure(Exception):
         return cls(str(reply["verdict"]), str(reply.get("reason", "")), kind, places)
 
     @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a `Verdict` that the failure decides."""
+        return {name: getattr(self, name) for name in ("verdict", "reason", "kind", "places")}
+
+    @property
     def reply(self) -> dict[str, Any]:
         """The failure as JSON data, for the reply of a process."""
-        reply = {"verdict": self.verdict, "reason": self.reason}
-        optional = {"kind": self.kind, "places": [list(place) for place in self.places]}
-        return reply | {name: value for name, value in optional.items() if value}
+        fields = self.fields | {"places": [list(place) for place in self.places]}
+        return {name: value for name, value in fields.items() if value}
 
 
 class Difference(msgspec.Struct, frozen=True):

@@ -7,7 +7,8 @@ import torch
 
 from common.errors import Kind, kind_of, out_of_memory
 from common.sandbox.failures import judge
-from common.verdicts import Failure
+from common.source import Place
+from common.verdicts import Failure, Verdict
 
 INFERENCE = Kind.INFERENCE_THREAD
 
@@ -30,9 +31,12 @@ def test_the_words_of_other_libraries_tell_the_kind(error, kind):
 
 
 def test_a_kind_reaches_the_harness_in_the_reply_and_a_made_up_one_is_none():
-    failure = Failure("RUNTIME_ERROR", "some words", Kind.DISK)
+    failure = Failure("RUNTIME_ERROR", "some words", Kind.DISK, (Place("rope.py", 3, "y = x"),))
     told = Failure.from_reply(json.loads(json.dumps(failure.reply)))
-    assert (told.verdict, told.reason, told.kind) == ("RUNTIME_ERROR", "some words", Kind.DISK)
+    told.add_note("that the verdict does not need")
+    verdict = Verdict("alice/rope", "rope", "c", "forward", **told.fields)
+    assert (verdict.verdict, verdict.reason) == ("RUNTIME_ERROR", "some words")
+    assert (verdict.kind, verdict.places) == (Kind.DISK, failure.places)
     for junk in ("made up", 3, None, ["killed"]):
         made_up = {"verdict": "CRASHED", "reason": "", "kind": junk}
         assert Failure.from_reply(made_up).kind is Kind.NONE

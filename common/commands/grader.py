@@ -30,8 +30,6 @@ from common.solutions import Solution
 from common.spec import Case, Op
 
 T = TypeVar("T")
-TIME_SCALE = 0.3
-"""The time for a row relative to `bench`; shorter, since `check` records no row."""
 
 
 @dataclass(frozen=True)
@@ -201,9 +199,7 @@ class Grader:
             Sweep(self.device, server=self.server, grade=grade) as sweep,
             Progress("board cases", asked.count(due), transient=True) as steps,
         ):
-            measurement = Measurement(
-                sweep, digests, time_scale=TIME_SCALE, through=self.compiler.behind
-            )
+            measurement = Measurement(sweep, digests, brief=True, through=self.compiler.behind)
             measured = measurement.measure(
                 asked.solutions, due, lambda solution, case: not asked.has(solution, case)
             )

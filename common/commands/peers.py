@@ -7,7 +7,6 @@ against the installed torch has a second group, `build-<name>`, with the build t
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
 import subprocess
@@ -15,17 +14,15 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 import torch
 
+from common.disk_cache import package_versions
 from common.paths import PEERS, ROOT
 from common.printable import complain
 from common.solutions import package_of
 
-PINNED = ("torch", "triton", "numpy")
-"""Packages that keep their versions, whatever a library requires: a run belongs to its versions."""
 ALONE = ("lmdeploy",)
 """Libraries without what they require, which their Triton files do not need."""
 TRITON_ONLY = dict.fromkeys(
@@ -80,12 +77,11 @@ def _refusal(library: str) -> str:
 def _pip(arguments: Sequence[str], settings: Mapping[str, str]) -> bool:
     """Run `pip install` with these environment variables; return whether it succeeds.
 
-    The packages of PINNED keep their versions. Headers of another CUDA than torch's would not fit.
+    torch, Triton and NumPy keep their versions, whatever a library requires: a run belongs to them.
+    Headers of another CUDA than torch's would not fit.
     """
     lines = [f"cuda-toolkit=={cuda}.*" for cuda in [torch.version.cuda] if cuda]
-    for package in PINNED:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            lines.append(f"{package}=={metadata.version(package)}")
+    lines += [f"{name}=={version}" for name, version in package_versions().items()]
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.write("\n".join(lines))
         constraints.flush()

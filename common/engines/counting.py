@@ -16,7 +16,7 @@ from common import ops, wire
 from common.disk_cache import DiskCache
 from common.errors import ServerEnded
 from common.grading.execution import converted
-from common.grading.fork_server import TARGET, ForkServer
+from common.grading.fork_server import ForkServer
 from common.grading.worker import Worker
 from common.measure.rows import record_of
 from common.ops._names import of_ops
@@ -47,7 +47,8 @@ def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator
     if names:
         asked = [pair for name in names for pair in of_ops([*valid.values()], name)]
         cases = {name: [case for op, case in asked if op.name == name] for name in valid}
-    server, threads = ForkServer("cpu", target=TARGET, counted=True), ThreadPoolExecutor(THREADS)
+    server = ForkServer("cpu", target=wire.STAND_IN, counted=True)
+    threads = ThreadPoolExecutor(THREADS)
     try:
         due = {each: _counted(threads, server, each, cases[each.op]) for each in solutions}
         for solution, (cache, halves) in due.items():
@@ -70,7 +71,7 @@ def _counted(
     threads: ThreadPoolExecutor, server: ForkServer, solution: Solution, cases: Sequence[Case]
 ) -> tuple[DiskCache, list[Future[None]]]:
     """Begin to count a solution's cases, each half in a process; return where they are kept."""
-    cache = DiskCache("counted", solution.name, lambda: f"{TARGET} {solution.digest}")
+    cache = DiskCache("counted", solution.name, lambda: f"{wire.STAND_IN} {solution.digest}")
     left = [case for case in cases if case.name not in cache.found]
 
     def count(cases: Sequence[Case]) -> None:

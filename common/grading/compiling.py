@@ -26,7 +26,7 @@ from common.draws import Draws
 from common.errors import Kind, Note, ServerEnded
 from common.grading.device import DeviceMemory
 from common.grading.execution import configurations_of
-from common.grading.fork_server import TARGET, ForkServer
+from common.grading.fork_server import ForkServer
 from common.grading.problem import Problem
 from common.grading.retries import Cause, remedy_of
 from common.grading.supervisor import Supervisor
@@ -66,9 +66,9 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
             quiet: Whether the output of the processes is dropped.
         """
         self._needed = device == "cpu"
-        server = ForkServer("cpu", quiet, target=TARGET)
+        server = ForkServer("cpu", quiet, target=wire.STAND_IN)
         self._supervisor = Supervisor(server, DeviceMemory.of("cpu"), DEADLINE["cuda"])
-        self._counted = ForkServer("cpu", quiet, target=TARGET, counted=True)
+        self._counted = ForkServer("cpu", quiet, target=wire.STAND_IN, counted=True)
         self._caches: dict[Solution, DiskCache] = {}
         self._refused = set[Solution]()
         """The solutions of which a kernel did not compile."""
@@ -175,7 +175,7 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
         with self._lock:
             if solution not in self._caches:
                 self._caches[solution] = DiskCache(
-                    "verdicts", solution.name, lambda: f"{TARGET} {solution.digest}"
+                    "verdicts", solution.name, lambda: f"{wire.STAND_IN} {solution.digest}"
                 )
             known = self._caches[solution].found
         if case.name not in known:
@@ -268,5 +268,4 @@ def _judged(verdict: Verdict, fault: Fault) -> Verdict:
     if not fault or verdict.verdict in BEFORE_LAUNCH or verdict.kind is Kind.LAUNCH:
         return verdict
     identity = verdict.solution, verdict.op, verdict.case, verdict.direction
-    failure = Failure.from_reply(fault)
-    return Verdict(*identity, failure.verdict, failure.reason, places=failure.places)
+    return Verdict(*identity, **Failure.from_reply(fault).fields)

@@ -18,8 +18,6 @@ from common import wire
 from common.errors import ServerEnded
 from common.paths import CACHE, ROOT
 
-TARGET = wire.STAND_IN
-"""The target for which kernels are compiled if there is no GPU."""
 LONGEST_IMPORT = 60.0
 """The most seconds that the server may take to import torch."""
 LONGEST_END = 5.0

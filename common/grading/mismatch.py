@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import torch
 
-from common.spec import Axis
+from common.spec import ORDINALS, Axis
 
 MOST_LISTED = 4
 """The most single indices that are listed."""
@@ -20,7 +20,6 @@ MOST_RIGHT = 2
 """The most right indices that are listed after a range."""
 RUNS = 3
 """The most ranges that are listed."""
-ORDINALS = {2: "second", 3: "third", 4: "fourth"}
 WITHIN = 3
 """The fewest wrong indices for which "within" a part is reported."""
 
@@ -71,9 +70,9 @@ def _set(wrong: Sequence[int], axis: Axis, size: int, named: bool) -> str:
         right = sorted(set(range(size)).difference(wrong))
         return f"every {axis.name} but {listed(right)} of 0 to {size - 1}"
     step = wrong[1] - first
-    if step in ORDINALS and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
+    if 1 < step < 5 and count > 2 and all(b - a == step for a, b in pairwise(wrong)):
         end = "on" if last + step >= size else f"to {last} of 0 to {size - 1}"
-        return f"every {ORDINALS[step]} {axis.name} from {first} {end}"
+        return f"every {ORDINALS[step - 1]} {axis.name} from {first} {end}"
     if count <= MOST_LISTED:
         return f"{axis.plural} {listed(wrong)} of 0 to {size - 1}"
     if len(runs) <= RUNS:

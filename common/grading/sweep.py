@@ -332,6 +332,5 @@ def eager_of(op: Op[Any]) -> Solution:
 def _failed(worker: Worker, problem: Problem, failure: Failure) -> Graded:
     """Return a failure without a call as the verdict of every direction."""
     names = worker.solution.name, problem.op.name, problem.case.name
-    found = vars(failure)  # the verdict, the reason, the kind and the places
-    verdicts = {each: Verdict(*names, each, **found) for each in problem.case.directions}
+    verdicts = {each: Verdict(*names, each, **failure.fields) for each in problem.case.directions}
     return Graded(worker, problem, verdicts)

@@ -12,13 +12,13 @@ from enum import Enum
 from itertools import combinations, count
 from typing import Any
 
+import torch
+
 from common.draws import Draws
 from common.grading.problem import Problem
 from common.ops._draw import draw
 from common.spec import Op
 
-DTYPES = ("bfloat16", "float16", "float32")
-"""The dtypes of cases, the least precise first."""
 LARGEST_HALF = 100.0
 """The largest input of a case that may be drawn again in float16, so that no product overflows."""
 
@@ -118,12 +118,12 @@ def allows(problem: Problem, change: Change) -> bool:
     """
     if problem.far or not change.dtype:
         return not problem.far
-    finer = DTYPES.index(change.dtype) > DTYPES.index(problem.case.dtype)
+    old, new = (torch.finfo(getattr(torch, each)) for each in (problem.case.dtype, change.dtype))
     inputs = [problem.arguments[name] for name in problem.op.differentiable]
     in_range = change is Change.FLOAT32 or all(
         bool((tensor.abs() < LARGEST_HALF).all()) for tensor in inputs
     )
-    return finer and bool(_constant(problem)) and in_range
+    return new.eps < old.eps and bool(_constant(problem)) and in_range
 
 
 def changed(problem: Problem, change: Change) -> Problem:

@@ -16,6 +16,7 @@ import msgspec
 import torch
 
 from common.digest import digest
+from common.disk_cache import package_versions
 from common.paths import COMMON
 from common.solutions import Solution, package_of
 
@@ -101,8 +102,7 @@ def results_folder(device: str) -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that every run uses."""
-    packages = {package: metadata.version(package) for package in ("torch", "triton", "numpy")}
-    return {"python": platform.python_version(), **packages}
+    return {"python": platform.python_version(), **package_versions()}
 
 
 def peer_versions(solutions: Iterable[Solution]) -> dict[str, str]:

@@ -22,9 +22,9 @@ from common.spec import DIRECTIONS, ByClock, Case, Direction, Op, Tier
 from common.verdicts import Failure, Verdict
 from common.wire import Reply
 
-TIME_SCALE: dict[Tier, float] = {"board": 1.0, "plot": 0.3}
-"""The factor on the clocks' seconds and on the number of repeated grading calls, by tier; the plots
-have many cases, which are not ranked."""
+TIME_SCALE = 0.3
+"""The factor on the clocks' seconds and on the number of repeated grading calls for rows that are
+not ranked: those of the plots, which have many cases, and those of `check`."""
 Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
 
 
@@ -47,7 +47,7 @@ class Measurement:
         sweep: Sweep,
         digests: Mapping[Solution, tuple[str, str]],
         tier: Tier = "board",
-        time_scale: float | None = None,
+        brief: bool = False,
         through: Through = iter,
     ) -> None:
         """Prepare the measurement without starting it.
@@ -56,11 +56,11 @@ class Measurement:
             sweep: The device's workers.
             digests: The solution's digest and the harness's, by solution; the rows store both.
             tier: The tier of the cases.
-            time_scale: See TIME_SCALE, whose value for the tier is the default.
+            brief: Whether the rows of the board are not ranked either; see TIME_SCALE.
             through: Transforms the results of grading before they are timed.
         """
         self._sweep, self._digests, self._tier = sweep, digests, tier
-        self._time_scale = TIME_SCALE[tier] if time_scale is None else time_scale
+        self._time_scale = TIME_SCALE if brief or tier == "plot" else 1.0
         self._through = through
         self._calibrated: dict[ByClock, float] | None = None
         self._baselines: dict[str, Baseline] = {}
@@ -129,7 +129,7 @@ class Measurement:
             if times.get("verdict"):
                 failure = Failure.from_reply(times)
                 failure.reason = f"while timed: {failure.reason}"
-                verdict = replace(verdict, **vars(failure))
+                verdict = replace(verdict, **failure.fields)
         samples: Samples = {clock: times[clock] for clock in ("gpu", "host") if times.get(clock)}
         estimates = {clock: {name: Estimate.of(each) for name, each in taken.items()}
                      for clock, taken in samples.items()}  # fmt: skip

@@ -22,9 +22,6 @@ from common.spec import DTYPES, ITEMSIZE, Axis, Case, Direction, Layout, Op, Tie
 
 Mask = Literal["span", "third", "random", "all", "none"]
 Widths = tuple[int, int]
-WIDEST_TWIN = 512
-"""The largest width of a reduced case; the whole board takes one minute in the interpreter at 512,
-and two minutes at 1024."""
 # In float32 at K = 1024 (H200), a kernel that adds the K terms of a product in order errs up to 4.3
 # times as much as cuBLAS, which splits the sum. The ratio grows with the square root of K: 16 times
 # at 14,336. A tf32 product errs a thousand times as much as cuBLAS.
@@ -263,7 +260,7 @@ def twin(case: MaskedCase) -> MaskedCase:
     For example, 4096x4096x14336 becomes 40x128x448. Equal widths stay equal, others stay unequal.
     """
     divisor = 1
-    while max(case.widths) // divisor > WIDEST_TWIN:
+    while max(case.widths) // divisor > spec.WIDEST_TWIN:
         divisor *= 2
     widths = max(case.widths[0] // divisor, 1), max(case.widths[1] // divisor, 1)
     return dataclasses.replace(case, tokens=32 + case.tokens // 512, widths=widths, twin=True)

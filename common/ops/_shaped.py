@@ -22,7 +22,6 @@ from common.ops._pairs import Factors, PairTable
 from common.spec import DTYPES, ITEMSIZE, Axis, Case, Tier, Values, described
 
 Shape = tuple[int, ...]
-WIDEST_TWIN = 512
 BOARD: tuple[Mapping[str, Any], ...] = (
     {"shape": (2048, 4096), "dtype": "bfloat16"},
     {"shape": (16384, 4096), "dtype": "bfloat16"},
@@ -40,7 +39,6 @@ LAYOUTS: Factors = {
 SPECIAL: Mapping[Values, int] = {"zeros": 12, "subnormal": 14, "huge": 16}
 """The special values, each with a width of its own: no case has another case's shape, since a
 kernel could get that case's result from a cache by shape."""
-ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,14 +71,14 @@ class ShapedCase(Case):
 def dimensions(shape: Shape, features: Axis) -> tuple[Axis, ...]:
     """Name the dimensions of a tensor of the output's shape."""
     count = len(shape) - 1
-    names = ["row"] if count == 1 else [f"{ordinal} index" for ordinal in ORDINALS[:count]]
+    names = ["row"] if count == 1 else [f"{ordinal} index" for ordinal in spec.ORDINALS[:count]]
     return (*map(Axis, names), features)
 
 
 def twin(case: ShapedCase) -> ShapedCase:
     """Return the reduced case: divide the width by a power of two, and cut the rows."""
     rows, *between, width = case.shape
-    while width > WIDEST_TWIN:
+    while width > spec.WIDEST_TWIN:
         width //= 2
     if rows > 64:
         rows = 7 + rows // 8192 if between else 32 + rows // 512

@@ -25,7 +25,8 @@ MOST_GUARDED = 512 << 20
 _WITHOUT_MODES = frozenset({"aten", "higher_order"})
 """The namespaces of operators that run without the mode: aten's need no mode inside, and
 higher-order operators such as torch.cond cannot run with a mode."""
-_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Subclasses are excluded, since some have no memory of their own."""
 
 
 class Poison(UncompiledMode):
@@ -60,7 +61,7 @@ class Poison(UncompiledMode):
         packet = getattr(func, "overloadpacket", None)  # None for higher-order operators
         if packet not in _ALLOCATIONS:
             return self._run(func, args, kwargs)
-        if packet is aten.resize_ and type(args[0]) in _ORDINARY:
+        if packet is aten.resize_ and type(args[0]) in PLAIN:
             return self._resize(func, *args, **kwargs)
         fresh = self._guarded_memory(func, args, kwargs)
         if fresh is None:
@@ -73,7 +74,7 @@ class Poison(UncompiledMode):
         if not any(argument.name == "device" for argument in func._schema.arguments):
             return None  # it writes to existing memory
         like = args[0] if args and isinstance(args[0], torch.Tensor) else None
-        if like is not None and type(like) not in _ORDINARY:
+        if like is not None and type(like) not in PLAIN:
             return None
         device = kwargs.get("device") or (like.device if like is not None else "cpu")
         if torch.device(device).type != self.guarded:
@@ -93,7 +94,7 @@ class Poison(UncompiledMode):
         if func.namespace in _WITHOUT_MODES:
             return func(*args, **kwargs)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if not tensors or not _ORDINARY.issuperset(map(type, tensors)):
+        if not tensors or not PLAIN.issuperset(map(type, tensors)):
             return func(*args, **kwargs)
         # as torch does: a GPU tensor among CPU tensors, such as scalars, decides the device
         device_types = [tensor.device.type for tensor in tensors]

@@ -32,7 +32,7 @@ import triton.language as tl
 
 @pytest.fixture(scope="module")
 def server():
-    fork_server = ForkServer("cpu", target=counting.TARGET, counted=True)
+    fork_server = ForkServer("cpu", target=wire.STAND_IN, counted=True)
     yield fork_server
     fork_server.close()
 
@@ -278,7 +278,7 @@ def test_what_was_counted_is_kept_and_a_process_that_ends_is_asked_again(monkeyp
     assert len(first) == 6
     monkeypatch.setattr(Worker, "ask", lambda *_, **__: pytest.fail("asked again"))
     assert counts() == first
-    monkeypatch.setattr(counting, "TARGET", "sm_80")
+    monkeypatch.setattr(wire, "STAND_IN", "sm_80")
     with pytest.raises(pytest.fail.Exception):
         counts()
 

@@ -12,9 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from common import ops
-from common.grading.fork_server import TARGET, ForkServer, ServerEnded
+from common.grading.fork_server import ForkServer, ServerEnded
 from common.grading.sweep import Sweep
 from common.processes import VISIBLE
+from common.wire import STAND_IN
 from tests.support.processes import alive, ends
 from tests.support.waiting import STEP, wait_until
 from tests.support.workers import HALF, written
@@ -41,7 +42,7 @@ def fork(server: ForkServer) -> tuple[int, int]:
 
 @pytest.mark.slow
 def test_one_process_serves_all_kinds_until_the_last_is_closed(servers):
-    one, other = servers(), servers(target=TARGET)
+    one, other = servers(), servers(target=STAND_IN)
     pid, first = fork(one)
     same, second, connection = other.fork()
     assert pid == same
@@ -71,7 +72,7 @@ def test_a_process_that_is_killed_takes_its_workers_along_and_starts_again(serve
 @pytest.mark.slow
 def test_a_separate_server_goes_on_if_the_others_is_killed(servers):
     """A worker that compiles may end its server while a solution is tried again alone."""
-    one, other = servers(), servers(target=TARGET)
+    one, other = servers(), servers(target=STAND_IN)
     one.separate()
     (own, _, connection), (shared, _) = one.fork(), fork(other)
     os.kill(shared, signal.SIGKILL)

@@ -19,7 +19,7 @@ from common import disk_cache, ops, wire
 from common.arena import end_of, lay_out
 from common.grading import compiling
 from common.grading.call_plan import PlanChoices
-from common.grading.compiling import TARGET, Compiler
+from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.problem import Problem
 from common.grading.sweep import Graded
@@ -143,7 +143,7 @@ def ask(worker: Worker) -> tuple[Reply, list[float]]:
 
 @pytest.fixture(scope="module")
 def target():
-    server = ForkServer("cpu", target=TARGET)
+    server = ForkServer("cpu", target=wire.STAND_IN)
     yield server
     server.close()
 

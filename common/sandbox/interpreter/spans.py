@@ -16,6 +16,7 @@ from triton.runtime.jit import TensorWrapper
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from common.sandbox.interpreter.operations import wrap
+from common.sandbox.poison import PLAIN
 
 Mask = np.ndarray | None
 """The lanes that make an access; None for all."""
@@ -77,13 +78,11 @@ def spans_of(name: str, argument: Any, inputs: Sequence[Span]) -> Iterator[Span]
 
 
 _live_objects = gc.get_objects
-_PLAIN = frozenset({torch.Tensor, torch.nn.Parameter})
-"""Subclasses are excluded, since some have no memory of their own."""
 
 
 def alive(spans: Sequence[Span], inputs: Sequence[Span]) -> tuple[Span, ...]:
     """Return a launch's own spans and those of all live strided tensors in host memory."""
-    tensors = [each for each in _live_objects() if type(each) in _PLAIN]
+    tensors = [each for each in _live_objects() if type(each) in PLAIN]
     strided = [t for t in tensors if t.device.type == "cpu" and t.layout is torch.strided]
     live = (span for tensor in strided for span in spans_of("a live tensor", tensor, inputs))
     return tuple({*spans, *live})
