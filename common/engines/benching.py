@@ -51,7 +51,8 @@ def bench(
                 chosen = selection.op or "the selection"
                 raise UserError(f"{chosen} has no cases of tier {selection.tier}")
             device_info = engine.started.device_info
-            begun = recording(device_info, solutions, selection, absent, results)
+            due = [each for each in solutions if each.op in engine.started.cases]
+            begun = recording(device_info, due, selection, absent, results)
             open_run = files.enter_context(begun)
             tasks = engine.tasks(open_run.kept)
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
@@ -121,7 +122,7 @@ def recording(
 
     Args:
         device_info: A device of the kind.
-        solutions: The solutions.
+        solutions: The solutions of valid ops.
         selection: The options that chose the solutions.
         absent: The reason why a peer does not take part, by peer.
         results: The folder of all devices' records, by default the repository's.
@@ -129,11 +130,15 @@ def recording(
     Raises:
         UserError: Another run is writing, or a solution changed the record.
     """
-    folder = (results or paths.RESULTS) / folder_of(device_info.name)
+    folder, device = (results or paths.RESULTS) / folder_of(device_info.name), device_info.device
+    cases = {
+        op: [case.name for case in ops.load(op).tier(selection.tier, device)]
+        for op in sorted({each.op for each in solutions})
+    }
     fresh = Run(
         schema=SCHEMA, run=uuid.uuid4().hex[:12], absent=dict(absent), selection=selection,
-        device=device_info.device, device_name=device_info.name, versions=device_info.versions,
-        machine=device_info.machine,
+        device=device, device_name=device_info.name, versions=device_info.versions,
+        machine=device_info.machine, cases=cases,
     )  # fmt: skip
     with runs.locked(folder):
         last = runs.files(folder)[-1:]

@@ -86,6 +86,8 @@ class Run(Line, frozen=True, kw_only=True, tag="run"):
     absent: dict[str, str]
     """The absent peers, with the reasons."""
     selection: Selection = Selection()
+    cases: dict[str, list[str]] = {}
+    """The names of all cases of the tier, by op; empty in earlier records."""
 
 
 class OfCase(Line, frozen=True, kw_only=True):

@@ -52,12 +52,11 @@ class Results:
         each run measures them in another order. Within a case, forward comes first, and the rows of
         a direction are in chronological order.
 
-        Cases that an op no longer has are not included: those that neither the last whole run of
-        the op or of the case's track nor a later run measured. Whole is a run over all solutions
-        that finished, or that went on to a further op or track before it was interrupted.
+        Cases that an op no longer has are not included: a run over all solutions names the cases of
+        its ops, and rows of other cases from before the run are dropped.
         """
         if tier not in self._shown:
-            self._shown[tier] = self._latest([row for row in self.rows if row.tier == tier])
+            self._shown[tier] = self._latest(tier)
         return self._shown[tier]
 
     @property
@@ -79,25 +78,21 @@ class Results:
             if row.run != last.run and state(row) == state(last)
         ]  # fmt: skip
 
-    def _latest(self, rows: list[Record]) -> list[Record]:
+    def _latest(self, tier: Tier) -> list[Record]:
         order = {run.run: number for number, run in enumerate(self.runs)}
-        rows.sort(key=lambda row: order.get(row.run, 0))
-        latest: dict[tuple[str, ...], Record] = {}
-        last, last_whole = dict[Case, tuple[int, str]](), dict[tuple[str, ...], int]()
-        over_all = {run.run for run in self.runs if run.selection.only is None}
-        ends = {row.run: (row.op, row.track) for row in rows if row.run not in self.finished}
-        for row in rows:
-            last[row.op, row.case] = order.get(row.run, 0), row.track
-            for part in [(row.op,), (row.op, row.track)] if row.run in over_all else []:
-                if part != ends.get(row.run, ())[: len(part)]:
-                    last_whole[part] = order[row.run]
-            latest.pop(row.key, None)  # so that superseded rows do not affect the order
-            latest[row.key] = row
-        current = {
-            (op, case) for (op, case), (run, track) in last.items()
-            if run >= max(last_whole.get((op,), 0), last_whole.get((op, track), 0))
+        named = {
+            op: (number, cases) for number, run in enumerate(self.runs)
+            if (run.selection.tier, run.selection.only) == (tier, None)
+            for op, cases in run.cases.items()
         }  # fmt: skip
-        rows = [row for row in latest.values() if (row.op, row.case) in current]
+        rows = [row for row in self.rows if row.tier == tier]
+        latest: dict[tuple[str, ...], Record] = {}
+        for row in sorted(rows, key=lambda row: order.get(row.run, 0)):
+            latest.pop(row.key, None)  # so that superseded rows do not affect the order
+            number, cases = named.get(row.op, (0, ()))
+            if row.case in cases or order.get(row.run, 0) >= number:
+                latest[row.key] = row
+        rows = [*latest.values()]
         size: dict[Case, int] = {}
         for row in rows:
             size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))

@@ -95,6 +95,7 @@ def test_without_a_gpu_a_second_run_keeps_what_did_not_change(run):
     assert not second and len(others[-1].kept) == CASES
     assert {row.run for row in results.latest()} == {results.runs[-1].run}
     assert len(results.latest()) == 2 * CASES
+    assert {*results.runs[-1].cases["rotate_half"]} == {row.case for row in results.rows}
     changed, _, _ = run(RIGHT + "changed = True\n")
     assert len(changed) == CASES
 
