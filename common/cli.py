@@ -94,6 +94,8 @@ def _options(words: Sequence[str]) -> argparse.Namespace:
     if unknown:
         known = options.command._option_string_actions
         close = did_you_mean(unknown[0].partition("=")[0], known)
+        if not unknown[0].startswith("-"):
+            close = f"; did you mean --only {unknown[0]}?"
         options.command.error(f"unrecognized arguments: {' '.join(unknown)}{close}")
     return options
 

@@ -82,12 +82,10 @@ def sizes(words: list[str], letters: str = "") -> tuple[int, ...]:
         ValueError: The word has no sizes, a size is 0, or there are not as many as `letters`.
     """
     word = words[0] if words else ""
-    wanted = f"{letters or 'sizes'}, such as 8192x4096"
-    if not re.fullmatch(r"\d+(x\d+)*", word):
+    wanted = f"the sizes {letters}" if letters else "sizes, such as 8192x4096"
+    found = tuple(map(int, word.split("x"))) if re.fullmatch(r"\d+(x\d+)*", word) else ()
+    if not found or (letters and len(found) != len(re.findall(r"\w+", letters))):
         raise ValueError(f"{word or 'nothing'} stands in place of {wanted}")
-    found = tuple(map(int, word.split("x")))
-    if letters and len(found) != len(re.findall(r"\w+", letters)):
-        raise ValueError(f"{word} has {len(found)} sizes in place of {letters}")
     if 0 in found:
         raise ValueError(f"{word} has a size of 0")
     del words[0]

@@ -24,6 +24,7 @@ LINES = {
     "check hosue": "did you mean house?",
     "check house --wach": "did you mean --watch?",
     "chekc house": "did you mean check?",
+    "compile house": "did you mean --only house?",
     "check house,lkm2835": "house,lkm2835",
     "check": "HANDLE",
     "check nobody --hint": "nox -s new -- nobody rotate_half",
