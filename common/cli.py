@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from common.commands import options as shared
-from common.errors import ServerEnded, UserError, did_you_mean, is_out_of_memory
+from common.errors import Kind, ServerEnded, UserError, did_you_mean, kind_of
 from common.folders import left_out
 from common.paths import COMMON
 from common.printable import complain
@@ -60,7 +60,7 @@ def _message_of(error: Exception) -> str:
         return f"the package {package} is missing: {hint}"
     if isinstance(error, OSError):
         return f"{error.filename or 'the output'}: {error.strerror or error}"
-    if is_out_of_memory(error):
+    if kind_of(error) is Kind.OUT_OF_MEMORY:
         hint = "choose others with --op or --only; recorded results are kept"
         return f"a case needs more memory than the GPU has free: {hint}"
     return ""

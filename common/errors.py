@@ -114,11 +114,6 @@ def kind_of(error: BaseException) -> Kind:
     return next((kind for words, kind in _WORDS.items() if words in text), Kind.NONE)
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception reports that a GPU's memory ran out."""
-    return kind_of(error) is Kind.OUT_OF_MEMORY
-
-
 def out_of_memory(error: BaseException) -> str:
     """Return an out-of-memory exception's message as one short line.
 

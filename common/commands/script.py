@@ -24,7 +24,6 @@ from common.solutions import Solution
 TEMPLATE = Path(__file__).with_name("script.txt")
 MOST_KEPT = 1 << 13
 """The most elements of a tensor whose very values are in the script; larger ones are drawn anew."""
-SEED = 0
 
 
 def write(file: Path, solutions: Iterable[Solution], result: CheckResult) -> None:
@@ -38,7 +37,7 @@ def write(file: Path, solutions: Iterable[Solution], result: CheckResult) -> Non
 def written(answer: CaseAnswer, solution: Solution) -> str:
     """Return the script of a graded case."""
     op, case = answer.op, answer.case
-    arguments, upstream = draw(op, case, SEED, "cpu")
+    arguments, upstream = draw(op, case, seed=0, device="cpu")
     inputs, options = given(op, arguments)
     differentiable = list(op.differentiable) if "backward" in case.directions else []
     failures = [failure for _, failure in answer.failures] or [*answer.verdicts.values()]

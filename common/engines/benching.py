@@ -11,10 +11,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
 from common import ops, paths
 from common.engines import counting
@@ -54,12 +54,16 @@ def bench(
             due = [each for each in solutions if each.op in engine.started.cases]
             begun = recording(device_info, due, selection, absent, results)
             open_run = files.enter_context(begun)
-            tasks = engine.tasks(open_run.kept)
+            tasks, began = engine.tasks(open_run.kept), time.monotonic()
             yield len(DIRECTIONS) * sum(task.pairs for task in tasks)
             for result in engine.run(tasks):
-                yield open_run.write(result) if isinstance(result, CaseResult) else result
+                if isinstance(result, CaseResult):  # without rows if the case is too large
+                    rows = tuple(replace(row, run=open_run.run.run) for row in result.rows)
+                    open_run.lines.rows(rows, result.samples)
+                    result = dataclasses.replace(result, rows=rows)
+                yield result
         yield from _count(open_run, solutions, engine.job.cases)
-        open_run.lines.end(open_run.run.run, time.monotonic() - open_run.began)
+        open_run.lines.end(open_run.run.run, time.monotonic() - began)
     yield open_run
 
 
@@ -78,7 +82,7 @@ def _count(
     for counted in counting.counts(every, cases):
         sources, harness = digests[counted.solution, counted.op]
         own = {"run": run.run, "sources": sources, "harness": harness}
-        open_run.lines.write(msgspec.structs.replace(counted, **own))
+        open_run.lines.write(replace(counted, **own))
         yield counted
 
 
@@ -93,13 +97,6 @@ class Recording:
     lines: RunWriter
     kept: set[tuple[str, str]]
     """The solution and the case of the rows that stand from before."""
-    began: float = field(default_factory=time.monotonic)
-
-    def write(self, result: CaseResult) -> CaseResult:
-        """Write a result's rows, none of a case that is too large, and return it as written."""
-        rows = tuple(msgspec.structs.replace(row, run=self.run.run) for row in result.rows)
-        self.lines.rows(rows, result.samples)
-        return dataclasses.replace(result, rows=rows)
 
 
 Event = int | CaseResult | str | Counted | Recording | None
@@ -153,7 +150,7 @@ def recording(
             if not run:
                 lines.write(fresh)
                 stand = (row for row in rows if (row.solution, row.case) in kept)
-                lines.rows([msgspec.structs.replace(row, run=fresh.run) for row in stand])
+                lines.rows([replace(row, run=fresh.run) for row in stand])
             yield Recording(run or fresh, lines, kept)
 
 
@@ -162,7 +159,7 @@ def _unfinished(earlier: Results, fresh: Run, solutions: Sequence[Solution]) -> 
     if not earlier.runs or earlier.runs[-1].run in earlier.finished:
         return None
     last = earlier.runs[-1]
-    same = last == msgspec.structs.replace(fresh, run=last.run)
+    same = last == replace(fresh, run=last.run)
     return last if same and len(_unchanged(earlier.rows, solutions)) == len(earlier.rows) else None
 
 

@@ -28,10 +28,10 @@ import torch
 from common import ops
 from common.grading import oracle
 from common.grading.grade import MOST_ELEMENTS
-from common.grading.problem import Drawn, Problem
+from common.grading.problem import Drawn, Problem, drawn
 from common.grading.sweep import Graded, Sweep
 from common.grading.tolerance import Budget, budget_of, check_values, larger
-from common.ops._draw import draw, facts_of
+from common.ops._draw import facts_of
 from common.spec import DIRECTIONS, Case, Direction, Op, Reference, is_output
 from common.verdicts import Verdict
 
@@ -198,7 +198,7 @@ class _Judged:
     def _inputs(self) -> Drawn:
         """The arguments and the upstream gradients."""
         problem = self.problem
-        return draw(problem.op, problem.case, problem.seed, problem.device)
+        return drawn(problem.op, problem.case, problem.draws, problem.device)
 
     def _results(self, reference: Reference, dense: bool = False) -> Results:
         """Return the results of a reference: the oracle, or `dense`, eager on dense arguments.

@@ -81,11 +81,6 @@ class Problem:
         return truth, budgets
 
     @property
-    def seed(self) -> int:
-        """Return the seed of the inputs."""
-        return self.draws.number(self.op.name, self.case.name, "inputs")
-
-    @property
     def summary(self) -> Problem:
         """Return the problem with inputs on the meta device, and without the truth.
 
@@ -155,11 +150,15 @@ def make_problem(
     Raises:
         torch.OutOfMemoryError: The case does not fit in the GPU's free memory.
     """
-    seed = draws.number(op.name, case.name, "inputs")
-    problem = Problem(op, case, device, *draw(op, case, seed, device), draws, scarce)
+    problem = Problem(op, case, device, *drawn(op, case, draws, device), draws, scarce)
     if device == "cuda":  # compute the truth now, while memory is available
         _ = problem.truth
     return problem
+
+
+def drawn(op: Op[Any], case: Case, draws: Draws, device: str) -> Drawn:
+    """Draw the inputs of a case, by a run's random numbers."""
+    return draw(op, case, draws.number(op.name, case.name, "inputs"), device)
 
 
 def call_tensors(arguments: dict[str, Any], upstream: oracle.Upstream) -> dict[str, torch.Tensor]:

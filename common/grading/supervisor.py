@@ -49,7 +49,7 @@ class Supervisor:
 
     def baseline(self, eager: Solution) -> Worker:
         """Return the worker in which eager is timed; it is never lent."""
-        return self._baselines.setdefault(eager, self._made(eager))
+        return self._baselines.setdefault(eager, Worker(self.server, eager, self._deadline))
 
     @contextlib.contextmanager
     def lent(self, solution: Solution, needed: int = 0) -> Iterator[Worker]:
@@ -68,7 +68,7 @@ class Supervisor:
         with self._changed:
             self._changed.wait_for(can_begin)
             own = [worker for worker in self._free if worker.solution == solution]
-            worker = own[-1] if own else self._made(solution)
+            worker = own[-1] if own else Worker(self.server, solution, self._deadline)
             self._free = [other for other in self._free if other is not worker]
             self._lent[worker] = needed
             self.make_room(needed - worker.shared)
@@ -119,6 +119,3 @@ class Supervisor:
         for worker in self.workers:
             worker.close()
         self._baselines, self._free, self.ends = {}, [], Ends()
-
-    def _made(self, solution: Solution) -> Worker:
-        return Worker(self.server, solution, self._deadline)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 
 from common.draws import Draws, entropy
-from common.errors import Kind, ServerEnded, UserError, is_out_of_memory, out_of_memory
+from common.errors import Kind, ServerEnded, UserError, kind_of, out_of_memory
 from common.grading.device import CONTEXT, IDLE, DeviceMemory, empty_cache, needed
 from common.grading.fork_server import ForkServer
 from common.grading.grade import grade_case
@@ -271,7 +271,7 @@ class Sweep(AbstractContextManager["Sweep"]):
                 empty_cache()  # frees the oracle's memory
                 graded = self._grade(run, problem, worker)
         except RuntimeError as error:
-            if not is_out_of_memory(error):
+            if kind_of(error) is not Kind.OUT_OF_MEMORY:
                 raise
             return None, out_of_memory(error)
         return graded, graded.reason([Kind.OUT_OF_MEMORY])

@@ -20,7 +20,7 @@ import msgspec
 
 from common import wire
 from common.arena import Arena, MappingCounter, reclaim
-from common.errors import Kind, ServerEnded, UserError, is_out_of_memory
+from common.errors import Kind, ServerEnded, UserError, kind_of
 from common.grading.fork_server import ForkServer
 from common.printable import printable
 from common.processes import processor_time
@@ -221,7 +221,7 @@ class Worker:
         try:
             reply = self._share()
         except RuntimeError as error:
-            if is_out_of_memory(error):
+            if kind_of(error) is Kind.OUT_OF_MEMORY:
                 raise
             raise _not_shared(str(error).partition("\n")[0]) from None
         if reply.get("verdict"):

@@ -25,7 +25,6 @@ from common.wire import Reply
 TIME_SCALE = 0.3
 """The factor on the clocks' seconds and on the number of repeated grading calls for rows that are
 not ranked: those of the plots, which have many cases, and those of `check`."""
-Through = Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,7 @@ class Measurement:
         digests: Mapping[Solution, tuple[str, str]],
         tier: Tier = "board",
         brief: bool = False,
-        through: Through = iter,
+        through: Callable[[Iterable[Graded | TooLarge]], Iterable[Graded | TooLarge]] = iter,
     ) -> None:
         """Prepare the measurement without starting it.
 

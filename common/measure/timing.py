@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from common.errors import Note, is_out_of_memory, out_of_memory
+from common.errors import Kind, Note, kind_of, out_of_memory
 from common.grading.device import needed
 from common.grading.guarded_memory import result_slots
 from common.grading.problem import Problem
@@ -120,7 +120,7 @@ def time_case(
                     case "restart eager":
                         baseline.worker.end_process()
         except (Failure, BaselineFailed, RuntimeError) as error:
-            lacks = out_of_memory(error) if is_out_of_memory(error) else ""
+            lacks = out_of_memory(error) if kind_of(error) is Kind.OUT_OF_MEMORY else ""
             if lacks and not isinstance(error, Failure):
                 raise torch.OutOfMemoryError(str(error)) from None
             if lacks or isinstance(error, BaselineFailed):

@@ -27,8 +27,6 @@ from common.records.lines import SCHEMA, Anything, Counted, End, Record, Run
 from common.spec import ByClock, Op, Tier
 
 SAMPLES = ".samples.jsonl"
-Case = tuple[str, str]
-"""An op and the name of one of its cases."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,29 @@ class Results:
         Cases that an op no longer has are not included: a run over all solutions names the cases of
         its ops, and rows of other cases from before the run are dropped.
         """
-        if tier not in self._shown:
-            self._shown[tier] = self._latest(tier)
+        if tier in self._shown:
+            return self._shown[tier]
+        order = {run.run: number for number, run in enumerate(self.runs)}
+        named = {
+            op: (number, cases) for number, run in enumerate(self.runs)
+            if (run.selection.tier, run.selection.only) == (tier, None)
+            for op, cases in run.cases.items()
+        }  # fmt: skip
+        rows = [row for row in self.rows if row.tier == tier]
+        latest: dict[tuple[str, ...], Record] = {}
+        for row in sorted(rows, key=lambda row: order.get(row.run, 0)):
+            latest.pop(row.key, None)  # so that superseded rows do not affect the order
+            number, cases = named.get(row.op, (0, ()))
+            if row.case in cases or order.get(row.run, 0) >= number:
+                latest[row.key] = row
+        size: dict[tuple[str, str], int] = {}
+        for row in latest.values():
+            size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
+
+        def place(row: Record) -> tuple[str, int, str, bool]:
+            return row.op, size[row.op, row.case], row.case, row.direction == "backward"
+
+        self._shown[tier] = sorted(latest.values(), key=place)
         return self._shown[tier]
 
     @property
@@ -77,30 +96,6 @@ class Results:
             if row.gpu and row.tier == "board" and (last := latest.get(row.key))
             if row.run != last.run and state(row) == state(last)
         ]  # fmt: skip
-
-    def _latest(self, tier: Tier) -> list[Record]:
-        order = {run.run: number for number, run in enumerate(self.runs)}
-        named = {
-            op: (number, cases) for number, run in enumerate(self.runs)
-            if (run.selection.tier, run.selection.only) == (tier, None)
-            for op, cases in run.cases.items()
-        }  # fmt: skip
-        rows = [row for row in self.rows if row.tier == tier]
-        latest: dict[tuple[str, ...], Record] = {}
-        for row in sorted(rows, key=lambda row: order.get(row.run, 0)):
-            latest.pop(row.key, None)  # so that superseded rows do not affect the order
-            number, cases = named.get(row.op, (0, ()))
-            if row.case in cases or order.get(row.run, 0) >= number:
-                latest[row.key] = row
-        rows = [*latest.values()]
-        size: dict[Case, int] = {}
-        for row in rows:
-            size[row.op, row.case] = min(row.bytes, size.get((row.op, row.case), row.bytes))
-
-        def place(row: Record) -> tuple[str, int, str, bool]:
-            return row.op, size[row.op, row.case], row.case, row.direction == "backward"
-
-        return sorted(rows, key=place)
 
     def of_op(self, op: str | None) -> Results:
         """Return the results of one op; of all ops for None."""

@@ -99,7 +99,8 @@ def _words(error: BaseException) -> str:
     text, last = _text(error), traceback.extract_tb(error.__traceback__)[-1:]
     if not text and isinstance(error, AssertionError) and not any(map(_in_solution, last)):
         text = "".join(entry.line or "" for entry in last)
-    return _line(": ".join(filter(None, (type(error).__name__, text))))
+    printed = " (--verbose shows why)" * (type(error) is RuntimeError and _in_the_compiler(error))
+    return _line(": ".join(filter(None, (type(error).__name__, text)))) + printed
 
 
 def _text(error: BaseException) -> str:
@@ -144,7 +145,7 @@ def _read_nodes(causes: Sequence[BaseException]) -> Iterator[tuple[str, int, Nod
 
 
 def _in_the_compiler(error: BaseException) -> bool:
-    """Return whether Triton's compiler raised the error; its passes raise a bare RuntimeError."""
+    """Return whether Triton's compiler raised; its passes print why, and raise a RuntimeError."""
     frames = traceback.extract_tb(error.__traceback__)
     return any((frame.filename, frame.name) == (compiler.__file__, "compile") for frame in frames)
 

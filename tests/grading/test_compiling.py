@@ -241,7 +241,7 @@ COMPILED = {
     "a limit of registers": (COPIES, "", {"rest": ", 64, maxnreg=32"}, ""),
     "an unknown option": (COPIES, "", {"rest": ", 64, ptx_options='--no-such-option'"}, "ptxas"),
     "a pass of Triton fails": (COPIES, FAILS, {},
-                               "does not compile for sm_90: RuntimeError: PassManager::run failed"),
+                               "RuntimeError: PassManager::run failed (--verbose shows why)"),
     "600 parameters": (*with_parameters(600), ""),
     "4,100 parameters": (*with_parameters(4100), "too much parameter space"),
 }  # fmt: skip
