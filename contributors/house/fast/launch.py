@@ -5,8 +5,8 @@ launch of this package's rope kernel took 13.0 us of host time; what Triton call
 A `Recorded` function makes tensors from those that it is given, and launches by its first argument:
 
     @Recorded
-    def twice(launch, block, a):
-        b, c = a.new_empty(a.shape), a.new_empty(a.shape)
+    def twice(launch, how, a):
+        (block,), b, c = how, a.new_empty(a.shape), a.new_empty(a.shape)
         launch(kernel, (1,), a, b, BLOCK=block)  # kernel[(1,)](a, b, BLOCK=block)
         launch(kernel, (1,), b, c, BLOCK=block)
         return (c,)  # b is temporary
@@ -44,7 +44,7 @@ class Recorded:
     """A function that launches, called with a tuple of other values and with tensors."""
 
     def __init__(self, function):
-        """Take `function(launch, *how, *tensors)`, which returns new tensors, or None for some."""
+        """Take `function(launch, how, *tensors)`, which returns new tensors, or None for some."""
         self._function = function
         self._recording = functools.lru_cache(MOST)(functools.partial(Recording, function))
 
@@ -62,7 +62,7 @@ class Recorded:
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
         if joined & 15 or not replays():
-            return tuple(self._function(_launch, *how, *tensors))
+            return tuple(self._function(_launch, how, *tensors))
         device = torch._C._cuda_getDevice()
         stream = torch._C._cuda_getCurrentRawStream(device)
         return self._recording(device, stream, how, tuple(layouts))(addresses)
@@ -88,7 +88,7 @@ class Recording:
             rest = map(options.get, kernel.arg_names[len(arguments) :])  # the launcher's order
             launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
-        results = function(launch, *how, *tensors)
+        results = function(launch, how, *tensors)
         self._results, tensors = len(results), [*tensors, *results]
         places = {_memory(each): at for at, each in enumerate(tensors) if each is not None}
         self._launches = [_bindable(tensors, places, stream, *each) for each in launches]

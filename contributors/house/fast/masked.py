@@ -153,17 +153,18 @@ def _check(op, x, *weights):
 
 
 @Recorded
-def _linear_forward(launch, tile, _keep, x, w_v, w_t, order):
+def _linear_forward(launch, how, x, w_v, w_t, order):
     """Return the output [tokens, out], no gates, and x's packed copy, if there is one."""
     _check("masked_linear", x, w_v, w_t)
-    order = Partition(len(x), tile, order)
+    order = Partition(len(x), how[0], order)
     x = pack(launch, order, Rows(x), w_v.shape[0])
     return product(launch, x, [w_v.T, w_t.T], order), None, x.packed
 
 
 @Recorded
-def _linear_backward(launch, tile, of_x, of_weights, g, x, w_v, w_t, order, _gates, packed):
+def _linear_backward(launch, how, g, x, w_v, w_t, order, _gates, packed):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
+    tile, of_x, of_weights = how
     order, both = Partition(len(x), tile, order), of_x and of_weights
     g = pack(launch, order, Rows(g), w_v.shape[1] * (1 + both))
     d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
@@ -195,9 +196,10 @@ def _ffn_forward(how, x, w1, w2, w3, u1, u2, u3, order):
 
 
 @Recorded
-def _forward(launch, tile, keep, apart, x, w1, w2, w3, u1, u2, u3, order):
+def _forward(launch, how, x, w1, w2, w3, u1, u2, u3, order):
     """Return the output [tokens, width], the gates [3, rows, inner] to keep, and x's copy."""
     _check("masked_ffn", x, w1, w2, w3, u1, u2, u3)
+    tile, keep, apart = how
     order = Partition(len(x), tile, order)
     x = pack(launch, order, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
@@ -207,10 +209,9 @@ def _forward(launch, tile, keep, apart, x, w1, w2, w3, u1, u2, u3, order):
 
 
 @Recorded
-def _ffn_backward(
-    launch, tile, of_x, of_up, of_down, g, x, w1, w2, w3, u1, u2, u3, order, gates, packed
-):  # fmt: skip
+def _ffn_backward(launch, how, g, x, w1, w2, w3, u1, u2, u3, order, gates, packed):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None."""
+    tile, of_x, of_up, of_down = how
     order = Partition(len(x), tile, order)
     g = pack(launch, order, Rows(g))
     d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order), Rows(gates[2], sorted=True)

@@ -38,7 +38,7 @@ class Operator:
     A subclass that has derivatives says so by `kept`, `gradients` and `tangents`.
     """
 
-    def __init__(self, name, schema, run, fake, flops=None, plain=None, suffix=""):
+    def __init__(self, name, schema, run, fake, flops=None, suffix=""):
         """Take what a call does.
 
         Args:
@@ -48,11 +48,10 @@ class Operator:
                 the schema is for `kept` alone.
             fake: The same for tensors without memory.
             flops: The FLOPs of a call, as `define` takes them.
-            plain: The same in plain torch, with derivatives, for what no kernel can take.
         """
-        self.name, self.run, self._plain = name, run, plain
+        self.name, self.run = name, run
         self._tensors = schema.split("->")[0].count("Tensor")
-        runs = self._run_or_plain, fake, self._differentiate
+        runs = run, fake, self._differentiate
         kernels = [functools.partial(self._operate, each) for each in runs]
         self._operator = define(name + suffix, schema, *kernels, flops)
 
@@ -77,32 +76,26 @@ class Operator:
         """Return the results' tangents for those of the tensors; None is zero."""
         raise NotImplementedError(f"{self.name} has no forward-mode derivative (torch.func.jvp)")
 
-    def call(self, run, how, *tensors, node=None):
+    def call(self, run, how, *tensors):
         """Return the results of `run`, maybe in place, with an autograd node where one is due."""
-        if not tensors[0].is_cuda and self._plain and lacks_kernels(tensors[0]):
-            return self._plain(how, *tensors)
         due = forward_ad._current_level >= 0
         if torch.is_grad_enabled():
             for each in tensors:
                 if each is not None and each.requires_grad:
                     due = True
                     break
-        return (node or apply)(self, run, how, *tensors) if due else run(how, *tensors)
+        return apply(self, run, how, *tensors) if due else run(how, *tensors)
 
     def _differentiate(self, how, *tensors):
         """Return the results on one level of torch.func."""
         with enable_single_level_autograd_function():
-            return self.call(self._below, how, *tensors, node=apply_on_a_level)
+            return self.call(self._below, how, *tensors)
 
     def _below(self, how, *tensors):
         """Call the operator on the next level, or, if there is none, without autograd."""
         # a Function's forward is without gradients, which the next level may want
         with torch._C._AutoDispatchBelowAutograd(), torch.enable_grad():
             return self._operator(*tensors, *how)
-
-    def _run_or_plain(self, how, *tensors):
-        with torch.no_grad():
-            return self.call(self.run, how, *tensors)
 
     def _operate(self, run, *arguments):
         """Return as many tensors as the schema has; for None one of a dtype without derivatives."""
@@ -119,13 +112,13 @@ class Node(torch.autograd.Function):
     def forward(ctx, operator, run, how, *tensors):
         """Return the results, and keep what derivatives take."""
         outputs = run(how, *tensors)
-        ctx.operator, ctx.how = operator, how
+        ctx.call = operator, run, how
         kept = operator.kept(tensors, outputs)
         ctx.save_for_backward(*kept)
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*kept)
-            ctx.outputs = [each if each is None else (each.shape, each.dtype, each.device)
-                           for each in outputs]  # fmt: skip
+            ctx.zeros = [None if each is None or each.dtype == torch.bool else torch.zeros_like(each)
+                         for each in outputs]  # fmt: skip
         if outputs[0] is tensors[0]:
             ctx.mark_dirty(tensors[0])
         ctx.set_materialize_grads(False)
@@ -134,26 +127,20 @@ class Node(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *grads):
         """Return the gradients in the order of the arguments."""
-        return _gradients(ctx, grads, ctx.saved_tensors)
+        (operator, run, how), kept = ctx.call, ctx.saved_tensors
+        if run == operator._below:  # a level of torch.func, which may be over: see `torch.func.vjp`
+            kept = [_unwrapped(each) for each in kept]
+        needed = ctx.needs_input_grad[3:]
+        grads = operator.gradients(how, needed, grads, kept)
+        return None, None, None, *grads, *[None] * (len(needed) - len(grads))
 
     @staticmethod
     def jvp(ctx, _operator, _run, _how, *tangents):
         """Return the results' tangents; torch takes no None for zeros beside another tangent."""
-        found = list(ctx.operator.tangents(ctx.how, tangents, ctx.saved_tensors))
-        for place, (each, output) in enumerate(zip(found, ctx.outputs, strict=True)):
-            if each is None and output is not None and output[1].is_floating_point:
-                shape, dtype, device = output
-                found[place] = torch.zeros(shape, dtype=dtype, device=device)
-        return tuple(found)
-
-
-class OnALevel(Node):
-    """The same on a level of torch.func, which may be over in backward: see `torch.func.vjp`."""
-
-    @staticmethod
-    def backward(ctx, *grads):
-        """Return the gradients in the order of the arguments."""
-        return _gradients(ctx, grads, [_unwrapped(each) for each in ctx.saved_tensors])
+        operator, _, how = ctx.call
+        found = operator.tangents(how, tangents, ctx.saved_tensors)
+        pairs = zip(found, ctx.zeros, strict=True)
+        return tuple(zeros if each is None else each for each, zeros in pairs)
 
 
 def _unwrapped(tensor):
@@ -163,15 +150,8 @@ def _unwrapped(tensor):
     return tensor
 
 
-def _gradients(ctx, grads, kept):
-    """Return the gradients in the order of the arguments of `Node.apply`."""
-    needed = ctx.needs_input_grad[3:]
-    grads = ctx.operator.gradients(ctx.how, needed, grads, kept)
-    return None, None, None, *grads, *[None] * (len(needed) - len(grads))
-
-
 # Function.apply less its preparation for torch.func, whose levels the dispatcher goes through
-apply, apply_on_a_level = (super(torch.autograd.Function, node).apply for node in (Node, OnALevel))
+apply = super(torch.autograd.Function, Node).apply
 _LIBRARY = torch.library.Library("house", "FRAGMENT")
 
 

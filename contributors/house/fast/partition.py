@@ -86,9 +86,9 @@ def check_mask(mask):
 
 
 @Recorded
-def _sort(launch, tile, mask):
+def _sort(launch, how, mask):
     check_mask(mask)
-    (tokens,), (stride,) = mask.shape, mask.stride()
+    (tile,), (tokens,), (stride,) = how, mask.shape, mask.stride()
     rows, few = Partition(tokens, tile).rows, tokens <= SHORTEST
     result = mask.new_empty(rows + 2, dtype=torch.int32)
     block, at_once = (

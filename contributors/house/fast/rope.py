@@ -26,16 +26,16 @@ SMALL = 2 << 20
 LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
-def check(how, *tensors):
+def check(how, t, k, freqs, starts, ends):
     """Return what turns, one tensor or two; raise ValueError if there is no such call of rope.
 
     The kernel would read past a tensor. Values on the GPU are not looked at: those of
     start_positions and cu_seqlens are the caller's.
     """
-    turning, others = [each for each in tensors[:2] if each is not None], tensors[2:]
-    for t in turning:
-        for fault in _faults(t, *others, *how):
-            raise ValueError(f"{'rotate_half' if others[0] is None else 'rope'}: {fault}")
+    turning = [t] if k is None else [t, k]
+    for each in turning:
+        for fault in _faults(each, freqs, starts, ends, *how):
+            raise ValueError(f"{'rotate_half' if freqs is None else 'rope'}: {fault}")
     q, k = ((*t.shape, t.dtype) for t in (turning[0], turning[-1]))
     if (*q[:-3], *q[-2:]) != (*k[:-3], *k[-2:]):
         raise ValueError(f"rope: q and k may differ in their numbers of heads alone, not {q}, {k}")
@@ -82,18 +82,6 @@ def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank
         yield f"start_positions is [b], not {list(starts.shape)}, where b is {sequences}"
 
 
-def _turned(launch, *arguments, in_place=False):
-    """Return one tensor turned, or both of two by one launch; in place, nothing."""
-    how, (*_, freqs, starts, ends) = arguments[:5], arguments
-    tensors = check(how, *arguments[5:])
-    outs = tensors if in_place else [t.new_empty(t.shape) for t in tensors]
-    pairs = [[_table(t, how[0]) for t in pair] for pair in zip(tensors, outs, strict=True)]
-    pairs = [pair for pair in pairs if 0 not in pair[0].shape]
-    if pairs:
-        _launch(launch, how, pairs, freqs, starts, ends, in_place)
-    return () if in_place else outs
-
-
 def _table(t, tensor_format):
     """Return t as [positions, batch, heads, d]; packed tokens are the positions of one sequence."""
     while len(t.shape) < 4:  # thd, or what `rotate_half` gets
@@ -101,11 +89,19 @@ def _table(t, tensor_format):
     return t.transpose(0, 1) if tensor_format == "bshd" else t
 
 
-def _launch(launch, how, pairs, freqs, starts, ends, in_place):
-    """Launch the kernel for one or two pairs of a table and its result."""
+def _turned(launch, how, *tensors, in_place=False):
+    """Return one tensor turned, or both of two by one launch; in place, nothing."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
+    turning, (freqs, starts, ends) = check(how, *tensors), tensors[2:]
+    if lacks_kernels(turning[0]):
+        return _in_plain_torch(how, turning, freqs, starts, ends)
+    outs = [] if in_place else [t.new_empty(t.shape) for t in turning]
+    pairs = zip(turning, outs or turning, strict=True)
+    pairs = [[_table(t, tensor_format) for t in pair] for pair in pairs if pair[0].numel()]
+    if not pairs:
+        return outs
     # the tensor of more heads first: each program has a share of the other one's
-    pairs = sorted(pairs, key=lambda pair: -pair[0].shape[2])
+    pairs.sort(key=lambda pair: -pair[0].shape[2])
     (t, out), (k, k_out) = (*pairs, (None, None))[:2]
     positions, batch, heads, width = t.shape
     (of_batch, of_head), batch_first = t.stride()[1:3], tensor_format == "bshd"
@@ -136,12 +132,12 @@ def _launch(launch, how, pairs, freqs, starts, ends, in_place):
         INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step,
         PDL=gpu().hopper, **sizes, **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
+    return outs
 
 
-def _in_plain_torch(how, *tensors):
-    """Return one tensor turned, or both of two."""
+def _in_plain_torch(how, tensors, freqs, starts, ends):
+    """Return each of the tensors turned."""
     tensor_format, interleaved, cp_size, cp_rank, transposed = how
-    freqs, starts, ends = tensors[2:]
 
     def partners(x):
         if interleaved:
@@ -173,7 +169,7 @@ def _in_plain_torch(how, *tensors):
         turned = torch.cat((turned.to(t.dtype), rest), -1)
         return (turned.transpose(0, 1) if tensor_format == "bshd" else turned).reshape(t.shape)
 
-    return tuple(turned(t) for t in check(how, *tensors))
+    return tuple(turned(t) for t in tensors)
 
 
 def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
@@ -241,7 +237,6 @@ _turn = Turn(
     " bool interleaved, int cp_size, int cp_rank, bool transposed) -> (Tensor, Tensor)",
     Recorded(_turned),
     lambda how, *tensors: [t.new_empty(t.shape) for t in check(how, *tensors)],
-    plain=_in_plain_torch,
 )
 _launch_in_place = Recorded(functools.partial(_turned, in_place=True))
 
