@@ -108,7 +108,7 @@ def _turned(launch, how, *tensors, in_place=False):
     k_heads, k_strides, k_out_strides = 0, (0,) * 4, (0, 0)
     if k is not None:
         k_heads, k_strides, k_out_strides = k.shape[2], k.stride(), k_out.stride()[:2]
-    freqs_row, *_, freqs_feature = (0, 0) if freqs is None else freqs.stride()
+    freqs_strides = (0, 0) if freqs is None else freqs.stride()[::3]
     if k is starts is None and of_batch == heads * of_head and not batch_first:
         heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
     rotary = width if freqs is None else freqs.shape[-1]
@@ -127,10 +127,10 @@ def _turned(launch, how, *tensors, in_place=False):
     launch(
         rope_kernel, (ceil_div(positions, sizes["BLOCK_P"]) * groups * blocks, outer),
         t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
-        sequences, *t.stride(), *k_strides, *out.stride()[:2], *k_out_strides, freqs_row,
-        freqs_feature, cp_rank, CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary,
-        INTERLEAVED=interleaved, TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step,
-        PDL=gpu().hopper, **sizes, **({"launch_pdl": True} if gpu().hopper else {}),
+        sequences, t.stride(), k_strides, out.stride()[:2], k_out_strides, freqs_strides, cp_rank,
+        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, INTERLEAVED=interleaved,
+        TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step, PDL=gpu().hopper, **sizes,
+        **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
     return outs
 

@@ -134,8 +134,7 @@ def _store(
 def rope_kernel(
     t, k, freqs, out, k_out, start_positions, cu_seqlens,
     positions, batch, heads, k_heads, blocks, groups, sequences,
-    t_position, t_batch, t_head, t_feature, k_position, k_batch, k_head, k_feature,
-    out_position, out_batch, k_out_position, k_out_batch, freqs_row, freqs_feature, cp_rank,
+    t_strides, k_strides, out_strides, k_out_strides, freqs_strides, cp_rank,
     CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr,
     INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
     PDL: tl.constexpr, STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
@@ -145,8 +144,8 @@ def rope_kernel(
     """Turn heads of BLOCK_P positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
-    t is a table of positions and the sequences of a batch, whatever the strides; packed tokens are
-    one column. The blocks of a token's heads are neighbours, so that memory is read and written
+    t is a table of positions and the sequences of a batch, whatever the strides (of a position, a
+    sequence, a head and a feature); packed tokens are one column. The blocks of a token's heads are neighbours, so that memory is read and written
     from front to back. IN_PLACE says that out is t. Without freqs each feature turns by a quarter:
     y1 = -x2, y2 = x1.
 
@@ -162,16 +161,14 @@ def rope_kernel(
     # where blocks or groups is 1, Triton knows it: no division
     block, number = tl.program_id(0) % blocks, tl.program_id(0) // blocks
     first, group = number // groups * BLOCK_P, number % groups + tl.program_id(1)
-    strides = t_position, t_batch, t_head, t_feature
     lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_H, TURNS)
-    k_strides = k_position, k_batch, k_head, k_feature
     k_lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_K, K_TURNS)
 
     if PDL:  # from here on the kernel before this one has ended
         tl.extra.cuda.gdc_wait()
     # Load t first: the loads are under way while the positions and the angles are computed.
     loaded = _load(
-        t, lines, heads, strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_H, TURNS, BLOCK, LAST
+        t, lines, heads, t_strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_H, TURNS, BLOCK, LAST
     )
     if k is not None:
         k_loaded = _load(
@@ -193,30 +190,28 @@ def rope_kernel(
 
     angles = ()
     if freqs is not None:  # one thread computes an angle's cosine and sine for all heads
-        freqs += (position.to(tl.int64) * freqs_row)[:, None]
+        freqs += (position.to(tl.int64) * freqs_strides[0])[:, None]
         for tile in tl.static_range(2 if ROTARY > BLOCK else 1):
             feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
             partner, is_first = partner_of(feature, ROTARY, INTERLEAVED)
             turned = exists[:, None] & (feature < ROTARY)
-            angle = tl.load(freqs + feature * freqs_feature, turned, other=0).to(tl.float32)
+            angle = tl.load(freqs + feature * freqs_strides[1], turned, other=0).to(tl.float32)
             other = angle
             if TRANSPOSED:  # backward: the sine of the partner, with the other sign
-                other = -tl.load(freqs + partner * freqs_feature, turned, other=0).to(tl.float32)
+                other = -tl.load(freqs + partner * freqs_strides[1], turned, other=0).to(tl.float32)
             cos, sin = cos_sin(angle, other)
             angles += ((cos, tl.where(is_first, -sin, sin)),)
 
     STORED: tl.constexpr = ROTARY if IN_PLACE else WIDTH
-    out_head, k_out_head = (t_head, k_head) if IN_PLACE else (WIDTH, WIDTH)
-    out_feature, k_out_feature = (t_feature, k_feature) if IN_PLACE else (1, 1)
     if IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-    strides = out_position, out_batch, out_head, out_feature
+    strides = out_strides + (t_strides[2:] if IN_PLACE else (WIDTH, 1))
     _store(
         out, lines, strides, loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED, BLOCK_H,
         TURNS, BLOCK,
     )  # fmt: skip
     if k is not None:
-        k_strides = k_out_position, k_out_batch, k_out_head, k_out_feature
+        k_strides = k_out_strides + (k_strides[2:] if IN_PLACE else (WIDTH, 1))
         _store(
             k_out, k_lines, k_strides, k_loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED,
             BLOCK_K, K_TURNS, BLOCK,
