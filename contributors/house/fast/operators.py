@@ -117,8 +117,10 @@ class Node(torch.autograd.Function):
         ctx.save_for_backward(*kept)
         if forward_ad._current_level >= 0:
             ctx.save_for_forward(*kept)
-            ctx.zeros = [None if each is None or each.dtype == torch.bool else torch.zeros_like(each)
-                         for each in outputs]  # fmt: skip
+            ctx.zeros = [
+                torch.zeros_like(each) if each is not None and each.is_floating_point() else None
+                for each in outputs
+            ]
         if outputs[0] is tensors[0]:
             ctx.mark_dirty(tensors[0])
         ctx.set_materialize_grads(False)

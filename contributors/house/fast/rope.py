@@ -17,7 +17,7 @@ from triton import next_power_of_2
 from .forms import gpu
 from .launch import Recorded, ceil_div
 from .operators import Operator, lacks_kernels, traced
-from .rope_kernel import LOOK, rope_kernel
+from .rope_kernel import LOOK, Form, rope_kernel
 
 GRID = 65535
 """The most programs of a launch on its second axis."""
@@ -112,12 +112,11 @@ def _turned(launch, how, *tensors, in_place=False):
     if k is starts is None and of_batch == heads * of_head and not batch_first:
         heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
     rotary = width if freqs is None else freqs.shape[-1]
-    small = t.numel() * t.dtype.itemsize <= SMALL
-    sizes = _sizes(
-        batch if starts is None else 1, heads, k_heads, width, rotary, t.dtype.itemsize, small
-    )
-    blocks = ceil_div(heads, sizes["TURNS"] * sizes["BLOCK_H"])
-    groups, outer = ceil_div(batch, sizes["BLOCK_B"]), 1
+    features = width, rotary, interleaved, transposed, in_place
+    small, alike = t.numel() * t.dtype.itemsize <= SMALL, batch if starts is None else 1
+    form, warps = _form(features, alike, heads, k_heads, t.dtype.itemsize, small)
+    blocks = ceil_div(heads, form.TURNS * form.BLOCK_H)
+    groups, outer = ceil_div(batch, form.BLOCK_B), 1
     if batch_first and groups <= GRID:  # in memory's order, and without a division
         groups, outer = 1, groups
     step, sequences = 1, 0 if ends is None else ends.shape[0] - 1
@@ -125,11 +124,10 @@ def _turned(launch, how, *tensors, in_place=False):
         entries = next_power_of_2(ceil_div(sequences, LOOK.value))
         step = 16 if entries <= 16 else max(entries, 128)
     launch(
-        rope_kernel, (ceil_div(positions, sizes["BLOCK_P"]) * groups * blocks, outer),
+        rope_kernel, (ceil_div(positions, form.BLOCK_P) * groups * blocks, outer),
         t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
         sequences, t.stride(), k_strides, out.stride()[:2], k_out_strides, freqs_strides, cp_rank,
-        CP_SIZE=cp_size, WIDTH=width, ROTARY=rotary, INTERLEAVED=interleaved,
-        TRANSPOSED=transposed, IN_PLACE=in_place, STEP=step, PDL=gpu().hopper, **sizes,
+        FORM=form, CP_SIZE=cp_size, STEP=step, PDL=gpu().hopper, num_warps=warps,
         **({"launch_pdl": True} if gpu().hopper else {}),
     )  # fmt: skip
     return outs
@@ -172,8 +170,8 @@ def _in_plain_torch(how, tensors, freqs, starts, ends):
     return tuple(turned(t) for t in tensors)
 
 
-def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
-    """Return a program's positions, sequences, heads and features, and its warps.
+def _form(features, batch, heads, k_heads, itemsize, small):
+    """Return a launch's form, of which `features` are the first five constants, and its warps.
 
     A program has about 4 KiB: more of them wait for memory at once than with 8 KiB, and fewer
     compute the same angles than with 2 KiB. Where the heads of a position have less, it takes them
@@ -181,7 +179,8 @@ def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
     of k besides. A thread has at least one angle and 32 bytes (64 beside k), and two angles where
     lanes have no feature or no head.
     """
-    block, last = max(next_power_of_2(width), 2), 0
+    (width, rotary, *_), last = features, 0
+    block = max(next_power_of_2(width), 2)
     lines = next_power_of_2(max(4096 // (width * itemsize), 1))
     block_h, turns = min(next_power_of_2(heads), lines), 1
     block_b = min(next_power_of_2(batch), lines // block_h) if heads > 4 else 1
@@ -204,11 +203,8 @@ def _sizes(batch, heads, k_heads, width, rotary, itemsize, small):
             block, last = block // 2, rest
     share = max(ceil_div(k_heads, ceil_div(heads, block_h * turns)), 1)
     block_k, k_turns = (1, share) if turns > 1 else (next_power_of_2(share), 1)
-    return {
-        "BLOCK_P": block_p, "BLOCK_B": block_b, "BLOCK_H": block_h, "BLOCK_K": block_k,
-        "TURNS": turns, "K_TURNS": k_turns, "BLOCK": block, "LAST": last,
-        "num_warps": min(max(threads // 32, 1), 4),
-    }  # fmt: skip
+    form = Form(*features, block_p, block_b, block_h, turns, block_k, k_turns, block, last)
+    return form, min(max(threads // 32, 1), 4)
 
 
 class Turn(Operator):

@@ -5,6 +5,8 @@ half-split layout pairs feature j of a head with j + ROTARY / 2, the interleaved
 features from ROTARY on have no partner.
 """
 
+from typing import NamedTuple
+
 import triton
 import triton.language as tl
 
@@ -12,6 +14,24 @@ from .trigonometry import cos_sin
 
 LOOK = tl.constexpr(128)
 """Entries of `cu_seqlens` that the kernel looks at once."""
+
+
+class Form(NamedTuple):
+    """The constants of a launch that say what turns, and what a program has of it."""
+
+    WIDTH: int  # features of a head
+    ROTARY: int  # of these turn
+    INTERLEAVED: bool
+    TRANSPOSED: bool  # backward
+    IN_PLACE: bool  # out is t
+    BLOCK_P: int  # positions of a program
+    BLOCK_B: int  # sequences of it
+    BLOCK_H: int  # heads of t at once; a thread has as many of these as of each further ones
+    TURNS: int  # how many times BLOCK_H
+    BLOCK_K: int  # the same of k
+    K_TURNS: int
+    BLOCK: int  # features of a tile
+    LAST: int  # features of a second tile, where a head has more than BLOCK
 
 
 @triton.jit
@@ -70,47 +90,44 @@ def _for_each_head(values, HEADS: tl.constexpr):
 
 @triton.jit
 def _lines(
-    first, group, block, positions, batch, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
+    first, group, block, positions, batch,
+    FORM: tl.constexpr, HEADS: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
     """Return row, column and first head of each line of a program, and whether its token exists."""
-    line = tl.arange(0, BLOCK_P * BLOCK_B * BLOCK_H)[:, None]
-    row = first + line // (BLOCK_B * BLOCK_H)
-    column = group * BLOCK_B + line // BLOCK_H % BLOCK_B
-    head = block * TURNS * BLOCK_H + line % BLOCK_H
+    line = tl.arange(0, FORM.BLOCK_P * FORM.BLOCK_B * HEADS)[:, None]
+    row = first + line // (FORM.BLOCK_B * HEADS)
+    column = group * FORM.BLOCK_B + line // HEADS % FORM.BLOCK_B
+    head = block * TURNS * HEADS + line % HEADS
     exists = (row < positions) & (column < batch)
     return row.to(tl.int64), column.to(tl.int64), head.to(tl.int64), exists
 
 
 @triton.jit
-def _load(
-    t, lines, heads, strides, WIDTH: tl.constexpr, ROTARY: tl.constexpr, INTERLEAVED: tl.constexpr,
-    BLOCK_H: tl.constexpr, TURNS: tl.constexpr, BLOCK: tl.constexpr, LAST: tl.constexpr,
-):  # fmt: skip
+def _load(t, lines, heads, strides, FORM: tl.constexpr, HEADS: tl.constexpr, TURNS: tl.constexpr):
     """Return (feature, keep, x, partners of x) of each tile of features and turn of heads."""
     row, column, head, exists = lines
     t += row * strides[0] + column * strides[1] + head * strides[2]
     loaded = ()
-    for tile in tl.static_range(2 if WIDTH > BLOCK else 1):
-        feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
+    for tile in tl.static_range(2 if FORM.WIDTH > FORM.BLOCK else 1):
+        feature = tile * FORM.BLOCK + tl.arange(0, FORM.LAST if tile else FORM.BLOCK)[None, :]
         for turn in tl.static_range(TURNS):
-            x_heads = t + turn * BLOCK_H * strides[2]
-            keep = exists & (head + turn * BLOCK_H < heads)
-            x = tl.load(x_heads + feature * strides[3], mask=keep & (feature < WIDTH))
+            x_heads = t + turn * HEADS * strides[2]
+            keep = exists & (head + turn * HEADS < heads)
+            x = tl.load(x_heads + feature * strides[3], mask=keep & (feature < FORM.WIDTH))
             z = x
-            if tile * BLOCK < ROTARY:
-                z = partners(x, x_heads, feature, strides[3], keep, ROTARY, INTERLEAVED)
+            if tile * FORM.BLOCK < FORM.ROTARY:
+                z = partners(x, x_heads, feature, strides[3], keep, FORM.ROTARY, FORM.INTERLEAVED)
             loaded += ((feature, keep, x, z),)
     return loaded
 
 
 @triton.jit
 def _store(
-    out, lines, strides, loaded, angles, STORED: tl.constexpr, ROTARY: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, BLOCK_H: tl.constexpr, TURNS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    out, lines, strides, loaded, angles,
+    FORM: tl.constexpr, HEADS: tl.constexpr, TURNS: tl.constexpr,
 ):  # fmt: skip
-    """Turn what `_load` returned, by a quarter where there are no angles; store STORED features."""
+    """Turn what `_load` returned, by a quarter where there are no angles; store it."""
+    STORED: tl.constexpr = FORM.ROTARY if FORM.IN_PLACE else FORM.WIDTH
     row, column, head, _ = lines
     out += row * strides[0] + column * strides[1] + head * strides[2]
     for tile in tl.static_range(len(loaded) // TURNS):
@@ -118,15 +135,15 @@ def _store(
             feature, keep, x, z = loaded[tile * TURNS + turn]
             y = x
             if len(angles) == 0:
-                _, is_first = partner_of(feature, ROTARY, INTERLEAVED)
-                y = tl.where(is_first != TRANSPOSED, -z, z)
-            elif tile * BLOCK < ROTARY:
+                _, is_first = partner_of(feature, FORM.ROTARY, FORM.INTERLEAVED)
+                y = tl.where(is_first != FORM.TRANSPOSED, -z, z)
+            elif tile * FORM.BLOCK < FORM.ROTARY:
                 cos, sin = angles[tile]
                 cos = _for_each_head(cos, x.shape[0] // cos.shape[0])
                 sin = _for_each_head(sin, x.shape[0] // sin.shape[0])
                 y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
-                y = tl.where(feature < ROTARY, y.to(x.dtype), x)
-            place = out + turn * BLOCK_H * strides[2] + feature * strides[3]
+                y = tl.where(feature < FORM.ROTARY, y.to(x.dtype), x)
+            place = out + turn * HEADS * strides[2] + feature * strides[3]
             tl.store(place, y, mask=keep & (feature < STORED))
 
 
@@ -135,48 +152,37 @@ def rope_kernel(
     t, k, freqs, out, k_out, start_positions, cu_seqlens,
     positions, batch, heads, k_heads, blocks, groups, sequences,
     t_strides, k_strides, out_strides, k_out_strides, freqs_strides, cp_rank,
-    CP_SIZE: tl.constexpr, WIDTH: tl.constexpr, ROTARY: tl.constexpr,
-    INTERLEAVED: tl.constexpr, TRANSPOSED: tl.constexpr, IN_PLACE: tl.constexpr,
-    PDL: tl.constexpr, STEP: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_B: tl.constexpr,
-    BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr, TURNS: tl.constexpr, K_TURNS: tl.constexpr,
-    BLOCK: tl.constexpr, LAST: tl.constexpr,
+    FORM: tl.constexpr, CP_SIZE: tl.constexpr, STEP: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Turn heads of BLOCK_P positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
+    """Turn heads of some positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
     In one line for both members of a pair, where z is x's partner: y = x cos + z (-sin or sin).
     t is a table of positions and the sequences of a batch, whatever the strides (of a position, a
-    sequence, a head and a feature); packed tokens are one column. The blocks of a token's heads are neighbours, so that memory is read and written
-    from front to back. IN_PLACE says that out is t. Without freqs each feature turns by a quarter:
-    y1 = -x2, y2 = x1.
+    sequence, a head and a feature); packed tokens are one column. The blocks of a token's heads are
+    neighbours, so that memory is read and written from front to back. Without freqs each feature
+    turns by a quarter: y1 = -x2, y2 = x1.
 
     A program has the same heads of BLOCK_P positions and BLOCK_B sequences, and reads a position's
-    angles once for all of these. It has TURNS times BLOCK_H heads; a thread has as many of the
-    first BLOCK_H as of each further ones. If there is a k, it also has K_TURNS times BLOCK_K of k's
-    heads. A head's features are a tile of BLOCK or, of more, a second one of LAST. With PDL it
-    begins while the kernel before it still runs.
+    angles once for all of these, and for k's heads if there is a k. With PDL it begins while the
+    kernel before it still runs.
 
     Bytes: 2 * t.numel() * itemsize, since t is read once and out is written once, the same for k,
     and each program reads BLOCK_P * ROTARY angles in float32.
     """
     # where blocks or groups is 1, Triton knows it: no division
     block, number = tl.program_id(0) % blocks, tl.program_id(0) // blocks
-    first, group = number // groups * BLOCK_P, number % groups + tl.program_id(1)
-    lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_H, TURNS)
-    k_lines = _lines(first, group, block, positions, batch, BLOCK_P, BLOCK_B, BLOCK_K, K_TURNS)
+    first, group = number // groups * FORM.BLOCK_P, number % groups + tl.program_id(1)
+    lines = _lines(first, group, block, positions, batch, FORM, FORM.BLOCK_H, FORM.TURNS)
+    k_lines = _lines(first, group, block, positions, batch, FORM, FORM.BLOCK_K, FORM.K_TURNS)
 
     if PDL:  # from here on the kernel before this one has ended
         tl.extra.cuda.gdc_wait()
     # Load t first: the loads are under way while the positions and the angles are computed.
-    loaded = _load(
-        t, lines, heads, t_strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_H, TURNS, BLOCK, LAST
-    )
+    loaded = _load(t, lines, heads, t_strides, FORM, FORM.BLOCK_H, FORM.TURNS)
     if k is not None:
-        k_loaded = _load(
-            k, k_lines, k_heads, k_strides, WIDTH, ROTARY, INTERLEAVED, BLOCK_K, K_TURNS, BLOCK,
-            LAST,
-        )  # fmt: skip
+        k_loaded = _load(k, k_lines, k_heads, k_strides, FORM, FORM.BLOCK_K, FORM.K_TURNS)
 
-    row = first + tl.arange(0, BLOCK_P)
+    row = first + tl.arange(0, FORM.BLOCK_P)
     exists = row < positions
     sequence, position, length = group, row, positions
     if cu_seqlens is not None:
@@ -191,28 +197,21 @@ def rope_kernel(
     angles = ()
     if freqs is not None:  # one thread computes an angle's cosine and sine for all heads
         freqs += (position.to(tl.int64) * freqs_strides[0])[:, None]
-        for tile in tl.static_range(2 if ROTARY > BLOCK else 1):
-            feature = tile * BLOCK + tl.arange(0, LAST if tile else BLOCK)[None, :]
-            partner, is_first = partner_of(feature, ROTARY, INTERLEAVED)
-            turned = exists[:, None] & (feature < ROTARY)
+        for tile in tl.static_range(2 if FORM.ROTARY > FORM.BLOCK else 1):
+            feature = tile * FORM.BLOCK + tl.arange(0, FORM.LAST if tile else FORM.BLOCK)[None, :]
+            partner, is_first = partner_of(feature, FORM.ROTARY, FORM.INTERLEAVED)
+            turned = exists[:, None] & (feature < FORM.ROTARY)
             angle = tl.load(freqs + feature * freqs_strides[1], turned, other=0).to(tl.float32)
             other = angle
-            if TRANSPOSED:  # backward: the sine of the partner, with the other sign
+            if FORM.TRANSPOSED:  # backward: the sine of the partner, with the other sign
                 other = -tl.load(freqs + partner * freqs_strides[1], turned, other=0).to(tl.float32)
             cos, sin = cos_sin(angle, other)
             angles += ((cos, tl.where(is_first, -sin, sin)),)
 
-    STORED: tl.constexpr = ROTARY if IN_PLACE else WIDTH
-    if IN_PLACE:  # a feature is stored after other threads have read it as a partner
+    if FORM.IN_PLACE:  # a feature is stored after other threads have read it as a partner
         tl.debug_barrier()
-    strides = out_strides + (t_strides[2:] if IN_PLACE else (WIDTH, 1))
-    _store(
-        out, lines, strides, loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED, BLOCK_H,
-        TURNS, BLOCK,
-    )  # fmt: skip
+    strides = out_strides + (t_strides[2:] if FORM.IN_PLACE else (FORM.WIDTH, 1))
+    _store(out, lines, strides, loaded, angles, FORM, FORM.BLOCK_H, FORM.TURNS)
     if k is not None:
-        k_strides = k_out_strides + (k_strides[2:] if IN_PLACE else (WIDTH, 1))
-        _store(
-            k_out, k_lines, k_strides, k_loaded, angles, STORED, ROTARY, INTERLEAVED, TRANSPOSED,
-            BLOCK_K, K_TURNS, BLOCK,
-        )  # fmt: skip
+        strides = k_out_strides + (k_strides[2:] if FORM.IN_PLACE else (FORM.WIDTH, 1))
+        _store(k_out, k_lines, strides, k_loaded, angles, FORM, FORM.BLOCK_K, FORM.K_TURNS)
