@@ -89,31 +89,27 @@ class Recording:
             launches.append((compiled, (*grid, 1, 1)[:3], (*arguments, *rest)))
 
         results = function(launch, how, *tensors)
-        self._results, tensors = len(results), [*tensors, *results]
+        self._results = len(results)
+        self._missing = [at for at, each in enumerate(results) if each is None]
+        tensors += [each for each in results if each is not None]
         places = {_memory(each): at for at, each in enumerate(tensors) if each is not None}
         self._launches = [_bindable(tensors, places, stream, *each) for each in launches]
-        made, self._made = tensors[len(layouts) :], []
-        for each in made:
-            self._made.append(each if each is None else torch.empty_like(each, device=device))
-            if each is not None:  # `torch.empty_like` is the fastest way to a new one
-                self._made[-1].untyped_storage().resize_(0)
+        self._made = [torch.empty_like(each, device=device) for each in tensors[len(layouts) :]]
+        for each in self._made:  # `torch.empty_like` is the fastest way to a new one
+            each.untyped_storage().resize_(0)
 
     def __call__(self, addresses):
         """Launch all for tensors at addresses; return the results."""
-        made = []
-        for each in self._made:
-            new = address = None
-            if each is not None:
-                new = torch.empty_like(each)
-                address = new.data_ptr()
-            made.append(new)
-            addresses.append(address)
+        made = [torch.empty_like(each) for each in self._made]
+        addresses += [each.data_ptr() for each in made]
         for launch, arguments, bound in self._launches:
             arguments = arguments.copy()
             for at, place, offset, encode in bound:
                 address = addresses[place] + offset
                 arguments[at] = encode(address) if encode else address
             launch(*arguments)
+        for at in self._missing:
+            made.insert(at, None)
         return tuple(made[: self._results])
 
 

@@ -73,8 +73,9 @@ class Layer(Operator):
         tile = height_of(x, weights[0], len(self.stacks[0]) // 2)
         if mask.numel() != x.shape[0]:
             raise ValueError(f"{self.name}: mask has {mask.numel()} tokens, x is {list(x.shape)}")
-        if torch._C._is_any_autocast_enabled():
-            x, *weights = _cast(x, *weights)
+        if torch._C._is_any_autocast_enabled() and torch.is_autocast_enabled(x.device.type):
+            dtype, operands = torch.get_autocast_dtype(x.device.type), (x, *weights)
+            x, *weights = (each.to(dtype) if each.dtype in DTYPES else each for each in operands)
         if lacks_kernels(x):
             check_mask(mask)
             _check(self.name, x, *weights)
@@ -121,15 +122,6 @@ class Layer(Operator):
             times = of_stacks[number] + (1 if number else of_x)
             products += times * sum(math.prod(arguments[each - 1]) for each in places)
         return x[0] * products
-
-
-def _cast(*tensors):
-    """Return the tensors as autocast has a product take them."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return [each.to(dtype) if each.dtype in DTYPES else each for each in tensors]
 
 
 def _in_rows(matrix):
@@ -222,11 +214,10 @@ def _ffn_backward(launch, how, g, x, w1, w2, w3, u1, u2, u3, order, gates, packe
     return d_x, d_up, d_down
 
 
-def _plain_ffn(x, w1, w2, w3):
-    return linear(silu(linear(x, w1)) * linear(x, w3), w2)
-
-
-_ffn = Layer("masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward, _plain_ffn)
+_ffn = Layer(
+    "masked_ffn", [(1, 3, 4, 6), (2, 5)], _ffn_forward, _ffn_backward,
+    lambda x, w1, w2, w3: linear(silu(linear(x, w1)) * linear(x, w3), w2),
+)  # fmt: skip
 
 
 def masked_ffn(

@@ -6,7 +6,6 @@ the dispatcher takes longer than the rest. Autograd has the same node for both.
 """
 
 import functools
-import itertools
 import warnings
 
 import torch
@@ -170,8 +169,8 @@ def define(name, schema, run, fake=None, differentiate=None, flops=None):
         differentiate: The same for tensors that may require gradients.
         flops: The FLOPs of a call, a function of the shapes in the place of tensors.
     """
-    names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
-    name = next(each for each in names if not hasattr(torch.ops.house, each))
+    while hasattr(torch.ops.house, name):
+        name += "_"
     _LIBRARY.define(name + schema)
     kind = "Explicit" if fake else "Implicit"
     _LIBRARY.impl(name, run, f"Composite{kind}Autograd")

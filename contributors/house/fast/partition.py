@@ -91,10 +91,8 @@ def _sort(launch, how, mask):
     (tile,), (tokens,), (stride,) = how, mask.shape, mask.stride()
     rows, few = Partition(tokens, tile).rows, tokens <= SHORTEST
     result = mask.new_empty(rows + 2, dtype=torch.int32)
-    block, at_once = (
-        256 if few else 1024,
-        min(max(triton.next_power_of_2(tokens), SHORTEST), LONGEST),
-    )
+    block = 256 if few else 1024
+    at_once = min(max(triton.next_power_of_2(tokens), SHORTEST), LONGEST)
     launch(
         _sort_few_kernel if few else _sort_kernel, (max(ceil_div(tokens, block), 1),),
         mask, result, tokens, stride, rows,

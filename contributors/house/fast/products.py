@@ -49,7 +49,6 @@ def _product_kernel(
     POINTERS: tl.constexpr = HOW == "gathered" or HOW == "rows"
     column_blocks, steps = tl.cdiv(columns, WIDTH), tl.cdiv(depths, K)
     visuals, blocks = tl.load(order + rows) // M, tl.load(order + rows + 1) // M
-    of_w, w_strides = (depths, columns), (w_depth, w_column)
     # "gradients" are not fused with the loop over depths: Triton would load no gates ahead.
     first, count = tl.program_id(0), tl.num_programs(0)
     for tile in tl.range(first, blocks * column_blocks, count, flatten=STORES != "gradients"):
@@ -92,7 +91,9 @@ def _product_kernel(
                 w_tile = one.load([depth, column])
             else:
                 of_depths = depth + tl.arange(0, K)
-                w_tile = tiles.load_at(one, of_depths, of_columns, of_w, w_strides)
+                place = one + of_columns[None, :].to(tl.int64) * w_column
+                inside = (of_depths < depths)[:, None] & (of_columns < columns)[None, :]
+                w_tile = tl.load(rows_of(place, of_depths, w_depth), inside, 0.0)
             acc = tl.dot(a_tile, w_tile, acc, input_precision="ieee")
         if STORES == "tokens":
             store_rows(out, tokens, column, columns, acc)

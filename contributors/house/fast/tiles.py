@@ -112,14 +112,6 @@ def choose(condition, first, second):
 
 
 @triton.jit
-def load_at(matrix, rows, columns, shape, strides):
-    """Return the elements at rows and columns; each column may be one of another matrix."""
-    place = matrix + columns[None, :].to(tl.int64) * strides[1]
-    inside = (rows < shape[0])[:, None] & (columns < shape[1])[None, :]
-    return tl.load(rows_of(place, rows, strides[0]), inside, 0.0)
-
-
-@triton.jit
 def rows_of(matrix, rows, row_stride):
     """Return pointers to rows of a matrix, [ROWS, 1]."""
     return matrix + rows[:, None].to(tl.int64) * row_stride
