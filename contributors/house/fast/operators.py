@@ -46,13 +46,16 @@ class Operator:
             run: `run(how, *tensors)` returns the results, or None for some. What follows those of
                 the schema is for `kept` alone.
             fake: The same for tensors without memory.
-            flops: The FLOPs of a call, as `define` takes them.
+            flops: The FLOPs of a call, a function of the shapes in the place of tensors.
         """
         self.name, self.run = name, run
         self._tensors = schema.split("->")[0].count("Tensor")
-        runs = run, fake, self._differentiate
-        kernels = [functools.partial(self._operate, each) for each in runs]
-        self._operator = define(name + suffix, schema, *kernels, flops)
+        run, fake = (functools.partial(self._operate, each) for each in (run, fake))
+        self._operator = define(name + suffix, schema, run, fake)
+        differentiate = functools.partial(self._operate, self._differentiate)
+        _LIBRARY.impl(self._operator._opname, differentiate, "Autograd")
+        if flops:
+            register_flop_formula(self._operator.overloadpacket)(flops)
 
     def __call__(self, how, *tensors):
         """Return the results, for autograd too."""
@@ -156,7 +159,7 @@ apply = super(torch.autograd.Function, Node).apply
 _LIBRARY = torch.library.Library("house", "FRAGMENT")
 
 
-def define(name, schema, run, fake=None, differentiate=None, flops=None):
+def define(name, schema, run, fake=None):
     """Return a new operator, of a name that no other copy of this file has in this process.
 
     A call takes half the host time of one by `torch.library.custom_op`.
@@ -166,22 +169,15 @@ def define(name, schema, run, fake=None, differentiate=None, flops=None):
         schema: `(Tensor x, bool keep) -> Tensor`, for example.
         run: The function; without `fake`, torch traces what it calls.
         fake: The same for tensors without memory.
-        differentiate: The same for tensors that may require gradients.
-        flops: The FLOPs of a call, a function of the shapes in the place of tensors.
     """
     while hasattr(torch.ops.house, name):
         name += "_"
     _LIBRARY.define(name + schema)
     kind = "Explicit" if fake else "Implicit"
     _LIBRARY.impl(name, run, f"Composite{kind}Autograd")
-    operator = getattr(torch.ops.house, name)
     if fake:
         torch.library.register_fake(f"house::{name}", fake, lib=_LIBRARY)
-    if differentiate:
-        _LIBRARY.impl(name, differentiate, "Autograd")
-    if flops:
-        register_flop_formula(operator)(flops)
-    return operator.default
+    return getattr(torch.ops.house, name).default
 
 
 def lacks_kernels(x):

@@ -23,6 +23,7 @@ GRID = 65535
 """The most programs of a launch on its second axis."""
 SMALL = 2 << 20
 """Bytes of t up to which programs of few heads are smaller, so that each processor has some."""
+INTEGERS = torch.int32, torch.int64
 LAYOUTS = {"sbhd": "[s, b, h, d]", "bshd": "[b, s, h, d]", "thd": "[tokens, h, d]"}
 
 
@@ -62,8 +63,7 @@ def _faults(t, freqs, starts, ends, tensor_format, interleaved, cp_size, cp_rank
     if not (t.dtype.is_floating_point and freqs.dtype.is_floating_point):
         yield f"t and freqs are of floating point, not {t.dtype} and {freqs.dtype}"
     for name, each in (("start_positions", starts), ("cu_seqlens", ends)):
-        known = each is None or each.dtype in (torch.int32, torch.int64)
-        if not known or (each is not None and len(each.shape) != 1):
+        if each is not None and (each.dtype not in INTEGERS or len(each.shape) != 1):
             yield f"{name} is a list of int32, not {list(each.shape)} of {each.dtype}"
     if not 0 <= cp_rank < cp_size:
         yield f"cp_rank {cp_rank} is not one of {cp_size} ranks"
