@@ -1,7 +1,5 @@
 """Results are kept from run to run, for as long as what they rest on stays."""
 
-from __future__ import annotations
-
 import errno
 import os
 import time

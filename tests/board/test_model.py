@@ -1,7 +1,5 @@
 """The model of GPU time: its terms, and how its order agrees with what GPUs measured."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 

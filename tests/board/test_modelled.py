@@ -1,7 +1,5 @@
 """Boards of modelled times, and modelled times beside measured ones, with numbers by hand."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 

@@ -1,7 +1,5 @@
 """What `study check` refuses, compiles again and says last."""
 
-from __future__ import annotations
-
 import re
 from concurrent.futures import Future
 from dataclasses import replace

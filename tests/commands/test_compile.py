@@ -1,7 +1,5 @@
 """`compile`: kernels of the board's cases for several targets, and the figures of known ones."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

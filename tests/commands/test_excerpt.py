@@ -1,7 +1,5 @@
 """A reason names a place in a kernel, and `check` shows it with carets."""
 
-from __future__ import annotations
-
 import ast
 import itertools
 

@@ -1,7 +1,5 @@
 """The property that separates failing cases from passing ones, and the labels of mere chance."""
 
-from __future__ import annotations
-
 import random
 import re
 from itertools import compress

@@ -1,7 +1,5 @@
 """Machines as they are: what a GPU shares between processes, and its dtypes."""
 
-from __future__ import annotations
-
 import argparse
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """The libraries beside torch: what is installed and how, and a line for each that is not."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import metadata
 from pathlib import Path

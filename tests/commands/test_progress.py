@@ -1,7 +1,5 @@
 """What a long command says of its progress, by a clock that the tests set."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The report of `study check`: the first failure at once, then when, where and how much fails."""
 
-from __future__ import annotations
-
 import re
 import sys
 import tomllib

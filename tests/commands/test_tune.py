@@ -1,7 +1,5 @@
 """`tune`: what it finds, writes and says. A table stands for the clock, on a CPU."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from types import SimpleNamespace

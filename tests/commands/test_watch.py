@@ -1,7 +1,5 @@
 """`study check --watch`: each save is graded, what failed last first, until Ctrl-C."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

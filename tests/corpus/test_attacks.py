@@ -1,7 +1,5 @@
 """The attacks of tests/corpus/cheats are refused for what they do."""
 
-from __future__ import annotations
-
 import pytest
 
 from common.grading import tolerance

@@ -1,7 +1,5 @@
 """Whoever makes a mistake that an op's file names is told that one; test_wrong.py has kernels."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from types import SimpleNamespace

@@ -5,8 +5,6 @@ that are small; cheats with wrong results, and kernels that must not compile, on
 are compiled in some of the cases.
 """
 
-from __future__ import annotations
-
 import functools
 from collections import Counter, defaultdict
 

@@ -3,8 +3,6 @@
 Only what is asked for is graded: `-k rotate_half`, say, takes one op of four.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 from collections import Counter, defaultdict

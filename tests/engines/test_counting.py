@@ -1,7 +1,5 @@
 """The counted work of calls: kernels by a sample of their programs, beside torch's operators."""
 
-from __future__ import annotations
-
 import contextlib
 import textwrap
 

@@ -136,9 +136,7 @@ def test_where_no_executor_is_left_the_command_ends_in_one_line():
     ({"silent": True}, "its GPU is taken"),
 ])  # fmt: skip
 def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
-    fields = {name: changed.pop(name) for name in ("away", "silent") if name in changed}
     executors = [FakeExecutor("a"), FakeExecutor("b", **changed)]
-    vars(executors[1]).update(fields)
     with fake_cluster(JOB, executors) as engine:
         assert engine.started.device_info.uuid == "a"
         assert engine.notes == [f"executor 1 takes no part: {reason}"]
@@ -146,10 +144,8 @@ def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
 
 
 def test_where_no_executor_starts_the_reason_is_one_line():
-    executor = FakeExecutor("a")
-    executor.away = STAYS_AWAY
     with pytest.raises(UserError, match=r"^executor 0 takes no part: it stays away$"):
-        swept([executor])
+        swept([FakeExecutor("a", away=STAYS_AWAY)])
 
 
 @pytest.mark.parametrize(("fault", "kind", "says"), [
@@ -157,10 +153,8 @@ def test_where_no_executor_starts_the_reason_is_one_line():
     (UserError("eager's process failed"), UserError, r"^eager's process failed$"),
 ])  # fmt: skip
 def test_a_failure_of_the_harness_ends_the_command(fault, kind, says):
-    executor = FakeExecutor("a")
-    executor.fault = fault
     with pytest.raises(kind, match=says):
-        swept([executor])
+        swept([FakeExecutor("a", fault=fault)])
 
 
 @settings(max_examples=30, deadline=None)

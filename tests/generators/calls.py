@@ -6,8 +6,6 @@ Plain torch and the house's functions, in loops of calls with the same arguments
 tables are printed.
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -6,8 +6,6 @@ A row's link names a solution, a column's head a case. A figure is the share of 
 GPU's clock, forward and with backward, or "none" where the device has no such time.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 

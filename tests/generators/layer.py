@@ -8,8 +8,6 @@ and the house. A library that is not installed is left out. Without a GPU a tiny
 and nothing is written.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import statistics

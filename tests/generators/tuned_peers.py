@@ -8,8 +8,6 @@ plots. All cores compile the candidates, before the GPU measures them. What is f
 once, and a later search leaves it out, so that a search that was ended is continued.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """The plan of a case: calls that live at once, changed inputs, further modes."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

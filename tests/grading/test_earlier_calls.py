@@ -1,7 +1,5 @@
 """Failures that depend on earlier calls of the process are told as such, and are reproduced."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

@@ -1,7 +1,5 @@
 """The order of verdicts, and replies that are none."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Offsets that wrap in dense tensors of more than 2^31 elements, found without their memory."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

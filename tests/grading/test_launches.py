@@ -1,7 +1,5 @@
 """Notes on the launches of a case: no kernel ran, or the solution caught a launch's exception."""
 
-from __future__ import annotations
-
 import pytest
 
 from common.grading.compiling import Compiler

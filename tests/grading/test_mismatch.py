@@ -1,7 +1,5 @@
 """The wrong elements of a result, in words."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """The oracle in pieces, results compared in chunks, and a harness that spares a GPU's memory."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

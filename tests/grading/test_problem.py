@@ -1,7 +1,5 @@
 """Problems: what is drawn for a case, and what is compared with, which is computed once."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

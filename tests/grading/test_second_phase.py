@@ -1,7 +1,5 @@
 """What is asked again with nothing else alive, since something else may have caused its failure."""
 
-from __future__ import annotations
-
 import contextlib
 
 import pytest

@@ -1,7 +1,5 @@
 """How many cases are graded at once, and how often each is answered."""
 
-from __future__ import annotations
-
 import gc
 import math
 import threading

@@ -1,7 +1,5 @@
 """The harness's hold on a solution's process: deadlines, memory, what it left."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """Eager's process beside a disturbed machine, with a probe whose times the tests choose."""
 
-from __future__ import annotations
-
 import os
 from types import SimpleNamespace
 

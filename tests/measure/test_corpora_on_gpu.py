@@ -1,7 +1,5 @@
 """The corpora as they are timed on a GPU: cheats are caught there, and no honest solution is."""
 
-from __future__ import annotations
-
 import functools
 
 import pytest

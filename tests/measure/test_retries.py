@@ -1,7 +1,5 @@
 """What is timed again, with what remedy, how often, and what a case comes to in the end."""
 
-from __future__ import annotations
-
 import contextlib
 from types import SimpleNamespace
 from unittest.mock import Mock

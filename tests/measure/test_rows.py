@@ -1,7 +1,5 @@
 """The rows that `check`, `bench` and `profile` get: of which cases, with what share of the time."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

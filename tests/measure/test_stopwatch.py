@@ -1,7 +1,5 @@
 """The harness's own clock beside the times that a process reports: forged ones, and honest ones."""
 
-from __future__ import annotations
-
 import pytest
 
 from common.measure import stopwatch

@@ -1,7 +1,5 @@
 """The harness's hold on a timed process: its inputs, its requests, and what it reports."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The clocks of one row: their order, their timed callables, and what a wrong result costs."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """Peers that need torch alone pass; the others are absent with a reason, or fail row by row."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

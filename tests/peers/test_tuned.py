@@ -1,7 +1,5 @@
 """The configurations that are kept for quack and Liger: what the files hold, and what is taken."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """What the clock times and how; without a GPU the CPU plays its part."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 from types import SimpleNamespace

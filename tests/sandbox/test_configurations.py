@@ -1,7 +1,5 @@
 """Configurations of autotuned kernels are drawn over the cases; for hooks see the corpora."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from functools import partial
 

@@ -1,7 +1,5 @@
 """A result that changes after it was returned is named by its likely cause."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

@@ -1,7 +1,5 @@
 """A kernel in what torch.compile compiles: it runs outside of graphs where there is no GPU."""
 
-from __future__ import annotations
-
 import pytest
 
 from common import ops

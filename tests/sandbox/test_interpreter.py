@@ -1,7 +1,5 @@
 """Kernels in the patched interpreter do what they do on a GPU, and each access is checked."""
 
-from __future__ import annotations
-
 import pytest
 import triton
 

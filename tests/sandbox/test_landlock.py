@@ -1,7 +1,5 @@
 """What a solution may write to, by the paths alone: this test needs no Landlock."""
 
-from __future__ import annotations
-
 import tempfile
 from pathlib import Path
 

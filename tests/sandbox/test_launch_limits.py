@@ -1,7 +1,5 @@
 """Which grids are launched: CUDA's limits of each axis, and what Triton leaves out."""
 
-from __future__ import annotations
-
 import pytest
 from triton.runtime.jit import JITFunction
 

@@ -1,7 +1,5 @@
 """A GPU refuses, leaves out and runs the same grids as the harness without a GPU."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import triton

@@ -1,7 +1,5 @@
 """Timed calls on inputs that change: what lies where, which results are kept, the memory."""
 
-from __future__ import annotations
-
 import itertools
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What a solution replaced or left behind is seen; the honest corpus has what is not accused."""
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import functools

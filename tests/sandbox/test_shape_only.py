@@ -1,7 +1,5 @@
 """Calls at true shapes: integers are computed, floating values are memory that nobody touches."""
 
-from __future__ import annotations
-
 import itertools
 import resource
 import subprocess

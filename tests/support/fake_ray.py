@@ -3,8 +3,6 @@
 The executors answer at once, and are lost where a test says so.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from types import SimpleNamespace
@@ -114,17 +112,17 @@ class FakeExecutor:
         loses=lambda executor, solution, case: False,
         count=40,
         kind="A GPU",
+        fault=None,
+        away=None,
+        silent=False,
         **device_info,
     ):
-        """The kind is `a-gpu`, or what `device_info` says."""
+        """A task raises `fault`, and a start `away`; one whose GPU another job has is `silent`."""
         self.name, self.loses, self.cases = name, loses, cases(count)
         device = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | device_info
         self.device_info = DeviceInfo(node="here", uuid=name, **device)
         self.asked, self.ended, self.tasks, self.reasons = Counter(), False, [], []
-        self.fault = self.away = None
-        """What a task raises, and what a start raises."""
-        self.silent = False
-        """Whether it does not start, as where another job has its GPU."""
+        self.fault, self.away, self.silent = fault, away, silent
 
     @property
     def started(self):

@@ -1,7 +1,5 @@
 """A rotate_half by a kernel or by torch, and the ways by which it decides."""
 
-from __future__ import annotations
-
 from common import ops
 
 OP = ops.load("rotate_half")
