@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from triton import next_power_of_2
 
-from .forms import gpu
+from .forms import HOPPER, overlapping
 from .launch import Recorded, ceil_div
 from .operators import Operator, lacks_kernels, traced
 from .rope_kernel import LOOK, Form, rope_kernel
@@ -113,7 +113,8 @@ def _turned(launch, how, *tensors, in_place=False):
         heads, batch = heads * batch, 1  # a position's tokens share angles: as heads of one
     rotary = width if freqs is None else freqs.shape[-1]
     features = width, rotary, interleaved, transposed, in_place
-    small, alike = t.numel() * t.dtype.itemsize <= SMALL, batch if starts is None else 1
+    small = t.numel() * t.dtype.itemsize <= SMALL
+    alike = batch if starts is None else 1  # sequences that share a position's angles
     form, warps = _form(features, alike, heads, k_heads, t.dtype.itemsize, small)
     blocks = ceil_div(heads, form.TURNS * form.BLOCK_H)
     groups, outer = ceil_div(batch, form.BLOCK_B), 1
@@ -127,8 +128,7 @@ def _turned(launch, how, *tensors, in_place=False):
         rope_kernel, (ceil_div(positions, form.BLOCK_P) * groups * blocks, outer),
         t, k, freqs, out, k_out, starts, ends, positions, batch, heads, k_heads, blocks, groups,
         sequences, t.stride(), k_strides, out.stride()[:2], k_out_strides, freqs_strides, cp_rank,
-        FORM=form, CP_SIZE=cp_size, STEP=step, PDL=gpu().hopper, num_warps=warps,
-        **({"launch_pdl": True} if gpu().hopper else {}),
+        FORM=form, CP_SIZE=cp_size, STEP=step, num_warps=warps, **overlapping(HOPPER),
     )  # fmt: skip
     return outs
 

@@ -152,7 +152,7 @@ def rope_kernel(
     t, k, freqs, out, k_out, start_positions, cu_seqlens,
     positions, batch, heads, k_heads, blocks, groups, sequences,
     t_strides, k_strides, out_strides, k_out_strides, freqs_strides, cp_rank,
-    FORM: tl.constexpr, CP_SIZE: tl.constexpr, STEP: tl.constexpr, PDL: tl.constexpr,
+    FORM: tl.constexpr, CP_SIZE: tl.constexpr, STEP: tl.constexpr, PDL: tl.constexpr = False,
 ):  # fmt: skip
     """Turn heads of some positions: y1 = x1 cos1 - x2 sin1, y2 = x2 cos2 + x1 sin2.
 
