@@ -135,7 +135,7 @@ class Arena:
 
     def bytes_of(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's storage as uint8."""
-        return self._bytes(slot.start, slot.nbytes)
+        return self.bytes_at(slot.start, slot.nbytes)
 
     def elements(self, slot: TensorSlot) -> torch.Tensor:
         """Return the slot's storage as integers with the same bits, `[elements]`."""
@@ -161,24 +161,21 @@ class Arena:
         raw = torch.frombuffer(self._map, dtype=torch.uint8, count=slot.nbytes, offset=slot.start)
         return raw.view(dtype).as_strided(slot.size, slot.stride, slot.offset)
 
-    def _bytes(self, start: int, nbytes: int) -> torch.Tensor:
+    def bytes_at(self, start: int, nbytes: int) -> torch.Tensor:
+        """Return a part of the memory as uint8."""
         return self.tensor(TensorSlot(start, nbytes, "uint8", (nbytes,), (1,)))
 
     def holds(self, tensor: torch.Tensor) -> bool:
         """Return whether the tensor lies in this memory."""
-        first = self._bytes(0, 1).data_ptr()
+        first = self.bytes_at(0, 1).data_ptr()
         return bool(first <= tensor.data_ptr() < first + self.nbytes)
 
     def band(self, slot: TensorSlot | None) -> torch.Tensor:
         """Return the guard band behind a slot, or that before the first slot, as uint8."""
         if slot is None:
-            return self._bytes(0, BAND)
+            return self.bytes_at(0, BAND)
         end = slot.start + slot.nbytes
-        return self._bytes(end, end_of(slot) - end)
-
-    def put(self, slot: TensorSlot, tensor: torch.Tensor) -> None:
-        """Copy the tensor's content into the slot that was made for it."""
-        self.content(slot).copy_(content(tensor))
+        return self.bytes_at(end, end_of(slot) - end)
 
     def settle(self) -> None:
         """Wait until all writes are done: the other process does not share this CUDA stream."""

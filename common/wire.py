@@ -141,8 +141,6 @@ class Launched(Struct):
     count: int
     caught: Reply
     """The verdict and the reason of a launch's exception that the solution caught; or empty."""
-    stores: dict[str, tuple[str, int, str]] = {}
-    """The `Place` of a store by the verdict that it explains; see `explanation.at_fault`."""
 
 
 class Answer(Struct):
@@ -219,6 +217,17 @@ class Deliver(Request, tag="deliver"):
     attempt: str
     name: str
     result: TensorSlot
+
+
+class Stored(Request, tag="stored"):
+    """Return as `place` where a call's kernels stored an element; see `explanation.Memory`."""
+
+    attempt: str
+    name: str
+    """The result; "" for any input."""
+    index: tuple[int, ...]
+    missed: bool
+    """Whether no store of the element itself is looked for, but those nearest to it."""
 
 
 class AtFullShape(Request, tag="at_full_shape"):

@@ -9,7 +9,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any
+
+from msgspec import structs
 
 from common.commands.failing_condition import failing_condition
 from common.commands.result import FailingCases, Summary
@@ -17,9 +20,11 @@ from common.errors import DRAWN, NOTES, Kind
 from common.grading.diagnosis import Diagnosis
 from common.ops._draw import facts_of
 from common.printable import plural, printable
-from common.spec import Case, Direction, Fact, Op, Tier
+from common.spec import DIRECTIONS, Case, Direction, Fact, Op, Tier
 from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
 
+OF_VALUES = {"OUT_OF_BOUNDS", "UNWRITTEN_OUTPUT", "INCORRECT_NUMERICAL", "NONDETERMINISTIC"}
+"""The verdicts whose reasons name elements, which differ in each case."""
 LAUNCHES = "an autotuned kernel"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
 LAUNCHED = "tried before the call, as on a GPU (see reset_to_zero and restore_value)"
@@ -116,16 +121,21 @@ class Answers:
         return [answer for (name, _), answer in self.by_name.items() if name == solution]
 
     def groups(self) -> list[Group]:
-        """Return the failures by solution, directions and verdict."""
-        failing: dict[tuple[str, tuple[Direction, ...], str], list[CaseAnswer]] = defaultdict(list)
-        for (solution, _), answer in self.by_name.items():
+        """Return the failures by solution and verdict, of values by directions, others by place."""
+        found = defaultdict[tuple[Any, ...], dict[str, tuple[Direction, ...]]](dict)
+        for (solution, case), answer in self.by_name.items():
             for directions, failure in answer.failures:
-                failing[solution, directions, failure.verdict].append(answer)
-        return [
-            Group(*key, failures, [answer for answer in self.of(key[0])
-                                   if answer.verdict(key[1][0]) != "UNSUPPORTED"])
-            for key, failures in failing.items()
-        ]  # fmt: skip
+                kind = directions if failure.verdict in OF_VALUES else failure.places[:1]
+                cases = found[solution, failure.verdict, kind]
+                cases[case] = cases.get(case, ()) + directions
+        groups = []
+        for (solution, verdict, _), cases in found.items():
+            directions = tuple(each for each in DIRECTIONS if each in set().union(*cases.values()))
+            failing = [self.by_name[solution, case] for case in cases]
+            answered = [answer for answer in self.of(solution)
+                        if answer.verdict(directions[0]) != "UNSUPPORTED"]  # fmt: skip
+            groups.append(Group(solution, directions, verdict, failing, answered))
+        return groups
 
     def summaries(
         self,
@@ -144,8 +154,12 @@ class Answers:
                 called for a group of failures without another explanation.
         """
         remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
+        seen = defaultdict[str, set[str]](set)
         for group in sorted(self.groups(), key=lambda group: [*VERDICTS].index(group.verdict)):
-            failures[group.solution].append(group.data(causes, contrast))
+            data, cases = group.data(causes, contrast), {each.case.name for each in group.failing}
+            again = len(cases & seen[group.solution])
+            failures[group.solution].append(structs.replace(data, again=again))
+            seen[group.solution] |= cases
         summaries = []
         for name in dict.fromkeys(name for name, _ in self.by_name):
             answers = self.of(name)
@@ -227,8 +241,10 @@ class Group:
         mistakes = [", or: ".join(each.mistakes) for each in causes
                     if each.solution == self.solution
                     if {*each.directions} & {*self.directions}]  # fmt: skip
-        first = self.by_size[0].verdicts[self.directions[0]]
-        property, passing = self.condition or (self.everywhere, "")
+        smallest = self.smallest
+        first = next(smallest.verdicts[each] for each in self.directions
+                     if smallest.verdict(each) == self.verdict)  # fmt: skip
+        property = self.condition or self.everywhere
         alone = self.verdict in ENDED | BEFORE_LAUNCH or first.after is not None
         if not (property or alone or mistakes):
             property = contrast((self.solution, first.case))
@@ -243,21 +259,16 @@ class Group:
             reason=first.reason,
             place=first.places[0] if first.places else None,
             property=property,
-            passing=passing,
             cause="; ".join(mistakes),
             hint=next(iter(hints_of(self.failing[0].op.name, {self.verdict, *mistakes})), ""),
             earlier=first.after is not None,
         )
 
-    @cached_property
-    def by_size(self) -> list[CaseAnswer]:
-        """The failing answers, in the order of the cases' bytes and FLOPs."""
-
-        def size(answer: CaseAnswer) -> tuple[int, int]:
-            work = answer.op.work(answer.case, "forward")
-            return work.bytes, work.flops
-
-        return sorted(self.failing, key=size)
+    @property
+    def smallest(self) -> CaseAnswer:
+        """The failing answer with the fewest bytes and FLOPs."""
+        size = attrgetter("bytes", "flops")
+        return min(self.failing, key=lambda each: size(each.op.work(each.case, "forward")))
 
     @property
     def everywhere(self) -> str:
@@ -268,13 +279,14 @@ class Group:
         return "fails in every case that has an element" if elements == self.failing else ""
 
     @cached_property
-    def condition(self) -> list[str]:
+    def condition(self) -> str:
         """See `failing_condition`: what separates failures from passes in the first direction.
 
         The upstream gradient's layout is none if forward fails. A parameter of an autotuned kernel
         is one, called BLOCK, or `_kernel's BLOCK` if several kernels are tuned.
         """
-        passing = [each for each in self.answered if each.verdict(self.directions[0]) == "PASSED"]
+        passing = [each for each in self.answered
+                   if FINE.issuperset(map(each.verdict, self.directions))]  # fmt: skip
         pairs = {(kernel, name): None for answer in (*self.failing, *passing)
                  for kernel, tuned in self._tuned(answer).items()
                  for values in tuned.values for name in values}  # fmt: skip

@@ -1,8 +1,8 @@
 """The property that separates failing cases from passing ones.
 
-For example: "fails where h > 1 (23 of 23), passes where h = 1 (11 of 11)". The result is the
-simplest condition on one property that holds for exactly the failing cases. If none exists, the
-result is one that holds for all failing cases and few passing ones.
+For example: "fails where h > 1 (23 of 23)". The result is the simplest condition on one property
+that holds for exactly the failing cases. If none exists, the result is one that holds for all
+failing cases and few passing ones.
 
 A condition that random labels could satisfy is not reported.
 """
@@ -24,8 +24,6 @@ CHANCE = 1e-3
 """The largest chance of a condition that separates exactly."""
 CHANCE_OF_LESS = 1e-4
 """The largest chance of a condition that holds for some passing cases too."""
-MOST_FURTHER = 2
-"""The most further properties that are named if they separate the same cases."""
 VALUE, EXACT, KIND, EITHER = range(4)
 """The ranks of conditions, the simplest first. For example: `dtype is float16` or `h > 1`; `h = 2`;
 `h is odd`; `dtype is float16 or bfloat16`."""
@@ -50,12 +48,12 @@ class Condition:
     """The opposite condition in words."""
     cases: int
     """The cases for which the condition holds, as bits."""
-    also: tuple[str, ...] = ()
-    """Other properties on which a condition holds for the same cases."""
+    is_shared: bool = False
+    """Whether a condition on other properties holds for the same cases."""
 
 
-def failing_condition(failing: Facts, passing: Facts) -> list[str]:
-    """Return where cases fail and where they pass, in words; [] if no condition separates them.
+def failing_condition(failing: Facts, passing: Facts) -> str:
+    """Return where cases fail, in words; "" if no condition separates them from the passing ones.
 
     A condition that holds for passing cases too is of rank VALUE or KIND. It holds for at most as
     many passing cases as failing ones; if not of rank VALUE, for clearly fewer than one of rank
@@ -67,7 +65,7 @@ def failing_condition(failing: Facts, passing: Facts) -> list[str]:
     """
     fails, count = len(failing), len(failing) + len(passing)
     if min(fails, len(passing)) < LEAST:
-        return []
+        return ""
 
     def chance(tried: Iterable[Condition], most: int) -> float:
         """Return the probability that random labels fail only cases of one of these conditions.
@@ -78,24 +76,18 @@ def failing_condition(failing: Facts, passing: Facts) -> list[str]:
         ways = sum(math.comb(size, fails) for size in sizes if size <= most)
         return ways / math.comb(count, fails)
 
-    def words(found: Condition, held: int, further: str = "") -> list[str]:
-        where = f"fails{' only' * (held > fails)} where {found.holds} ({fails} of {held})"
-        return [where, f"passes where {found.lacks} ({count - held} of {count - held}){further}"]
-
     every, failed = conditions([*failing, *passing]), (1 << fails) - 1
     exact = next((each for each in every if each.cases == failed), None)
     if exact and chance(every, fails) <= CHANCE:
-        also = " and ".join(exact.also[:MOST_FURTHER])
-        further = f"; {also} tell{'s' * (len(exact.also) == 1)} them apart too" if also else ""
-        return words(exact, fails, further)
+        return f"fails where {exact.holds} ({fails} of {fails})"
     simple = [each for each in every if each.rank in (VALUE, KIND)]
-    wider = [each for each in simple if each.cases & failed == failed and not each.also]
+    wider = [each for each in simple if each.cases & failed == failed and not each.is_shared]
     if not wider:
-        return []
+        return ""
     found = min(wider, key=lambda each: each.cases.bit_count() + LEAST * (each.rank > VALUE))
     held = found.cases.bit_count()
     few = held <= min(2 * fails, count - LEAST) and chance(simple, held) <= CHANCE_OF_LESS
-    return words(found, held) if few else []
+    return f"fails{' only' * (held > fails)} where {found.holds} ({fails} of {held})" if few else ""
 
 
 # --- conditions -----------------------------------------------------------------------------------
@@ -112,8 +104,8 @@ def conditions(cases: Facts) -> list[Condition]:
         opposite = replace(each, holds=each.lacks, lacks=each.holds, cases=every ^ each.cases)
         for one in (each, opposite):
             first = simplest.setdefault(one.cases, one)
-            if not {*first.fields, *first.also} & {*one.fields}:
-                simplest[one.cases] = replace(first, also=first.also + one.fields)
+            if not {*first.fields} & {*one.fields}:
+                simplest[one.cases] = replace(first, is_shared=True)
     return [condition for held, condition in simplest.items() if held not in (0, every)]
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from common import ops, paths, source
 from common.board import terminal
-from common.commands.answers import Answers, CaseAnswer, Names
+from common.commands.answers import OF_VALUES, Answers, CaseAnswer, Names
 from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
@@ -30,8 +30,7 @@ MEASURED = "nvidia-h200"
 MARGIN, INDENT = 4 * " ", 2 * " "
 ROOM = 10
 """The most lines of the end of a check."""
-OF_VALUES = {"OUT_OF_BOUNDS", "UNWRITTEN_OUTPUT", "INCORRECT_NUMERICAL", "NONDETERMINISTIC"}
-"""The verdicts whose reasons name elements, which differ in each case."""
+WRONG = "INCORRECT_NUMERICAL"
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
 
@@ -76,9 +75,9 @@ class TierReport(Answers):
         self.by_name[name, case.name] = answer
 
     def _is_new(self, failure: Verdict) -> bool:
-        """Return whether to print a failure: its place is new or, without one, its verdict."""
-        kind = (failure.solution, failure.verdict)
-        place = (failure.solution, *failure.places[0][:2]) if failure.places else kind
+        """Return whether to print a failure: its place is new or, of wrong values, its verdict."""
+        kind, placed = (failure.solution, failure.verdict), failure.verdict != WRONG
+        place = (failure.solution, *failure.places[0][:2]) if failure.places and placed else kind
         new = self._verbose or place not in self._printed
         self._printed |= {kind, place}
         return new
@@ -96,8 +95,8 @@ class TierReport(Answers):
 
 
 def _without(place: Place | None, reason: str) -> str:
-    """Return the reason without the place, which is shown beside it."""
-    return reason.replace(f", {place}", "") if place else reason
+    """Return the reason without the place, which is shown after it."""
+    return reason.replace(f", {place}", "").replace(f" {place}", "") if place else reason
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -112,6 +111,8 @@ class EndLine(NamedTuple):
     margin: str | None = ""
     """None for a line that ends with a command, which is not broken."""
     styles: Mapping[str, str] = MappingProxyType({})
+    cases: int = 0
+    """The failing cases that this line alone tells of."""
 
     def translated(self) -> EndLine:
         """Return the line in the language of the terminal."""
@@ -142,11 +143,16 @@ def end(summaries: Iterable[Summary], further: Iterable[str] = ()) -> None:
     beside = list(further)
     lines += [EndLine(2, text) for text in beside[:-1]] + [EndLine(1, text) for text in beside[-1:]]
     lines = [line.translated() for line in lines]
-    room, shown = ROOM, set[int]()
+    too_long = sum(line.height for line in lines) > ROOM
+    room, shown = ROOM - too_long, set[int]()
     for number in sorted(range(len(lines)), key=lambda number: lines[number].importance):
         if lines[number].height <= room:
             room -= lines[number].height
             shown.add(number)
+    if cut := [n for n, line in enumerate(lines) if line.cases and n not in shown]:
+        others = plural(sum(lines[number].cases for number in cut))
+        lines[cut[0]] = EndLine(0, f"and {others} of other kinds", INDENT).translated()
+        shown.add(cut[0])
     for number in sorted(shown):
         lines[number].show()
 
@@ -162,21 +168,24 @@ def _outcome(tiers: Sequence[Summary]) -> Iterator[EndLine]:
 def _failures(summary: Summary) -> Iterator[EndLine]:
     """Yield how many cases fail, where, why, and how to repeat one."""
     solution, (first, *_) = summary.solution, summary.failures
-    share = _share(summary.failed, summary.passed + summary.failed, summary)
+    share = _share(summary.failed, summary.passed, summary)
     words = f"{solution}: FAILED in {share}{_others(summary)}"
     yield EndLine(0, words, styles={"red": "FAILED"})
-    known = set[str]()
+    causes = set[str]()
     for number, group in enumerate(summary.failures):
-        place = f"{group.place.file}:{group.place.line}" if group.place else ""
-        if place == "" or f"{group.verdict} {place}" not in known:
-            text = f"{group.verdict} {' and '.join(group.directions)}, {plural(group.failed)}"
-            parts = f"{text}, {place}" if place else text, _why(group)
-            styles = {"red": group.verdict, "bold": place}
-            yield EndLine(1 + number, _cut(": ".join(filter(None, parts))), INDENT, styles)
-        if group.cause and group.cause not in known:
+        stored = "stored at " * (group.verdict == WRONG)
+        place = f"{stored}{group.place.file}:{group.place.line}" if group.place else ""
+        above = f"{group.again} of them above" if group.again else ""
+        text = f"{group.verdict} {' and '.join(group.directions)}, {plural(group.failed)}"
+        what = ", ".join(filter(None, (text, above, place)))
+        line = _cut(": ".join(filter(None, (what, _why(group)))))
+        styles = {"red": group.verdict, "bold": place}
+        if alone := group.failed - group.again:
+            yield EndLine(1 + number, line, INDENT, styles, alone)
+        if group.cause and group.cause not in causes:
             cause = f"likely cause: {group.cause}"
             yield EndLine(1, cause, INDENT, {"bold": cause})
-        known |= {f"{group.verdict} {place}", group.cause}
+        causes.add(group.cause)
     option = "--last-failed" if first.earlier else f"--case {first.case}"
     yield EndLine(0, f"Repeat: nox -s check -- {solution} {option}", None)
 
@@ -189,7 +198,7 @@ def _cut(text: str) -> str:
 
 def _why(group: FailingCases) -> str:
     """Return what the failures share, or the reason if it is no matter of values or known."""
-    reason = _without(group.place, group.reason)
+    reason = _without(group.place, group.reason).removesuffix(", stored at")
     if group.verdict not in OF_VALUES:
         return "; ".join(filter(None, [reason, group.property]))
     return group.property or reason * (not group.cause)
@@ -199,7 +208,7 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[EndLine]:
     """Yield how many cases pass, and what is not supported or to be noted."""
     solution, smoke = tiers[0].solution, tiers[0]
     if any(summary.passed for summary in tiers):
-        shares = " and ".join(_share(each.passed, each.cases, each) for each in tiers)
+        shares = " and ".join(_share(each.passed, each.unsupported, each) for each in tiers)
         forward = smoke.forward_alone
         alone = f", {forward} of them forward alone" if forward else ""
         words = f"{solution}: PASSED in {shares}{alone}{_others(smoke)}"
@@ -220,9 +229,9 @@ def _passes(tiers: Sequence[Summary]) -> Iterator[EndLine]:
         yield EndLine(2, f"note: {NOTES[kind]} ({of}{mend})", INDENT)
 
 
-def _share(count: int, every: int, summary: Summary) -> str:
-    """Return, for example, `3 of 67 cases`, or `3 of 23 board cases`."""
-    return f"{count} of {plural(every, 'board ' * (summary.tier == 'board') + 'case')}"
+def _share(count: int, others: int, summary: Summary) -> str:
+    """Return, for example, `3 of 67 cases`, or `3 of 23 board cases` with 20 others."""
+    return f"{count} of {plural(count + others, 'board ' * (summary.tier == 'board') + 'case')}"
 
 
 def _others(summary: Summary) -> str:

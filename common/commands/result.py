@@ -55,8 +55,7 @@ class Judged(Item, frozen=True, kw_only=True, tag="verdict"):
     @classmethod
     def of(cls, verdict: Verdict) -> Judged:
         """Return the part of a verdict that is no concern of the harness alone."""
-        own = {name: getattr(verdict, name) for name in cls.__struct_fields__}
-        return cls(**own | {"configurations": dict(verdict.configurations)})
+        return cls(**{name: getattr(verdict, name) for name in cls.__struct_fields__})
 
 
 class FailingCases(Item, frozen=True, kw_only=True, tag="failing"):
@@ -66,6 +65,8 @@ class FailingCases(Item, frozen=True, kw_only=True, tag="failing"):
     directions: tuple[Direction, ...]
     failed: int
     """The number of cases."""
+    again: int = 0
+    """How many of them are in a group before this one too."""
     case: str
     """The smallest of them."""
     reason: str
@@ -74,8 +75,6 @@ class FailingCases(Item, frozen=True, kw_only=True, tag="failing"):
     """The place in the solution's source that the reason names."""
     property: str = ""
     """What separates these cases from the passing ones; empty if unknown."""
-    passing: str = ""
-    """Where cases pass, if a property separates them."""
     cause: str = ""
     """The known mistakes that give the wrong values; empty if there is none, or more than two."""
     hint: str = ""
@@ -111,11 +110,6 @@ class Summary(Item, frozen=True, kw_only=True, tag="summary"):
     """That it answers no case, or needs a GPU."""
     failures: tuple[FailingCases, ...] = ()
     """What to mend, in the order of the verdicts: later ones may follow from the first."""
-
-    @property
-    def cases(self) -> int:
-        """The number of cases that were run."""
-        return self.passed + self.failed + self.unsupported
 
 
 class Placed(Item, frozen=True, kw_only=True, tag="place"):

@@ -35,7 +35,7 @@ class Finding(NamedTuple):
     places: tuple[Place, ...] = ()
     """The places that the reason names."""
     difference: Difference | None = None
-    """The wrong elements, if values are wrong."""
+    """The wrong elements, if values are wrong or not written."""
 
     @classmethod
     def of(cls, failure: Failure, attempt: Attempt | None = None) -> Finding:
@@ -45,18 +45,14 @@ class Finding(NamedTuple):
 
 
 def compare(
-    problem: Problem, name: str, first: torch.Tensor, second: torch.Tensor, beside: bool = False
+    problem: Problem, name: str, first: torch.Tensor, second: torch.Tensor
 ) -> tuple[list[Finding], float | None]:
     """Compare one result of two runs on the same inputs with each other and with the oracle.
-
-    With `beside`, another call was live during the second run.
 
     Returns:
         The findings, and the error as a multiple of eager's error, if both errors are known.
     """
-    inputs = "the same inputs" + ", the second beside another call" * beside
-    findings = differing(problem, name, first, second, inputs)
-    if findings:
+    if findings := differing(problem, name, first, second):
         findings += _from_poison(problem, name, first, second)
     wrong, ratio = wrong_values(problem, name, first)
     return findings + wrong, ratio
@@ -149,7 +145,9 @@ def _from_poison(
         ("OUT_OF_BOUNDS", outside, "comes from memory outside of the arguments"),
     ):
         if (mask := mask & ~truth.isnan()).any():
-            count = f"({int(mask.sum())} of {truth.numel()})"
-            reason = f"{label(name)} {fault}: {describe(mask, axes)} {count}"
-            findings.append(Finding(verdict, reason))
+            count, elements, where = int(mask.sum()), describe(mask, axes), first_index(mask)
+            reason = f"{label(name)} {fault}: {elements} ({count} of {truth.numel()})"
+            values = truth[where].item(), first[where].item()
+            difference = Difference(name, elements, count, where, *values)
+            findings.append(Finding(verdict, reason, difference=difference))
     return findings

@@ -11,12 +11,13 @@ import torch
 
 from common import wire
 from common.grading.call_plan import Attempt, Plan
-from common.grading.compare import label
+from common.grading.compare import Finding, label
 from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, reserve, result_slots
 from common.grading.problem import Problem
 from common.grading.variations import Change, changed
 from common.grading.worker import NO_REPLY, Worker
 from common.ops._draw import given
+from common.printable import printable
 from common.source import Place, Reason
 from common.spec import UPSTREAM, Direction, Op, is_output
 from common.verdicts import VERDICTS, Autotuned, Failure, merged
@@ -80,8 +81,6 @@ class Execution:
         self._outcomes: list[tuple[Direction, Outcome]] = []
         self.answered: dict[Direction, set[Attempt]] = {"forward": set(), "backward": set()}
         self._copies: dict[tuple[str, Attempt], torch.Tensor] = {}
-        self.stores: dict[tuple[Direction, Attempt | None, str], Place] = {}
-        """See `wire.Launched.stores`, by the call's direction and attempt."""
         heads = {attempt: group[0] for group in plan.sharing for attempt in group}
         arena, reserved = reserve(worker, [self._own(*pair) for pair in heads.items()])
         self.memory = GuardedMemory(arena, reserved)
@@ -148,8 +147,6 @@ class Execution:
             request = self._backward(attempt, double)
         outcome = Outcome.of(self.worker.ask(request), direction, names)
         self._outcomes.append((direction, outcome))
-        for verdict, place in outcome.launches.stores.items() if outcome.launches else ():
-            self.stores[direction, attempt, verdict] = Place(*place)
         if outcome.results is not None and None not in outcome.results.values():
             self.answered[direction].add(attempt)
             for name in names:
@@ -232,6 +229,18 @@ class Execution:
         slot = self.slots[attempt].results[name]
         reply = self.worker.ask(wire.Deliver(attempt=attempt.name, name=name, result=slot))
         return failure_of(reply) if reply.get("verdict") else self._present(name, attempt)
+
+    def stored(self, finding: Finding) -> Reason:
+        """Return the place of the store that explains a finding, in words; "" if none does."""
+        attempt, wrong = finding.attempt, finding.difference
+        missed = finding.verdict in ("MUTATED_INPUT", "UNWRITTEN_OUTPUT")  # by the store
+        if not attempt or not (wrong or missed):
+            return Reason("")
+        name, index = (wrong.result, wrong.index) if wrong else ("", (0,))
+        request = wire.Stored(attempt=attempt.name, name=name, index=index, missed=missed)
+        place = converted(self.worker.ask(request).get("place"), Place)
+        words = printable(f", {'stored at ' * (not missed)}{place}")
+        return Reason(words, (place,)) if place else Reason("")
 
     def conflict(self, attempt: Attempt, direction: Direction) -> Reason:
         """Repeat the call, and return two conflicting programs in words; "" for none."""

@@ -217,8 +217,6 @@ class PlanRun:
         for direction in self.directions:
             findings, answered = self.findings[direction], self.execution.answered[direction]
             if not answered.issuperset(self._requested):
-                if answered and {finding.verdict for finding in findings} == {"UNSUPPORTED"}:
-                    findings.append(Finding("NONDETERMINISTIC", "unsupported in one run of two"))
                 continue
             self._errors[direction] = []
             right, found = list[str](), list[Finding]()
@@ -239,7 +237,7 @@ class PlanRun:
         """
         plan, result = self.plan, self.execution.result
         one, two = result(name, first), result(name, plan.latest)
-        found, error = compare(self.problem, name, one, two, bool(plan.other))
+        found, error = compare(self.problem, name, one, two)
         self._errors[direction].append(error)
         if found:
             return [each._replace(attempt=first) for each in found]
@@ -289,9 +287,9 @@ class PlanRun:
         passed = finding.verdict == "PASSED"
         keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
         results = self._first_results(direction) if keep_results else {}
-        programs = self._recheck.programs(direction, finding)
         of = "forward" if finding in self.findings["forward"] else direction
         after = self._recheck.after(of, finding)
+        programs = self._recheck.programs(direction, finding)
         launches = remarks.launch_notes(self.execution, self._launches, direction)
         return Verdict(
             solution=self.worker.solution.name,
@@ -299,7 +297,7 @@ class PlanRun:
             case=self.problem.case.name,
             direction=direction,
             verdict=finding.verdict,
-            reason=finding.reason + programs.text + f", {remarks.ALONE}" * (after is not None),
+            reason=finding.reason + f", {remarks.ALONE}" * (after is not None) + programs.text,
             kind=finding.kind,
             places=finding.places + programs.places,
             error=max(errors, default=None) if passed else None,

@@ -30,8 +30,6 @@ REPEATABLE = frozenset(
 """The verdicts on a call that may depend on earlier calls of the process."""
 MOST_RECURRED = 2
 """A worker's failures that recur in a new process before no further one is repeated."""
-PROGRAMS = {"OUT_OF_BOUNDS": "the program", "NONDETERMINISTIC": "programs whose order matters"}
-"""The verdicts with faulty programs, and a phrase for the programs that the interpreter names."""
 LOST, ROUNDED = 0.1, 8.0
 """The rms error of second derivatives that is no fault: the share of the truth's rms, or the
 multiple of eager's error. A term that autograd loses is larger."""
@@ -89,17 +87,17 @@ class Recheck:
     def programs(self, direction: Direction, finding: Finding) -> Reason:
         """Return the two conflicting programs if results differ, as the end of the reason.
 
-        On a GPU, return the command that names the programs of the failure; of an input that
-        changed, and of an element that is not written, the place of the store.
+        On a GPU, return the command that names the programs of the failure; in the interpreter, of
+        an input that changed, and of a wrong or unwritten element, the place of the store.
         """
-        if place := self._execution.stores.get((direction, finding.attempt, finding.verdict)):
-            return Reason(printable(f", {place}"), (place,))
-        illegal = finding.kind is Kind.ILLEGAL_ACCESS
-        programs = PROGRAMS.get("OUT_OF_BOUNDS" if illegal else finding.verdict)
-        solution = self._execution.worker.solution
-        if programs and self._execution.problem.device == "cuda" and not solution.peer:
-            return Reason(f" (nox -s check -- {solution.handle} --device cpu names {programs})")
-        if finding.verdict != "NONDETERMINISTIC":
+        if (stored := self._execution.stored(finding)).text:
+            return stored
+        differs, solution = finding.verdict == "NONDETERMINISTIC", self._execution.worker.solution
+        illegal = finding.verdict == "OUT_OF_BOUNDS" or finding.kind is Kind.ILLEGAL_ACCESS
+        on_gpu = self._execution.problem.device == "cuda" and not solution.peer
+        if on_gpu and (illegal or differs):
+            return Reason(f" (nox -s check -- {solution.handle} --device cpu names the programs)")
+        if not differs:
             return Reason("")
         conflict = self._execution.conflict(self._execution.plan.latest, direction)
         return conflict._replace(text=f": {conflict.text}") if conflict.text else conflict

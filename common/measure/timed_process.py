@@ -18,7 +18,7 @@ import torch
 from msgspec import Meta
 
 from common import wire
-from common.arena import Arena, elements_of
+from common.arena import Arena, content, elements_of
 from common.draws import below, entropy
 from common.grading import oracle
 from common.grading.execution import call_of
@@ -100,7 +100,7 @@ def stage_calls(
     arena, slots = reserve(worker, [(tensors, results or {}), *[(tensors, {})] * (count - 1)])
     for call in slots:
         for name, tensor in tensors.items():
-            arena.put(call.inputs[name], tensor)
+            arena.content(call.inputs[name]).copy_(content(tensor))
     calls = [call_of(op, drawn[0], call.inputs) for call in slots]
     return StagedCalls(drawn, arena, calls, slots[0].results)
 

@@ -44,7 +44,7 @@ def answering(*functions: Answering) -> Mapping[type[wire.Request], Answering]:
 
 
 REQUESTS = MappingProxyType(answering(
-    Session.share, Session.load, Session.forward, Session.backward, Session.deliver,
+    Session.share, Session.load, Session.forward, Session.backward, Session.deliver, Session.stored,
     shape_only.at_full_shape, tune, clock.begin_timing, clock.take_samples, clock.run_calls,
 ))  # fmt: skip
 

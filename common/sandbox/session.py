@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,12 +17,11 @@ from common.sandbox import backend, contract
 from common.sandbox.configurations import CONFIGURATIONS
 from common.sandbox.failures import judge
 from common.sandbox.interpreter import bounds
-from common.sandbox.interpreter.explanation import Conflicts, Store, at_fault
+from common.sandbox.interpreter.explanation import Conflicts, Memory, Store
 from common.sandbox.launches import LOG
 from common.sandbox.poison import Poison
 from common.sandbox.seal import Seal
 from common.sandbox.shared_tensors import SharedTensors
-from common.source import Place
 from common.verdicts import Failure
 from common.wire import GUARDS, LAUNCHED, POISONS, SECOND_RUN, Reply
 
@@ -32,11 +30,6 @@ if TYPE_CHECKING:
 
 OPS = {name: ops.load(name) for name in ops.names()}
 """Every op that can be imported, loaded before any solution, which could replace an op's module."""
-
-GRAD_MODES: Mapping[str, Callable[[], contextlib.AbstractContextManager[Any]]] = MappingProxyType(
-    {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
-)
-"""The modes of autograd that a setting may name."""
 
 
 @dataclass
@@ -48,6 +41,8 @@ class Call:
     results: dict[str, torch.Tensor] = field(default_factory=dict)
     """The outputs, and the gradients by argument."""
     stores: list[Store] = field(default_factory=list)
+    memory: dict[str, Memory] = field(default_factory=dict)
+    """That of each result; by "", that of all inputs."""
 
     def place(self) -> contextlib.AbstractContextManager[None]:
         """Enter the stream of forward, backward and the delivery of their results."""
@@ -66,7 +61,7 @@ class Session(SharedTensors):
         self.seal = seal
         super().__init__()
         self.calls: dict[str, Call] = {}
-        """The calls whose results are alive, by attempt."""
+        """The calls by attempt; those whose results are not alive have lost their tensors."""
         self.clocks: dict[bool, Clock] = {}
         """The clock of forward under False, and of forward with backward under True."""
         self.fds: list[int] = []
@@ -90,17 +85,20 @@ class Session(SharedTensors):
 
     def forward(self, request: wire.Forward) -> Reply:
         """Call the solution once; return a `wire.Result` by output and the report of `_checks`."""
-        self.calls = {name: self.calls[name] for name in request.alive}
+        for name in self.calls.keys() - request.alive:
+            self.calls[name].inputs, self.calls[name].results = {}, {}
         inputs, options = self.bind(request.call)
         solution, call = self.solution, Call(inputs, request)
+        self.calls[request.attempt] = call
+        assert self.arena is not None
+        call.memory[""] = Memory.of(self.arena.bytes_at(0, self.arena.nbytes))
         solution.check_options(options)
-        mode = GRAD_MODES.get(request.setting, contextlib.nullcontext)
+        modes: Any = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
+        mode = modes.get(request.setting, contextlib.nullcontext)
         with self._checks(call) as report, mode():
             outputs = solution.function(*inputs.values(), **options)
             self.check_outputs(outputs, len(request.results))
         call.results = dict(zip(request.results, outputs_of(outputs), strict=True))
-        self.calls[request.attempt] = call
-        report[LAUNCHED]["stores"] = self._at_fault(call)
         reply: Reply = {
             name: self.deliver(wire.Deliver(request.attempt, name, slot))
             | {"differentiable": call.results[name].requires_grad}
@@ -125,7 +123,6 @@ class Session(SharedTensors):
             if not request.keep:
                 call.results = {}
         call.results |= dict(zip(slots, gradients, strict=True))
-        report[LAUNCHED]["stores"] = self._at_fault(call)
         reply: Reply = {
             name: None if grad is None else self.deliver(wire.Deliver(request.attempt, name, slot))
             for (name, slot), grad in zip(slots.items(), gradients, strict=True)
@@ -141,6 +138,7 @@ class Session(SharedTensors):
         """
         call = self.calls[request.attempt]
         tensor, target = call.results[request.name], self.tensor(request.result)
+        call.memory[request.name] = Memory.of(tensor)
         if tensor.device.type != target.device.type:
             reason = f"a result lies on {tensor.device.type}, expected {target.device.type}"
             raise Failure("RUNTIME_ERROR", reason)
@@ -156,9 +154,13 @@ class Session(SharedTensors):
                     raise Failure("TAMPERED", "a result changed after it was returned")
         return {"shape": list(tensor.shape), "dtype": dtype_name(tensor.dtype)}
 
-    def _at_fault(self, call: Call) -> dict[str, Place]:
-        inputs = [self.elements(slot) for slot in call.request.call.slots.values()]
-        return at_fault(call.stores, inputs, call.results.values()) if call.stores else {}
+    def stored(self, request: wire.Stored) -> Reply:
+        """Return as `place` the store that the request looks for; None if it is not known."""
+        call = self.calls.get(request.attempt)
+        memory = call.memory.get(request.name) if call else None
+        if not call or not memory:
+            return {}
+        return {"place": memory.stored(call.stores, request.index, request.missed)}
 
     @contextlib.contextmanager
     def _checks(self, call: Call) -> Iterator[Reply]:
@@ -174,7 +176,7 @@ class Session(SharedTensors):
         """
         request, conflicts, report = call.request, Conflicts(), Reply()
         CONFIGURATIONS.begin(request.configurations)
-        log = bounds.WATCH.begin_call(call.inputs, backwards=request.run == SECOND_RUN)
+        bounds.WATCH.begin_call(call.inputs, backwards=request.run == SECOND_RUN)
         if request.conflicts:
             bounds.WATCH.conflicts = conflicts
         try:
@@ -189,8 +191,8 @@ class Session(SharedTensors):
                 report["conflict"] = conflicts.conflict
         finally:
             LOG.clear()
-            call.stores += log.stores
-            if fault := log.fault():
+            call.stores += bounds.WATCH.stores
+            for fault in bounds.WATCH.faults:
                 raise Failure("OUT_OF_BOUNDS", fault.text, places=fault.places) from None
 
     def check_timed(self, outputs: tuple[torch.Tensor, ...]) -> None:

@@ -1,5 +1,6 @@
 """The report of `study check`: the first failure at once, then when, where and how much fails."""
 
+import random
 import re
 import sys
 import tomllib
@@ -17,7 +18,7 @@ from common.errors import NOTES, Kind, Note
 from common.grading.diagnosis import Diagnosis
 from common.paths import COMMON
 from common.source import Place
-from common.verdicts import ENDED, Verdict
+from common.verdicts import ENDED, VERDICTS, Verdict
 
 ROPE = ops.load("rope")
 CASES = [case for case in ROPE.cases("smoke") if not case.far_bytes]
@@ -95,6 +96,30 @@ def test_a_long_end_is_cut_to_what_matters_most(monkeypatch, capsys):
     monkeypatch.setenv("NO_COLOR", "1")
     end(report.summaries("smoke", "cpu"))
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_numbers_of_an_end_add_up(seed, monkeypatch, capsys):
+    """Directions fail for reasons and at places of their own; lines that are too many are cut."""
+    dice, report = random.Random(seed), TierReport(verbose=False)
+    monkeypatch.setattr("common.printable.columns", lambda: 60)
+    monkeypatch.setenv("NO_COLOR", "1")
+    verdicts = ["PASSED", *dice.sample([*VERDICTS][2:], dice.randint(1, 6))]
+    for case in CASES:
+        drawn = [(dice.choice(verdicts), Place("rope.py", dice.randint(1, 2))) for _ in BOTH]
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, verdict, "why, " * 9, places=(place,))
+            for each, (verdict, place) in zip(BOTH, drawn, strict=True)
+        ])  # fmt: skip
+    lines(capsys)
+    (summary,) = report.summaries("smoke", "cpu")
+    end([summary])
+    text = " ".join(map(str.strip, shown := lines(capsys)))
+    assert sum(each.failed - each.again for each in summary.failures) == summary.failed
+    told = re.findall(r"ward, (\d+) cases?(?:, (\d+) of them above)?", text)
+    rest = sum(map(int, re.findall(r"and (\d+) cases? of other kinds", text)))
+    assert sum(int(n) - int(again or 0) for n, again in told) + rest == summary.failed
+    assert len(shown) <= ROOM
 
 
 @pytest.mark.parametrize("verbose", [False, True])

@@ -68,8 +68,7 @@ FOUND_INSIDE = {
     "no_reentry": "operator_forgets_its_last", "no_seal": "patches_time",
     "no_threads": "fills_later", "no_modes": "leaves_a_mode",
     "no_watch": "swallows_out_of_bounds", "no_provenance": "table_past_the_end",
-    "no_tally": "forgets_out_of_bounds", "no_other_order": "depends_on_program_order",
-    "no_alias_check": "returns_its_input",
+    "no_other_order": "depends_on_program_order", "no_alias_check": "returns_its_input",
 }  # fmt: skip
 """A check in the solution's own process, and the kernel that it alone finds."""
 GRADING, PLAN = "common.grading", "common.grading.call_plan.plan_of"

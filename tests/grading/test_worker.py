@@ -21,7 +21,7 @@ def test_an_answer_lies_in_the_harnesss_memory(worker):
     reply, result = ask(worker(HALF.format("pass"), "rotate_half"))
     launched = reply.pop(wire.LAUNCHED)
     assert reply == {"output": {"shape": [4], "dtype": "float32", "differentiable": True}}
-    assert launched == {"count": 0, "caught": {}, "stores": {}}
+    assert launched == {"count": 0, "caught": {}}
     assert result == RIGHT
 
 

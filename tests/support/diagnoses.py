@@ -18,7 +18,7 @@ PASSES = "passes"
 """Neither a name nor the want of one: the mistake shows on a GPU alone."""
 PLACES = (
     r"program \(.*line \d+ of \S+\.py",  # and the element that it accesses, or two that conflict
-    r"line \d+ of \S+\.py",
+    r"(?<!stored at )line \d+ of \S+\.py",  # where a wrong value is stored is often right
     r"\b\w+ changed$",  # the argument
     r"holds fresh memory: (?!every element)|nothing is written there",
 )
@@ -80,9 +80,9 @@ def _line(
 ) -> Line:
     """Return the first that there is: a cause, a field, what a reason names, every case."""
     groups = [group for group in report.groups() if group.solution == solution.name]
-    whens = [", ".join(group.condition) for group in groups if group.condition]
+    whens = [group.condition for group in groups if group.condition]
     reasons = [answer.verdicts[group.directions[0]].reason
-               for group in groups for answer in group.by_size]  # fmt: skip
+               for group in groups for answer in group.failing]  # fmt: skip
     if not groups:
         return Line(PASSES, "")
     if causes:

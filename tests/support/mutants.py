@@ -17,7 +17,6 @@ from common import arena, wire
 from common.sandbox import poison, process, rotation, seal, server, session
 from common.sandbox.interpreter import bounds
 from common.sandbox.session import Session
-from common.source import Reason
 from common.wire import Reply
 
 
@@ -27,10 +26,6 @@ def nothing(*_: object, **__: object) -> None:
 
 def nothing_below(*_: object) -> tuple[()]:
     return ()
-
-
-def _by_the_list(log: bounds.AccessLog) -> Reason | None:
-    return log.faults[0] if log.faults else None
 
 
 def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
@@ -54,7 +49,6 @@ MUTATIONS = {
     "no_modes": (seal, "_modes", nothing_below),
     "no_watch": (bounds.Watch, "check", nothing),
     "no_provenance": (bounds.WatchedLaunch, "reached_by", _anywhere),
-    "no_tally": (bounds.AccessLog, "fault", _by_the_list),
     "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
     "no_renewal": (rotation.Rotation, "renew", rotation.Rotation.forget),

@@ -91,48 +91,26 @@ class WatchedLaunch(NamedTuple):
         return Reason(f"{text}, {why}", (access.place, wrap.place))
 
 
-class AccessLog:
-    """The out-of-bounds accesses of one graded call."""
-
-    def __init__(self) -> None:
-        """Begin with no fault."""
-        self.faults: list[Reason] = []
-        self.tally = itertools.count()
-        """Counts the faults too, which reveals a solution that empties their list."""
-        self.stores: list[explanation.Store] = []
-
-    def add(self, fault: Reason) -> None:
-        """Log one access."""
-        self.faults.append(fault)
-        next(self.tally)
-
-    def fault(self) -> Reason | None:
-        """Return the first fault, or None; call this once, at the end of the call."""
-        if not next(self.tally):
-            return None
-        removed = Reason("an access, whose trace the solution removed")
-        return next(iter(self.faults), removed)
-
-
 @dataclass
 class Watch:
-    """The memory that the running launch may touch, and the log of out-of-bounds accesses."""
+    """The memory that the running launch may touch, and the log of a graded call's accesses."""
 
     inputs: tuple[Span, ...] = ()
     """The graded call's arguments; see `spans_of`."""
     backwards: bool = False
     """Run programs from the last to the first, since a kernel must not rely on their order."""
     launch: WatchedLaunch | None = None
-    log: AccessLog = field(default_factory=AccessLog)
+    faults: list[Reason] = field(default_factory=list)
+    """The accesses out of bounds."""
+    stores: list[explanation.Store] = field(default_factory=list)
     conflicts: Conflicts | None = None
     """Receives each access, if set, to find programs that conflict."""
 
-    def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> AccessLog:
-        """Begin a graded call with these arguments; return the log of its accesses."""
+    def begin_call(self, tensors: dict[str, torch.Tensor], backwards: bool = False) -> None:
+        """Begin a graded call with these arguments."""
         self.backwards = backwards
         self.inputs = tuple(Span(name, *extent(tensor)) for name, tensor in tensors.items())
-        self.log, self.conflicts = AccessLog(), None
-        return self.log
+        self.faults, self.stores, self.conflicts = [], [], None
 
     def check(self, verb: str, pointers: TensorHandle, mask: Mask) -> None:
         """Check the addresses of all active lanes.
@@ -145,14 +123,15 @@ class Watch:
             return
         wrap = self.launch.wrap(address)
         fault = self.launch.describe(verb, address, pointers, wrap)
-        self.log.add(fault)
+        self.faults.append(fault)
         kind = Kind.WRAPPED if wrap else Kind.NONE
         raise Failure("OUT_OF_BOUNDS", fault.text, kind, fault.places)
 
     def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
         """Check an access's addresses, then make the access; log a graded call's stores."""
         if verb != READS and self.inputs:
-            self.log.stores.append((explanation.kernel_place(), np.asarray(pointers.data)))
+            store = explanation.kernel_place(), np.asarray(pointers.data), mask
+            self.stores.append(store)
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)
@@ -223,14 +202,12 @@ def _launch(_: Callable[..., None], executor: Any, *args: Any, **options: Any) -
 
 def run(launch: WatchedLaunch, mode: ProgramGroup | Rerun | None = None) -> None:
     """Run the kernel's Python once, by a mode or for the program at the builder's place."""
-    WATCH.launch = running = launch._replace(mode=mode)
+    WATCH.launch = launch._replace(mode=mode)
     try:
         launch.program()
     except Exception as error:
         raise interpreter.InterpreterError(repr(error)) from error
     finally:
-        if WATCH.launch is not running:
-            WATCH.log.add(Reason("the kernel replaced what its launch may touch"))
         WATCH.launch = launch
 
 

@@ -7,10 +7,11 @@ repeated call is looked up; for a wrap, a program runs again and each offset is 
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -58,30 +59,37 @@ def kernel_place() -> Place:
     return source.of_frame(frame)
 
 
-Store = tuple[Place, np.ndarray]
-"""The place of a store or of an atomic update, and the addresses of its lanes, masked or not."""
+Store = tuple[Place, np.ndarray, Mask]
+"""The place of a store or of an atomic update, the addresses of its lanes, and the active ones."""
 
 
-def at_fault(
-    stores: Sequence[Store], inputs: Iterable[torch.Tensor], results: Iterable[torch.Tensor | None]
-) -> dict[str, Place]:
-    """Return by verdict a store into an input, and the store nearest to a result's first NaN."""
-    found = [("MUTATED_INPUT", _nearest(stores, tensor, tensor)) for tensor in inputs]
-    for tensor in results:
-        if tensor is not None and len(index := tensor.isnan().nonzero()):
-            found.append(("UNWRITTEN_OUTPUT", _nearest(stores, tensor, tensor[tuple(index[0])])))
-    return {verdict: place for verdict, place in found if place}
+class Memory(NamedTuple):
+    """The addresses of a tensor, which are known also after the tensor is freed."""
 
+    first: int
+    end: int
+    strides: tuple[int, ...]
+    """In bytes."""
 
-def _nearest(stores: Sequence[Store], tensor: torch.Tensor, to: torch.Tensor) -> Place | None:
-    """Return the place of the last store into a tensor, of those nearest to an element of it."""
-    (first, end), found = extent(tensor), None
-    near = end - first
-    for place, lanes in stores:
-        inside = lanes[(lanes >= first) & (lanes < end)].astype(np.int64)
-        if inside.size and (distance := abs(inside - to.data_ptr()).min()) <= near:
-            near, found = distance, place
-    return found
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Memory:
+        """Return the memory of a tensor."""
+        return cls(*extent(tensor), tuple(tensor.itemsize * each for each in tensor.stride()))
+
+    def stored(self, stores: Sequence[Store], index: Sequence[int], missed: bool) -> Place | None:
+        """Return the place of the last store of an element; None if torch has written it.
+
+        Of an element that was `missed`, return the last of the stores nearest to it in the tensor,
+        in which its lane may be masked.
+        """
+        address, found = self.first + sum(map(operator.mul, index, self.strides)), None
+        near = self.end - self.first if missed else 0
+        for place, lanes, mask in stores:
+            lanes = lanes if missed else selected(lanes, mask)
+            inside = lanes[(lanes >= self.first) & (lanes < self.end)].astype(np.int64)
+            if inside.size and (distance := abs(inside - address).min()) <= near:
+                near, found = distance, place
+        return found
 
 
 # --- two programs, one of which changes an element that the other touches -------------------------

@@ -253,7 +253,7 @@ def fault_of(launch, known=False, **options):
     bounds.WATCH.begin_call({"x": x} if known else {})
     with contextlib.suppress(triton.runtime.errors.InterpreterError):
         launch(x, out, **options)
-    fault = bounds.WATCH.log.fault()
+    fault = next(iter(bounds.WATCH.faults), None)
     return fault.text if fault else NOTHING
 
 

@@ -97,7 +97,7 @@ def launched(kind, backwards, at_once):
     y, _, out, _, x = torch.zeros(5, N * B)
     torch.manual_seed(0)
     x.normal_()
-    log = bounds.WATCH.begin_call({"x": x, "y": y, "out": out}, backwards)
+    bounds.WATCH.begin_call({"x": x, "y": y, "out": out}, backwards)
     PYTHON.clear()
     ran, failed, play = [False], "", together.play
     recorded = at_once and (lambda *launch: ran.append(play(*launch)) or ran[-1])
@@ -108,7 +108,7 @@ def launched(kind, backwards, at_once):
         except Exception as error:
             frames = [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)]
             failed = f"{error}, in {'kernel' in frames and 'kernel'}"
-    fault = log.fault()
+    fault = next(iter(bounds.WATCH.faults), None)
     return (out.tolist(), fault and fault.text, failed), len(PYTHON), ran[-1]
 
 
