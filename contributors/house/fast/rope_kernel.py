@@ -10,7 +10,7 @@ from typing import NamedTuple
 import triton
 import triton.language as tl
 
-from .trigonometry import cos_sin
+from .trigonometry import cos_sin, for_each_head
 
 LOOK = tl.constexpr(128)
 """Entries of `cu_seqlens` that the kernel looks at once."""
@@ -80,15 +80,6 @@ def _find(cu_seqlens, token, sequences, CP_SIZE: tl.constexpr, STEP: tl.constexp
 
 
 @triton.jit
-def _for_each_head(values, HEADS: tl.constexpr):
-    """Return values [tokens, features] as [tokens * HEADS, features]: each row HEADS times."""
-    TOKENS: tl.constexpr = values.shape[0]
-    FEATURES: tl.constexpr = values.shape[1]
-    values = tl.broadcast_to(values[:, None, :], [TOKENS, HEADS, FEATURES])
-    return tl.reshape(values, [TOKENS * HEADS, FEATURES])
-
-
-@triton.jit
 def _lines(
     first, group, block, positions, batch,
     FORM: tl.constexpr, HEADS: tl.constexpr, TURNS: tl.constexpr,
@@ -139,8 +130,7 @@ def _store(
                 y = tl.where(is_first != FORM.TRANSPOSED, -z, z)
             elif tile * FORM.BLOCK < FORM.ROTARY:
                 cos, sin = angles[tile]
-                cos = _for_each_head(cos, x.shape[0] // cos.shape[0])
-                sin = _for_each_head(sin, x.shape[0] // sin.shape[0])
+                cos, sin = for_each_head(cos, sin, x.shape[0] // cos.shape[0])
                 y = x.to(tl.float32) * cos + z.to(tl.float32) * sin
                 y = tl.where(feature < FORM.ROTARY, y.to(x.dtype), x)
             place = out + turn * HEADS * strides[2] + feature * strides[3]

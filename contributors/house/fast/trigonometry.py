@@ -38,6 +38,22 @@ def cos_sin(angle, other):
 
 
 @triton.jit
+def for_each_head(cos, sin, HEADS: tl.constexpr):
+    """Return both [tokens, features] as [tokens * HEADS, features]: each row HEADS times.
+
+    As the halves of 64 bits, both reach the threads of the heads by one exchange, not by two.
+    """
+    TOKENS: tl.constexpr = cos.shape[0]
+    FEATURES: tl.constexpr = cos.shape[1]
+    both = cos.to(tl.uint32, bitcast=True).to(tl.uint64) << 32
+    both |= sin.to(tl.uint32, bitcast=True).to(tl.uint64)
+    both = tl.broadcast_to(both[:, None, :], [TOKENS, HEADS, FEATURES])
+    both = tl.reshape(both, [TOKENS * HEADS, FEATURES])
+    cos = (both >> 32).to(tl.uint32).to(tl.float32, bitcast=True)
+    return cos, both.to(tl.uint32).to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def _magnitude(x):
     """Return the bits of |x|."""
     return x.to(tl.int32, bitcast=True) & 0x7FFFFFFF
