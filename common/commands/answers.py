@@ -23,8 +23,8 @@ from common.printable import plural, printable
 from common.spec import DIRECTIONS, Case, Direction, Fact, Op, Tier
 from common.verdicts import BEFORE_LAUNCH, ENDED, FINE, VERDICTS, Autotuned, Verdict, text_of
 
-OF_VALUES = {"OUT_OF_BOUNDS", "UNWRITTEN_OUTPUT", "INCORRECT_NUMERICAL", "NONDETERMINISTIC"}
-"""The verdicts whose reasons name elements, which differ in each case."""
+OF_A_LINE = {"COMPILE_ERROR", "RUNTIME_ERROR", "TIMEOUT"}
+"""The verdicts on a line of source, which is at fault in whatever direction it runs."""
 LAUNCHES = "an autotuned kernel"
 """The property that says whether an autotuner launched a kernel before the launch that counts."""
 LAUNCHED = "tried before the call, as on a GPU (see reset_to_zero and restore_value)"
@@ -121,11 +121,11 @@ class Answers:
         return [answer for (name, _), answer in self.by_name.items() if name == solution]
 
     def groups(self) -> list[Group]:
-        """Return the failures by solution and verdict, of values by directions, others by place."""
+        """Return the failures by solution, verdict and directions, or by the line at fault."""
         found = defaultdict[tuple[Any, ...], dict[str, tuple[Direction, ...]]](dict)
         for (solution, case), answer in self.by_name.items():
             for directions, failure in answer.failures:
-                kind = directions if failure.verdict in OF_VALUES else failure.places[:1]
+                kind = failure.places[:1] if failure.verdict in OF_A_LINE else directions
                 cases = found[solution, failure.verdict, kind]
                 cases[case] = cases.get(case, ()) + directions
         groups = []

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from common import ops, paths, source
 from common.board import terminal
-from common.commands.answers import OF_VALUES, Answers, CaseAnswer, Names
+from common.commands.answers import Answers, CaseAnswer, Names
 from common.commands.progress import Progress
 from common.commands.result import Anything, FailingCases, Judged, Summary
 from common.disk_cache import DiskCache
@@ -31,6 +31,8 @@ MARGIN, INDENT = 4 * " ", 2 * " "
 ROOM = 10
 """The most lines of the end of a check."""
 WRONG = "INCORRECT_NUMERICAL"
+OF_VALUES = {"OUT_OF_BOUNDS", "UNWRITTEN_OUTPUT", WRONG, "NONDETERMINISTIC"}
+"""The verdicts whose reasons name elements, which differ in each case."""
 REASONS = 3
 """The number of reasons to show for unsupported cases, the most common reasons first."""
 

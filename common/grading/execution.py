@@ -234,7 +234,7 @@ class Execution:
         """Return the place of the store that explains a finding, in words; "" if none does."""
         attempt, wrong = finding.attempt, finding.difference
         missed = finding.verdict in ("MUTATED_INPUT", "UNWRITTEN_OUTPUT")  # by the store
-        if not attempt or not (wrong or missed):
+        if not attempt or finding.verdict == "OUT_OF_BOUNDS" or not (wrong or missed):
             return Reason("")
         name, index = (wrong.result, wrong.index) if wrong else ("", (0,))
         request = wire.Stored(attempt=attempt.name, name=name, index=index, missed=missed)
