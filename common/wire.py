@@ -226,8 +226,8 @@ class Stored(Request, tag="stored"):
     name: str
     """The result; "" for any input."""
     index: tuple[int, ...]
-    missed: bool
-    """Whether no store of the element itself is looked for, but those nearest to it."""
+    bits: int | None
+    """The element as an integer; None if no store of itself is looked for, but the nearest one."""
 
 
 class AtFullShape(Request, tag="at_full_shape"):

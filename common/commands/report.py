@@ -173,7 +173,7 @@ def _failures(summary: Summary) -> Iterator[EndLine]:
     share = _share(summary.failed, summary.passed, summary)
     words = f"{solution}: FAILED in {share}{_others(summary)}"
     yield EndLine(0, words, styles={"red": "FAILED"})
-    causes = set[str]()
+    told = {""}
     for number, group in enumerate(summary.failures):
         stored = "stored at " * (group.verdict == WRONG)
         place = f"{stored}{group.place.file}:{group.place.line}" if group.place else ""
@@ -182,12 +182,13 @@ def _failures(summary: Summary) -> Iterator[EndLine]:
         what = ", ".join(filter(None, (text, above, place)))
         line = _cut(": ".join(filter(None, (what, _why(group)))))
         styles = {"red": group.verdict, "bold": place}
-        if alone := group.failed - group.again:
+        alone = group.failed - group.again
+        if alone or group.property not in told:
             yield EndLine(1 + number, line, INDENT, styles, alone)
-        if group.cause and group.cause not in causes:
+        if group.cause not in told:
             cause = f"likely cause: {group.cause}"
             yield EndLine(1, cause, INDENT, {"bold": cause})
-        causes.add(group.cause)
+        told |= {group.property, group.cause}
     option = "--last-failed" if first.earlier else f"--case {first.case}"
     yield EndLine(0, f"Repeat: nox -s check -- {solution} {option}", None)
 

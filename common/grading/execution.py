@@ -10,6 +10,7 @@ import msgspec
 import torch
 
 from common import wire
+from common.arena import integers
 from common.grading.call_plan import Attempt, Plan
 from common.grading.compare import Finding, label
 from common.grading.guarded_memory import CallSlots, GuardedMemory, Tensors, reserve, result_slots
@@ -237,7 +238,8 @@ class Execution:
         if not attempt or finding.verdict == "OUT_OF_BOUNDS" or not (wrong or missed):
             return Reason("")
         name, index = (wrong.result, wrong.index) if wrong else ("", (0,))
-        request = wire.Stored(attempt=attempt.name, name=name, index=index, missed=missed)
+        bits = None if missed else int(integers(self.result(name, attempt))[index])
+        request = wire.Stored(attempt=attempt.name, name=name, index=index, bits=bits)
         place = converted(self.worker.ask(request).get("place"), Place)
         words = printable(f", {'stored at ' * (not missed)}{place}")
         return Reason(words, (place,)) if place else Reason("")

@@ -160,7 +160,7 @@ class Session(SharedTensors):
         memory = call.memory.get(request.name) if call else None
         if not call or not memory:
             return {}
-        return {"place": memory.stored(call.stores, request.index, request.missed)}
+        return {"place": memory.stored(call.stores, request.index, request.bits)}
 
     @contextlib.contextmanager
     def _checks(self, call: Call) -> Iterator[Reply]:

@@ -108,7 +108,7 @@ def test_the_numbers_of_an_end_add_up(seed, monkeypatch, capsys):
     for case in CASES:
         drawn = [(dice.choice(verdicts), Place("rope.py", dice.randint(1, 2))) for _ in BOTH]
         report.add(ROPE, case, [
-            Verdict("a/rope", "rope", case.name, each, verdict, "why, " * 9, places=(place,))
+            Verdict("a/rope", "rope", case.name, each, verdict, f"{each}, " * 9, places=(place,))
             for each, (verdict, place) in zip(BOTH, drawn, strict=True)
         ])  # fmt: skip
     lines(capsys)
@@ -120,6 +120,16 @@ def test_the_numbers_of_an_end_add_up(seed, monkeypatch, capsys):
     rest = sum(map(int, re.findall(r"and (\d+) cases? of other kinds", text)))
     assert sum(int(n) - int(again or 0) for n, again in told) + rest == summary.failed
     assert len(shown) <= ROOM
+
+
+def test_a_line_at_fault_is_one_group_of_all_directions():
+    report, at = TierReport(verbose=False), (Place("rope.py", 1),)
+    for case in CASES[:4]:
+        names = "a/rope", "rope", case.name
+        faults = [Verdict(*names, each, "COMPILE_ERROR", each, places=at) for each in BOTH]
+        report.add(ROPE, case, faults)
+    (group,) = report.groups()
+    assert (group.directions, len(group.failing)) == (BOTH, 4)
 
 
 @pytest.mark.parametrize("verbose", [False, True])

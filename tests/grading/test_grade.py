@@ -103,9 +103,10 @@ def test_the_end_has_the_line_of_the_store_that_is_at_fault(
     assert f" rotate_half.py:{line}: " in capsys.readouterr().out
 
 
-def test_a_wrong_element_that_torch_has_written_has_no_line(grade_source):
+@pytest.mark.parametrize("end", ["return out + 1", "out += 1\n    return out"])
+def test_a_wrong_element_that_torch_has_written_has_no_line(grade_source, end):
     kernel = (CONTRIBUTORS / "_template" / "rope.py").read_text()
-    verdict = grade_source(kernel.replace("    return out\n", "    return out + 1\n"))["forward"]
+    verdict = grade_source(kernel.replace("\n    return out\n", f"\n    {end}\n"))["forward"]
     assert (verdict.verdict, verdict.places) == ("INCORRECT_NUMERICAL", ())
 
 

@@ -128,10 +128,7 @@ class Watch:
         raise Failure("OUT_OF_BOUNDS", fault.text, kind, fault.places)
 
     def access(self, verb: str, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
-        """Check an access's addresses, then make the access; log a graded call's stores."""
-        if verb != READS and self.inputs:
-            store = explanation.kernel_place(), np.asarray(pointers.data), mask
-            self.stores.append(store)
+        """Check an access's addresses, then make the access."""
         if self.launch and self.launch.mode:
             return self.launch.mode.access(verb, pointers, mask, act)
         self.check(verb, pointers, mask)
@@ -161,6 +158,10 @@ def _access(
     mask = args[mask_at] if mask_at else None
     # a block pointer's mask is an array already
     lanes = mask.data if isinstance(mask, TensorHandle) else mask
+    if verb != READS and WATCH.inputs:  # of a graded call
+        values = args[at + 1].data if verb == WRITES else None
+        store = explanation.kernel_place(), np.asarray(args[at].data), lanes, values
+        WATCH.stores.append(store)
     return WATCH.access(verb, args[at], lanes, functools.partial(method, *args, **named))
 
 

@@ -59,8 +59,9 @@ def kernel_place() -> Place:
     return source.of_frame(frame)
 
 
-Store = tuple[Place, np.ndarray, Mask]
-"""The place of a store or of an atomic update, the addresses of its lanes, and the active ones."""
+Store = tuple[Place, np.ndarray, Mask, np.ndarray | None]
+"""The place of a store or of an atomic update, the addresses of its lanes, the active ones, and the
+values of a store."""
 
 
 class Memory(NamedTuple):
@@ -76,19 +77,25 @@ class Memory(NamedTuple):
         """Return the memory of a tensor."""
         return cls(*extent(tensor), tuple(tensor.itemsize * each for each in tensor.stride()))
 
-    def stored(self, stores: Sequence[Store], index: Sequence[int], missed: bool) -> Place | None:
-        """Return the place of the last store of an element; None if torch has written it.
+    def stored(
+        self, stores: Sequence[Store], index: Sequence[int], bits: int | None
+    ) -> Place | None:
+        """Return the place of the last store of an element; None if torch has written it since.
 
-        Of an element that was `missed`, return the last of the stores nearest to it in the tensor,
-        in which its lane may be masked.
+        The element is given by its bits as an integer. If they are None, a store has missed it:
+        return the last of the stores nearest to it in the tensor.
         """
         address, found = self.first + sum(map(operator.mul, index, self.strides)), None
-        near = self.end - self.first if missed else 0
-        for place, lanes, mask in stores:
-            lanes = lanes if missed else selected(lanes, mask)
-            inside = lanes[(lanes >= self.first) & (lanes < self.end)].astype(np.int64)
-            if inside.size and (distance := abs(inside - address).min()) <= near:
-                near, found = distance, place
+        near = self.end - self.first
+        for place, lanes, mask, values in stores:
+            if bits is None:
+                inside = lanes[(lanes >= self.first) & (lanes < self.end)].astype(np.int64)
+                if inside.size and (distance := abs(inside - address).min()) <= near:
+                    near, found = distance, place
+            elif (here := selected(lanes, mask) == address).any():
+                wrote = None if values is None else selected(values, mask)[here][-1]
+                same = wrote is None or wrote.view(f"i{wrote.itemsize}") == bits
+                found = place if same else None
         return found
 
 
