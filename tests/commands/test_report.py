@@ -243,6 +243,9 @@ KOREAN = {
         " 5위; 읽는 바이트의 1.00배를 가져옴; 호출마다 커널 런치 1회, torch 연산자 2개",
     "X, 3 cases: a kernel does not compile for sm_90: no; fails where d is odd (3 of 4)":
         "X, 케이스 3개: sm_90용으로 컴파일되지 않는 커널: no; d 값이 홀수인 경우 실패 (4개 중 3개)",
+    "X backward, 31 cases, 3 of them above, stored at a.py:45: fails only where d = 4 (31 of 36)":
+        "X backward, 케이스 31개, 그중 3개는 위와 중복, a.py:45에서 저장: d = 4인 경우에만 실패"
+        " (36개 중 31개)",
     "a passes with x 1 in place of 2 and y 3 in place of 4, or with z 5 in place of 6":
         "a: 이렇게 바꾸면 통과: x 2 대신 1, y 4 대신 3, 또는 z 6 대신 5",
     "9 smoke cases in 3.2 s, 5 of them mended. Next: x":
