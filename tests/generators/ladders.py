@@ -34,7 +34,8 @@ def figures(table, rows):
 
 def main(device, *pages):
     """Write the figures of a device into pages, by default both."""
-    rows = [row for row in runs.read(RESULTS / device).latest() if row.gpu]
+    if not (rows := [row for row in runs.read(RESULTS / device).latest() if row.gpu]):
+        sys.exit(f"results/{device} has no time by a GPU")
     for page in pages or ("rope", "masked"):
         text = (ROOT / "docs" / f"{page}.md").read_text()
         table = re.search(r"<!-- ladder -->\n(.*?)\n\n", text, re.DOTALL)[1]
