@@ -6,32 +6,26 @@ Rows are of solutions whose sources are the same in both runs, plain torch left 
 the mean over the column's cases that both runs have of the most solutions.
 """
 
-import math
-import statistics
 import sys
 from collections import Counter, defaultdict
+
+import numpy as np
 
 from common.board import ranking
 from common.paths import RESULTS
 from common.records import runs
+from common.spec import DIRECTIONS
 from tests.support.corpora import in_the_docs
-
-
-def by_host(row):
-    """Return how many times as fast as plain torch a row is, by the host."""
-    return row.host["eager"].value / row.host["solution"].value
-
-
-def in_a_loop(row):
-    """Return how many times as fast as plain torch a row is in a loop."""
-    return row.sustained["eager"] / row.sustained["solution"]
-
+from tests.support.fitting import rank_correlation
 
 COLUMNS = {
     "GPU, share of a copy": ("gpu", ranking.share),
-    "host, × plain torch": ("host", by_host),
-    "in a loop, × plain torch": ("host", in_a_loop),
-}
+    "host, × plain torch": ("host", lambda row: ranking.median(row, "eager") / ranking.median(row)),
+    "in a loop, × plain torch": (
+        "host", lambda row: row.sustained["eager"] / row.sustained["solution"]
+    ),
+}  # fmt: skip
+"""By heading, the clock that ranks the column's rows, and what a row's value is."""
 
 
 def table(pairs):
@@ -41,33 +35,19 @@ def table(pairs):
         "|---|---:|---:|---:|---:|---:|",
     ]
     for column, (clock, value) in COLUMNS.items():
-        ranked = [pair for pair in pairs if pair[0].ranked_by == clock]
-        counts, means = Counter(row.case for row, _ in ranked), defaultdict(lambda: ([], []))
-        apart = []
-        for pair in ranked:
-            values, row = [*map(value, pair)], pair[0]
-            apart.append(abs(values[1] / values[0] - 1))
+        rows = [earlier for earlier, _ in pairs if earlier.ranked_by == clock]
+        values = np.array([[*map(value, pair)] for pair in pairs if pair[0].ranked_by == clock])
+        apart = abs(values[:, 1] / values[:, 0] - 1)
+        counts, logs = Counter(row.case for row in rows), defaultdict(lambda: defaultdict(list))
+        for row, each in zip(rows, np.log(values), strict=True):
             if counts[row.case] == max(counts.values()):
-                for of_run, each in zip(means[row.direction, row.solution], values, strict=True):
-                    of_run.append(math.log(each))
-        shown = [len(apart), *(sum(each <= most for each in apart) for most in (0.03, 0.1))]
-        shown.append(f"{100 * statistics.median(apart):.1f} %")
-        shown.append(
-            ", ".join(f"{correlation(means, each):.2f}" for each in ("forward", "backward"))
-        )
-        lines.append(f"| {column} | {' | '.join(map(str, shown))} |")
+                logs[row.direction][row.solution].append(each)
+        means = ([np.mean(each, axis=0) for each in logs[way].values()] for way in DIRECTIONS)
+        places = ", ".join(f"{rank_correlation(*np.transpose(each)):.2f}" for each in means)
+        close = " | ".join(str((apart <= most).sum()) for most in (0.03, 0.1))
+        median = f"{100 * np.median(apart):.1f} %"
+        lines.append(f"| {column} | {len(rows)} | {close} | {median} | {places} |")
     return "\n".join(lines)
-
-
-def correlation(means, direction):
-    """Return the correlation of the solutions' places in the two runs, in one direction."""
-    of_solution = [
-        map(statistics.fmean, both) for key, both in means.items() if key[0] == direction
-    ]
-    places = []
-    for of_run in zip(*of_solution, strict=True):
-        places.append([sorted(of_run).index(each) for each in of_run])
-    return statistics.correlation(*places)
 
 
 def main(device, *names):
