@@ -183,10 +183,11 @@ def _failures(summary: Summary) -> Iterator[EndLine]:
         line = _cut(": ".join(filter(None, (what, _why(group)))))
         styles = {"red": group.verdict, "bold": place}
         alone = group.failed - group.again
-        if alone or group.property not in told:
+        if shown := bool(alone) or group.property not in told:
             yield EndLine(1 + number, line, INDENT, styles, alone)
         if group.cause not in told:
-            cause = f"likely cause: {group.cause}"
+            of = "" if shown else f", {' and '.join(group.directions)}"
+            cause = f"likely cause{of}: {group.cause}"
             yield EndLine(1, cause, INDENT, {"bold": cause})
         told |= {group.property, group.cause}
     option = "--last-failed" if first.earlier else f"--case {first.case}"

@@ -161,6 +161,21 @@ def test_a_property_is_named_for_each_solution_and_direction(capsys):
     assert "upstream" not in found["forward/rope"], "it explains no forward"
 
 
+def test_a_cause_of_another_direction_than_the_lines_above_names_it(capsys):
+    report = TierReport(verbose=False)
+    for case in CASES:
+        report.add(ROPE, case, [
+            Verdict("a/rope", "rope", case.name, each, "INCORRECT_NUMERICAL", each) for each in BOTH
+        ])  # fmt: skip
+    lines(capsys)
+    causes = [Diagnosis("a/rope", (each,), (f"{each} is mistaken",)) for each in BOTH]
+    end(report.summaries("smoke", "cpu", causes))
+    shown = [line.strip() for line in lines(capsys) if "likely" in line]
+    assert shown == [
+        "likely cause: forward is mistaken", "likely cause, backward: backward is mistaken",
+    ]  # fmt: skip
+
+
 def test_only_what_no_cause_and_no_property_explains_is_compared_with_other_cases():
     def one(**fields):
         return answers(TierReport(False), lambda case: case is CASES[7], **fields)
