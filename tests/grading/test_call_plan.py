@@ -10,23 +10,21 @@ from common.draws import Draws
 from common.errors import Note
 from common.grading import problem
 from common.grading.call_plan import GRAPH_EVERY, GRAPHS, choose, plan_of
-from common.grading.sweep import Sweep, eager_of
+from common.grading.sweep import eager_of
 from common.grading.variations import Change, modes
-from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen, written
+from tests.support.workers import AS_IT_IS, CASES, CHOOSE, MASKED, SAVES, chosen
 
 NO_GRAD, INFERENCE, X_ALONE, WEIGHTS_ALONE = range(4)
 SMALL, EMPTY, HALF = "70x40x24-float32-span", "0x16x24-float32-span", "19x24x40-bfloat16-span"
 
 
 @pytest.fixture
-def verdicts(tmp_path, fork_server, monkeypatch):
+def verdicts(graded_source, monkeypatch):
     """Return a function from the source of a masked_linear, and choices, to its verdicts."""
 
     def verdicts(source, case="37x72x100-bfloat16-random", **choices):
         monkeypatch.setattr(CHOOSE, chosen(**choices))
-        solution = written(tmp_path, source, "masked_linear")
-        with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(MASKED, [CASES[case]], [solution])
+        (found,) = graded_source(MASKED, [CASES[case]], source)
         return found.verdicts
 
     return verdicts

@@ -183,12 +183,10 @@ def masked_linear(x, w_v, w_t, mask):
         ("x, w_v, w_t = (2 * each - each.detach() for each in (x, w_v, w_t))", " wrong)"),
     ],
 )
-def test_a_wrong_gradient_is_told_with_those_that_are_right(tmp_path, fork_server, twice, end):
-    several = [written(tmp_path, DOUBLED.format(twice=twice), "masked_linear")]
+def test_a_wrong_gradient_is_told_with_those_that_are_right(graded_source, twice, end):
     cases = [case for case in SMALL if case.mask == "random" and case.values == "normal"][:2]
-    with Sweep("cpu", server=fork_server) as sweep:
-        found = [each.verdicts["backward"].reason for each in sweep.grade(LINEAR, cases, several)]
-    assert found and all(reason.endswith(end) for reason in found)
+    found = graded_source(LINEAR, cases, DOUBLED.format(twice=twice))
+    assert found and all(each.verdicts["backward"].reason.endswith(end) for each in found)
 
 
 # --- contrasts ------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """Failures that depend on earlier calls of the process are told as such, and are reproduced."""
 
-import functools
-
 import pytest
 
 from common import ops
@@ -11,7 +9,6 @@ from common.grading.compiling import Compiler
 from common.grading.grade import grade_case
 from common.grading.problem import make_problem
 from common.grading.remarks import MOST_RECURRED
-from common.grading.sweep import Sweep
 from common.grading.variations import Change
 from tests.support.workers import AS_IT_IS, CHOOSE, MASKED, SAVES, chosen, written
 
@@ -42,32 +39,32 @@ FAULTS = {
 """Faults that need a call on rows of another length before."""
 
 
-def judged(server, folder, fault, names, **options):
-    """Return the verdicts of forward, asked of one process."""
-    solution = written(folder, TURNS.format(fault=fault))
-    grade = functools.partial(grade_case, **options)
-    with Sweep("cpu", server=server, grade=grade, at_once=1) as sweep:
-        cases = [CASES[name] for name in names]
-        return {
-            graded.case.name: graded.verdicts["forward"]
-            for graded in sweep.grade(HALF, cases, [solution])
-        }
+@pytest.fixture
+def judged(graded_source):
+    """Return a function to the verdicts of forward on cases, asked of one process."""
+
+    def judged(fault, names):
+        cases, source = [CASES[name] for name in names], TURNS.format(fault=fault)
+        graded = graded_source(HALF, cases, source, at_once=1)
+        return {each.case.name: each.verdicts["forward"] for each in graded}
+
+    return judged
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
-def test_a_failure_after_another_case_is_told_with_that_case(fork_server, tmp_path, fault):
-    found = judged(fork_server, tmp_path, fault, (SHORT, LONG))
+def test_a_failure_after_another_case_is_told_with_that_case(judged, fault):
+    found = judged(fault, (SHORT, LONG))
     assert found[SHORT].verdict == "PASSED"
     assert not found[LONG].fine and found[LONG].reason.endswith(ALONE)
     assert found[LONG].after == (SHORT,)
-    assert judged(fork_server, tmp_path, fault, (LONG,))[LONG].fine
+    assert judged(fault, (LONG,))[LONG].fine
 
 
-def test_a_failure_of_its_own_is_not_told_so_and_is_repeated_few_times(fork_server, tmp_path):
+def test_a_failure_of_its_own_is_not_told_so_and_is_repeated_few_times(judged, tmp_path):
     fault = "print('x', file=open(__file__ + '.runs', 'a'), end='') if not seen else 0\n"
     fault += "    seen[len(seen)] = 0; y = y * (1 if width == 130 else 2)"
     names = [name for name in CASES if name.split("-")[0] in ("7x130", "3x2050")]
-    found = judged(fork_server, tmp_path, fault, names)
+    found = judged(fault, names)
     failing = [verdict for verdict in found.values() if not verdict.fine]
     assert failing and not any(ALONE in verdict.reason for verdict in failing)
     assert all(verdict.after is None for verdict in failing)

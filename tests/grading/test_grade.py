@@ -86,15 +86,12 @@ STORES = {
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", ["2-float32", "10x2x4x8-float32"])
-def test_the_end_has_the_line_of_the_store_that_is_at_fault(
-    name, store, tmp_path, fork_server, capsys
-):
+def test_the_end_has_the_line_of_the_store_that_is_at_fault(name, store, graded_source, capsys):
     masked = "tl.store(y + HALF + lanes, x1, mask=lanes < 0)"  # it writes nothing
     source = TEMPLATE.replace(LAST, f"{LAST}; {store}; {masked}" if "x1 + 1" in store else store)
     line = next(n for n, text in enumerate(source.splitlines(), 1) if store in text)
     case = next(case for case in HALF.cases("smoke") if case.name == name)
-    with Sweep("cpu", server=fork_server) as sweep:
-        (found,) = sweep.grade(HALF, [case], [written(tmp_path, source, "rotate_half")])
+    (found,) = graded_source(HALF, [case], source)
     assert found.verdicts["forward"].verdict == STORES[store]
     assert found.verdicts["forward"].places == (Place("rotate_half.py", line, store),)
     report = TierReport(verbose=False)
@@ -104,9 +101,10 @@ def test_the_end_has_the_line_of_the_store_that_is_at_fault(
 
 
 @pytest.mark.parametrize("end", ["return out + 1", "out += 1\n    return out"])
-def test_a_wrong_element_that_torch_has_written_has_no_line(grade_source, end):
+def test_a_wrong_element_that_torch_has_written_has_no_line(graded_source, end):
     kernel = (CONTRIBUTORS / "_template" / "rope.py").read_text()
-    verdict = grade_source(kernel.replace("\n    return out\n", f"\n    {end}\n"))["forward"]
+    source = kernel.replace("\n    return out\n", f"\n    {end}\n")
+    verdict = graded_source(ROPE, [CASE], source)[0].verdicts["forward"]
     assert (verdict.verdict, verdict.places) == ("INCORRECT_NUMERICAL", ())
 
 
@@ -135,14 +133,13 @@ OUTPUTS = {
 
 
 @pytest.mark.parametrize("end", OUTPUTS)
-def test_each_output_is_graded_by_itself(end, tmp_path, fork_server, monkeypatch):
+def test_each_output_is_graded_by_itself(end, graded_source, monkeypatch):
     monkeypatch.setattr(CHOOSE, chosen())
     text = (
         "import torch\nfrom common.ops.rope_qk import reference\n\n"
         f"def rope_qk(q, k, freqs):\n    a, b = reference(q, k, freqs)\n    {end}\n"
     )
-    with Sweep("cpu", server=fork_server) as sweep:
-        (found,) = sweep.grade(QK, [next(QK.cases("smoke"))], [written(tmp_path, text, "rope_qk")])
+    (found,) = graded_source(QK, [next(QK.cases("smoke"))], text)
     forward, backward, said = OUTPUTS[end]
     assert {each: one.verdict for each, one in found.verdicts.items()} == {
         "forward": forward, "backward": backward,
@@ -157,20 +154,8 @@ def test_reasons_are_one_line_and_say_where(two_faults):
     assert two_faults["sys.exit"].reason == "SystemExit: 0, line 5 of rope.py: sys.exit(0)"
 
 
-@pytest.fixture
-def grade_source(tmp_path, fork_server):
-    """Return a function from the source of a rope to its verdicts on a case."""
-
-    def start(source, case=CASE):
-        with Sweep("cpu", server=fork_server) as sweep:
-            (found,) = sweep.grade(ROPE, [case], [written(tmp_path, source, "rope")])
-        return found.verdicts
-
-    return start
-
-
 @pytest.mark.parametrize("reply", ["{}", '{"number": 3, "shape": 3}', "[" * 99_999, "no json"])
-def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
+def test_what_is_no_reply_costs_that_solution_alone(graded_source, reply):
     """Written over the socket by a solution that finds it among its open files."""
     source = (
         "import os, stat\n\ndef rope(t, freqs):\n    for fd in range(3, 64):\n        try:\n"
@@ -178,7 +163,7 @@ def test_what_is_no_reply_costs_that_solution_alone(grade_source, reply):
         f"                os.write(fd, {reply!r}.encode() + b'\\n')\n"
         "        except OSError:\n            pass\n    return t\n"
     )
-    assert grade_source(source)["forward"].verdict == "TAMPERED"
+    assert graded_source(ROPE, [CASE], source)[0].verdicts["forward"].verdict == "TAMPERED"
 
 
 @pytest.mark.parametrize(

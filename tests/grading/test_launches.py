@@ -3,20 +3,16 @@
 import pytest
 
 from common.grading.compiling import Compiler
-from common.grading.sweep import Sweep
 from common.spec import DIRECTIONS
 from tests.support.rotating import CASES, EMPTY, OP, PLAIN, SOURCE, WAYS
-from tests.support.workers import written
 
 
 @pytest.fixture
-def noted(fork_server, tmp_path):
+def noted(graded_source):
     """Return a function from a way and cases to the kinds of notes by case and direction."""
 
     def graded(way, *names):
-        solution = written(tmp_path, SOURCE + WAYS[way])
-        with Sweep("cpu", server=fork_server) as sweep:
-            found = list(sweep.grade(OP, [CASES[name] for name in names], [solution]))
+        found = graded_source(OP, [CASES[name] for name in names], SOURCE + WAYS[way])
         every = [verdict for graded in found for verdict in graded.verdicts.values()]
         assert {verdict.verdict for verdict in every} == {"PASSED"}, every
         kinds = {"NO_KERNEL", "CAUGHT"}
@@ -49,16 +45,13 @@ def test_a_case_that_needs_no_kernel_gets_no_note(noted):
     assert not any(noted("unless on a GPU", EMPTY).values())
 
 
-def test_a_kernel_that_does_not_compile_is_noted_where_its_exception_is_caught(
-    tmp_path, fork_server
-):
+def test_a_kernel_that_does_not_compile_is_noted_where_its_exception_is_caught(graded_source):
     """Its type depends on a branch, which the interpreter does not take."""
     branch = "    if half > 99:\n        column = row\n"
     source = SOURCE.replace("    here =", f"{branch}    here =")
     way = WAYS["caught"].replace("(x, 1)", "(x)")
-    solution = written(tmp_path, source + way)
-    with Sweep("cpu", server=fork_server) as sweep, Compiler("cpu") as compiler:
-        (graded,) = compiler.behind(sweep.grade(OP, [CASES[PLAIN]], [solution]))
+    with Compiler("cpu") as compiler:
+        (graded,) = compiler.behind(graded_source(OP, [CASES[PLAIN]], source + way))
     for verdict in graded.verdicts.values():
         note = next(note for note in verdict.notes if note.kind == "CAUGHT")
         assert verdict.verdict == "PASSED"

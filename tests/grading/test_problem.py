@@ -7,11 +7,9 @@ from common import ops
 from common.draws import Draws
 from common.grading import oracle
 from common.grading.problem import Problem, make_problem
-from common.grading.sweep import Sweep
 from common.grading.variations import Change, allows, changed
 from common.ops._draw import draw
 from common.spec import OUTPUT
-from tests.support.workers import written
 
 ROPE, HALF = ops.load("rope"), ops.load("rotate_half")
 CASE = next(case for case in ROPE.cases("smoke") if case.name == "sbhd-7x2x3x16-float32")
@@ -54,9 +52,8 @@ def test_in_another_dtype_the_values_are_normal(name):
 @pytest.mark.parametrize(
     ("body", "computed"), [("raise NotImplementedError", False), ("return x.clone()", True)]
 )
-def test_an_unsupported_case_needs_no_oracle(tmp_path, fork_server, body, computed):
-    solution = written(tmp_path, f"def rotate_half(x, *, interleaved=False):\n    {body}\n")
-    with Sweep("cpu", server=fork_server) as sweep:
-        found = list(sweep.grade(HALF, CASES, [solution]))
+def test_an_unsupported_case_needs_no_oracle(graded_source, body, computed):
+    source = f"def rotate_half(x, *, interleaved=False):\n    {body}\n"
+    found = graded_source(HALF, CASES, source)
     assert len(found) == len(CASES)
     assert all(bool(each.problem.budgets) == computed for each in found)

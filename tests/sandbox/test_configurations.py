@@ -8,8 +8,6 @@ import pytest
 from common import ops
 from common.commands.report import TierReport, end
 from common.grading.grade import grade_case
-from common.grading.sweep import Sweep
-from tests.support.workers import written
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +76,7 @@ PARTS = {"first": "pass", "store": STORES, "launch": GRID}
 
 
 @pytest.fixture
-def judge(fork_server, tmp_path):
+def judge(graded_source):
     """Return a function that grades a source text, and returns each case with its verdicts."""
 
     def grade(decorators=TUNED, cases=CASES, thorough=False, **parts):
@@ -86,10 +84,8 @@ def judge(fork_server, tmp_path):
         forward = KERNEL.format(name="forward", decorators=decorators, **parts)
         backward = KERNEL.format(name="backward", decorators=decorators, **PARTS | BACKWARD)
         source = SOURCE.format(kernels=forward + backward, launch=parts["launch"])
-        solution = written(tmp_path, source)
-        asked = partial(grade_case, thorough=thorough)
-        with Sweep("cpu", server=fork_server, grade=asked) as sweep:
-            return {each.case: each.verdicts for each in sweep.grade(OP, cases, [solution])}
+        found = graded_source(OP, cases, source, grade=partial(grade_case, thorough=thorough))
+        return {each.case: each.verdicts for each in found}
 
     return grade
 

@@ -4,9 +4,7 @@ import pytest
 
 from common import ops
 from common.errors import IN_A_GRAPH
-from common.grading.sweep import Sweep
 from common.paths import ROOT
-from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.far_bytes and not case.interleaved][:3]
@@ -35,12 +33,11 @@ def rotate_half(x):
 
 
 @pytest.fixture
-def found(tmp_path, fork_server):
+def found(graded_source):
     """Return verdicts with their reasons."""
 
     def grade(source):
-        with Sweep("cpu", server=fork_server) as sweep:
-            graded = list(sweep.grade(HALF, CASES, [written(tmp_path, source)]))
+        graded = graded_source(HALF, CASES, source)
         assert len(graded) == len(CASES)
         return {(v.verdict, v.reason) for each in graded for v in each.verdicts.values()}
 

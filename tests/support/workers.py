@@ -22,7 +22,7 @@ from common.grading.call_plan import PlanChoices
 from common.grading.compiling import Compiler
 from common.grading.fork_server import ForkServer
 from common.grading.problem import Problem
-from common.grading.sweep import Graded
+from common.grading.sweep import Graded, Sweep
 from common.grading.variations import Change, modes
 from common.grading.worker import Worker
 from common.solutions import Solution
@@ -105,6 +105,17 @@ def graded_as(
     verdicts = {each: Verdict(*names, each, verdict) for each in case.directions}
     worker = SimpleNamespace(solution=solution, ends=0)
     return Graded(worker, SimpleNamespace(op=op, case=case, device=device), verdicts)
+
+
+@pytest.fixture
+def graded_source(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Graded]]:
+    """Return a function that grades a source on cases of an op, in a sweep with these options."""
+
+    def grade(op: Op[Any], cases: list[Case], source: str, **options: Any) -> list[Graded]:
+        with Sweep("cpu", server=fork_server, **options) as sweep:
+            return list(sweep.grade(op, cases, [written(tmp_path, source, op.name)]))
+
+    return grade
 
 
 @contextlib.contextmanager
