@@ -94,11 +94,10 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
 
     For `line 31 of rope.py: tl.arange(0, d)`, yield
 
-        rope.py:31
-        31 |     col = tl.arange(0, d)
-           |           ^^^^^^^^^^^^^^^
+        rope.py:31: col = tl.arange(0, d)
+                          ^^^^^^^^^^^^^^^
 
-    The expression is not marked if the line has changed since.
+    An expression is not marked if it is the whole line, or if the line has changed since.
 
     Args:
         places: The places.
@@ -109,14 +108,12 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
         path = folder / Path(file).name
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         if 0 < number <= len(lines):
-            line = printable(lines[number - 1])
-            code = printable(code)
+            line, code = printable(lines[number - 1].strip()), printable(code)
             expression = code if is_code(code) and code in line else ""
-            left, start = len(f"{number} | "), line.index(expression)
-            width = len(line) if room is None else max(room - left, 1)
+            head, start = f"{file}:{number}: ", line.index(expression)
+            width = len(line) if room is None else max(room - len(head), 1)
             cut = max(0, min(start, start + len(expression) - width))  # keeps the expression
-            yield f"{file}:{number}"
-            yield f"{number} | {line[cut:][:width]}"
-            if expression:
+            yield f"{head}{line[cut:][:width]}"
+            if expression not in {"", line}:
                 carets = " " * (start - cut) + "^" * len(expression)
-                yield f"{'| ':>{left}}{carets[:width]}"
+                yield " " * len(head) + carets[:width]

@@ -142,7 +142,7 @@ def test_the_source_of_a_place_is_shown_once_unless_verbose(verbose, tmp_path, m
     for place, verdict in (first, "RUNTIME_ERROR"), (first, "COMPILE_ERROR"), (second, "CRASHED"):
         answers(report, verdict=verdict, places=(place,), reason=f"it fails, {place}, in {{}}")
     out = capsys.readouterr().out
-    shown = Counter(re.findall(r"^    (rope\.py:\d)$", out, re.MULTILINE))
+    shown = Counter(re.findall(r"^    (rope\.py:\d): ", out, re.MULTILINE))
     assert shown.keys() == {"rope.py:1", "rope.py:2"}
     assert (set(shown.values()) == {1}) == (not verbose)
     assert "it fails, in " in out and "first(), in" not in out, "the excerpt has the place"
