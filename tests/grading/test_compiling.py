@@ -175,6 +175,7 @@ def test_a_kept_fault_names_the_line_where_it_is_now(fault):
     assert before != after == re.sub(r"line (\d+)", lambda n: f"line {int(n[1]) + 1}", before)
 
 
+@pytest.mark.slow
 def test_each_configuration_is_compiled_in_some_case(fault):
     odd = TUNED.replace("64", "n").replace("num_warps=n", "num_warps=4")
     cases = list(OP.cases("smoke"))[:12]

@@ -113,6 +113,7 @@ def told(found):
     ],
     ids=["killed", "killed later", "killed in backward", "no memory", "late"],
 )
+@pytest.mark.slow
 def test_what_others_may_have_caused_is_asked_again_alone(failing, line):
     found, ends = failing(line, 2, deadline=1.0)
     assert told(found) == {("PASSED", "")}
@@ -150,6 +151,7 @@ def test_who_ends_itself_in_one_case_is_asked_the_others(failing):
         assert two[0].reason == KILLED * (shapes[case] == shape)
 
 
+@pytest.mark.slow
 def test_the_only_solution_that_is_late_is_asked_once(written, fork_server):
     """Eager's worker, which has no process, is no company."""
     late = written("late", "forever()")

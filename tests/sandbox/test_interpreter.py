@@ -5,6 +5,7 @@ import triton
 
 from tests.support.interpreting import RIGHT, results
 
+pytestmark = pytest.mark.slow
 INTEGERS = ("torch.int8", "torch.int32", "torch.int64")
 RIGHT_ALREADY = {
     "values": {

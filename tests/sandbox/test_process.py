@@ -125,6 +125,7 @@ def test_the_harness_is_hidden_from_a_solution_and_each_of_its_modules_is_sealed
     assert others | {f"common.sandbox.{name}" for name in modules} <= set(found["sealed"])
 
 
+@pytest.mark.slow
 def test_a_solution_that_compiles_nothing_imports_no_compiler(worker, tmp_path):
     """It takes as long to import as torch; neither the harness's modes nor its patches need it.
 
@@ -209,6 +210,7 @@ def test_what_asks_for_a_gpu_fails_and_says_that_none_is_here(worker, first, sai
 @pytest.mark.parametrize(
     ("name", "full"), [("", False), ("sm_90", False), *((name, True) for name in TARGETS)]
 )
+@pytest.mark.slow
 def test_where_no_gpu_is_the_target_answers_for_it(tmp_path, name, full):
     """The interpreter's process answers as an H100, and a compiling process as its target."""
     gpu = TARGETS[name or "sm_90"]

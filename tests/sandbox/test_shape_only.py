@@ -91,6 +91,7 @@ assert torch.compile(torch.neg, backend="eager")(torch.ones(3)).sum() == -3
 """
 
 
+@pytest.mark.slow
 def test_the_boards_cases_are_drawn_at_their_true_shapes_and_no_compiler_is_imported():
     """Each compiling process would: it takes half a second. A solution may use it afterwards."""
     subprocess.run([sys.executable, "-c", DRAWS], check=True)
