@@ -150,8 +150,10 @@ def new(session: nox.Session) -> None:
 
 @nox.session(name="list", venv_backend="none")
 def list_(session: nox.Session) -> None:
-    """List every solution with its note."""
-    session.run(sys.executable, "-m", "common", "list", *session.posargs, external=True)
+    """List every solution with its note, and which libraries are installed."""
+    python = STUDY / "bin" / "python"
+    command = (python if python.exists() else sys.executable, "-m", "common", "list")
+    session.run(*map(str, command), *session.posargs, external=True)
 
 
 @nox_session
