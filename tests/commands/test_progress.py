@@ -46,7 +46,7 @@ def test_a_line_says_what_is_done_and_how_long_the_rest_takes(clock):
     steps.total(None)
     clock.now += 60
     steps.doing("counting house/rope")
-    assert steps.line() == "study: rows, 3 min 20 s (counting house/rope)"
+    assert steps.line() == "study: 42 rows, 3 min 20 s (counting house/rope)"
 
 
 def test_a_line_comes_every_period_where_stderr_is_no_terminal(monkeypatch, capsys, clock):
