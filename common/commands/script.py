@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -43,9 +43,9 @@ def written(answer: CaseAnswer, solution: Solution) -> str:
     failures = [failure for _, failure in answer.failures] or [*answer.verdicts.values()]
     said = [f"{each.direction}: {each.verdict} {each.reason}" for each in failures]
 
-    def entries(names: list[str]) -> str:
-        values = ((name, _literal(arguments[name], name in differentiable)) for name in names)
-        return "\n".join(f'    "{name}": {value},' for name, value in values)
+    def entries(values: Mapping[str, Any], over: Collection[str] = ()) -> str:
+        return "\n".join(f'    "{name}": {_literal(value, name in over)},'
+                         for name, value in values.items())  # fmt: skip
 
     return Template(TEMPLATE.read_text()).substitute(
         title=f"{solution.name} in the case {case.name}.",
@@ -55,10 +55,9 @@ def written(answer: CaseAnswer, solution: Solution) -> str:
         path=solution.path.relative_to(paths.ROOT),
         slack=op.slack[case.dtype],
         reference="\n\n".join(text for text in reference_of(op.name) if text != "import torch"),
-        inputs=entries([*inputs]),
-        options=entries([*options]),
-        upstream="\n".join(f"    {_literal(each, False)}," for each in upstream.values()),
-        outputs=[*op.outputs(case)],
+        inputs=entries(inputs, differentiable),
+        options=entries(options),
+        upstream=entries(dict(zip(op.outputs(case), upstream.values(), strict=True))),
         differentiable=differentiable,
     )
 

@@ -37,6 +37,7 @@ def test_a_script_passes_what_is_right_in_150_lines_at_most(op, name, tmp_path):
     found = ran(tmp_path / "script.py", HOUSE[op].path)
     assert found.returncode == 0, found.stderr
     assert found.stdout.startswith("output: 0 of ")
+    assert ran(tmp_path / "script.py").stderr.startswith(f"contributors/house/{op}.py is not here")
 
 
 @pytest.mark.slow
