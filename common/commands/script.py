@@ -44,8 +44,8 @@ def written(answer: CaseAnswer, solution: Solution) -> str:
     said = [f"{each.direction}: {each.verdict} {each.reason}" for each in failures]
 
     def entries(values: Mapping[str, Any], over: Collection[str] = ()) -> str:
-        return "\n".join(f'    "{name}": {_literal(value, name in over)},'
-                         for name, value in values.items())  # fmt: skip
+        return "".join(f'\n    "{name}": {_literal(value, name in over)},'
+                       for name, value in values.items()) + "\n" * bool(values)  # fmt: skip
 
     return Template(TEMPLATE.read_text()).substitute(
         title=f"{solution.name} in the case {case.name}.",
