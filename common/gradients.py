@@ -36,14 +36,9 @@ def second_derivatives(
 ) -> Sequence[Any]:
     """Return the gradients of the inputs' gradients, weighted by the inputs themselves.
 
-    What autograd treats as constant counts as zero, as in a loss with further terms.
-
-    Args:
-        outputs: The outputs of a call, whose graph is kept.
-        inputs: The differentiable inputs, which are leaves.
-        weights: The upstream gradients; times the outputs, unless `constant`, as if the loss were
-            quadratic in the outputs.
-        constant: Whether the upstream gradients take no gradient.
+    What autograd treats as constant counts as zero, as in a loss with further terms. The graph of
+    the outputs is kept, and the inputs are leaves. The upstream gradients are the weights if they
+    are `constant`; otherwise the weights times the outputs, as if the loss were quadratic in them.
     """
     pairs = zip(outputs, weights, strict=True)
     upstream = [weight if constant else output * weight for output, weight in pairs]

@@ -60,10 +60,8 @@ class Compiler(contextlib.AbstractContextManager["Compiler"]):
     def __init__(self, device: str, quiet: bool = True) -> None:
         """Start no worker yet; the fork servers share the process of the graded solutions' one.
 
-        Args:
-            device: The device that grades the solutions. On `cuda` nothing is compiled here: the
-                launches on that GPU compile the kernels already.
-            quiet: Whether the output of the processes is dropped.
+        If the device that grades the solutions is `cuda`, nothing is compiled here: the launches on
+        that GPU compile the kernels already.
         """
         self._needed = device == "cpu"
         server = ForkServer("cpu", quiet, target=wire.STAND_IN)

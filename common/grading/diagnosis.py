@@ -57,8 +57,7 @@ class Diagnosis(NamedTuple):
 def causes(graded_cases: Iterable[Graded]) -> Iterator[Diagnosis]:
     """Yield the cause of each solution's wrong results, where it is one of the op's mistakes.
 
-    Args:
-        graded_cases: The results of `grade(..., keep=True)`, of any solutions and ops.
+    The cases, of any solutions and ops, were graded with `keep`.
     """
     by_solution: dict[str, list[Graded]] = defaultdict(list)
     for graded in graded_cases:
@@ -80,14 +79,9 @@ def explanations(
 ) -> list[str]:
     """Return the mistakes that explain every case, if every other mistake fails in FEWEST cases.
 
-    A mistake must explain FEWEST wrong cases, and is no candidate if it explains none.
-
-    Args:
-        mistakes: The names of the mistakes.
-        wrong: The cases with wrong results; the cases that are quickest to check come first.
-        right: The cases with right results.
-        explains: Return whether a mistake explains a case's results, None if that is unknown;
-            called as rarely as possible.
+    A mistake must explain FEWEST wrong cases, and is no candidate if it explains none. The wrong
+    cases that are quickest to check come first. `explains` returns whether a mistake explains a
+    case's results, None if that is unknown; it is called as rarely as possible.
     """
     failed, shown = Counter(dict.fromkeys(mistakes, 0)), Counter[str]()
     if len(wrong) < FEWEST:

@@ -133,13 +133,8 @@ class Execution:
         """Request a call of the solution, or the gradients of its output.
 
         The results are written to the attempt's slots, and copied at once: the process can still
-        write there.
-
-        Args:
-            direction: `forward` for the call, `backward` for the gradients.
-            attempt: The call.
-            alive: The calls that keep their outputs during a call; the process drops all others.
-            double: Which second derivatives to request in place of gradients; see `wire.Double`.
+        write there. During a call the calls `alive` keep their outputs; the process drops all
+        others. With `double`, request second derivatives in place of gradients; see `wire.Double`.
         """
         names = self.names(direction, attempt)
         if direction == "forward":
@@ -255,10 +250,7 @@ class Execution:
 def call_of(op: Op[Any], arguments: dict[str, Any], slots: dict[str, TensorSlot]) -> wire.Arguments:
     """Return the message that describes a call, with the options that differ from their default.
 
-    Args:
-        op: The operation.
-        arguments: The arguments of the call.
-        slots: The slot of each input and of each upstream gradient.
+    `slots` are those of the inputs and of the upstream gradients.
     """
     tensors = [name for name, value in arguments.items() if isinstance(value, torch.Tensor)]
     _, options = given(op, arguments)

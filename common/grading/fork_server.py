@@ -157,8 +157,7 @@ class ForkServer:
     def fork(self, stack: int | None = None) -> tuple[int, int, socket.socket]:
         """Fork a process; return the server's id, the process's id, and the socket to it.
 
-        Args:
-            stack: The file to which the process writes its stack on the signal `wire.STACK`.
+        `stack` is the file to which the process writes its stack on the signal `wire.STACK`.
 
         Raises:
             ServerEnded: The server ended, is closed, or is interrupted.

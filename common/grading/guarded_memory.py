@@ -40,10 +40,7 @@ def reserve(
     """Reserve shared memory for the inputs and the results of several calls.
 
     The memory of the results is filled with GARBAGE; the memory of the inputs is not initialized.
-
-    Args:
-        worker: The worker whose process maps the memory.
-        calls: The inputs and the results of each call.
+    The worker's process maps it.
     """
     parts = [part for call in calls for part in call]
     slot_of = lay_out(
@@ -66,12 +63,7 @@ class GuardedMemory:
     """
 
     def __init__(self, arena: Arena, slots: Sequence[CallSlots]) -> None:
-        """Locate the bands; `stage` fills them.
-
-        Args:
-            arena: The memory.
-            slots: The slots of each call, in the order of the memory.
-        """
+        """Locate the bands of calls, in the order of the memory; `stage` fills them."""
         self.arena = arena
         tensors = [each for call in slots for each in (*call.inputs.items(), *call.results.items())]
         self._bands = [(name, arena.band(slot)) for name, slot in [("", None), *tensors]]

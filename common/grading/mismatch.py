@@ -25,12 +25,7 @@ WITHIN = 3
 
 
 def describe(mask: torch.Tensor, axes: Sequence[Axis]) -> str:
-    """Return the set of wrong elements in words, on one line.
-
-    Args:
-        mask: The wrong elements, bool, in any shape; at least one.
-        axes: The name of each dimension.
-    """
+    """Return the wrong elements of a mask, of which there is one or more, in words on one line."""
     count = int(mask.sum())
     if count == mask.numel():
         return "every element"

@@ -25,14 +25,8 @@ def truth(
     """Return the oracle: the reference's results in float64.
 
     The slices along `op.split` are computed a few at a time, to save memory. The gradient of an
-    argument that all slices share is the sum of their gradients.
-
-    Args:
-        op: The op.
-        arguments: The arguments of one call; all floating-point tensors are converted to float64,
-            including rope's freqs.
-        upstream: The gradients of the outputs.
-        gradients: Whether to compute the gradients; without them the work is a third.
+    argument that all slices share is the sum of their gradients. All floating-point arguments are
+    converted, including rope's freqs. Without the gradients the work is a third.
     """
     dims, differentiable = op.split, op.differentiable if gradients else ()
     shared = {name: value for name, value in arguments.items() if name not in dims}

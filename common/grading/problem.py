@@ -138,14 +138,7 @@ def make_problem(
     """Draw the case's inputs, and on a GPU compute the oracle's results and the budgets.
 
     On a CPU both are computed at the first comparison, since a solution that does not support the
-    case never needs them.
-
-    Args:
-        op: The op.
-        case: The case.
-        draws: The random numbers of the case, which no solution may know.
-        device: `cpu` or `cuda`.
-        scarce: Whether GPU memory is scarce; see `Problem`.
+    case never needs them. No solution may know the draws.
 
     Raises:
         torch.OutOfMemoryError: The case does not fit in the GPU's free memory.

@@ -24,13 +24,7 @@ class Supervisor:
     def __init__(
         self, server: ForkServer, memory: DeviceMemory, deadline: float | None = None
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            server: The fork server.
-            memory: The run's budget of GPU memory.
-            deadline: Seconds for one reply of a worker.
-        """
+        """Start nothing yet; the deadline is in seconds, for one reply of a worker."""
         self.server, self.memory, self.ends = server, memory, Ends()
         self._deadline = deadline
         self._baselines: dict[Solution, Worker] = {}
@@ -55,10 +49,8 @@ class Supervisor:
     def lent(self, solution: Solution, needed: int = 0) -> Iterator[Worker]:
         """Lend one of the solution's workers for a case, the latest used that is free.
 
-        Args:
-            solution: The solution.
-            needed: The bytes of GPU memory that the case may need. The context begins once they fit
-                beside the cases under way, if there are any.
+        The context begins once the bytes of GPU memory that the case may need fit beside the cases
+        under way, if there are any.
         """
 
         def can_begin() -> bool:

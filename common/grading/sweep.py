@@ -153,12 +153,7 @@ class Sweep(AbstractContextManager["Sweep"]):
         of them yielded, so that the device is idle whenever a result is yielded, and the caller may
         time on it.
 
-        Args:
-            op: The op; solutions of other ops are left out.
-            cases: The cases.
-            solutions: The solutions.
-            skip: Whether to leave out a solution on a case.
-            repeats: The number of repeats of each case; see `grade.grade_case`.
+        Solutions of other ops are left out. For the repeats of each case see `grade.grade_case`.
         """
         of_op = [solution for solution in solutions if solution.op == op.name]
         cases = list(cases)

@@ -56,13 +56,10 @@ def budget_of(
     apart: bool = False,
     device: torch.device | str | None = None,
 ) -> Budget:
-    """Return eager's error; with `apart`, also the error of each slice along the first dimension.
+    """Return the error of eager's result against the oracle's, which is in float64.
 
-    Args:
-        eager: Eager's result.
-        truth: The oracle's result, in float64, of the same shape.
-        apart: Whether each slice has its own bound.
-        device: The device to compare on, by default the device of `truth`.
+    With `apart`, each slice along the first dimension has its own error and bound. The results are
+    compared on the device, by default that of `truth`.
     """
     few = truth.numel() < FEW_ELEMENTS
     if not truth.numel():
@@ -131,14 +128,8 @@ def check_values(
 
     The rms error is at most `slack` times eager's. Every element is within one ulp of its oracle
     value, or within `2 * slack` times eager's largest error (in its slice, if slices have their own
-    bounds). NaN and infinity never pass where the oracle's value is finite.
-
-    Args:
-        actual: The result.
-        truth: The oracle's result, in float64, of the same shape.
-        budget: Eager's error.
-        slack: The allowed multiple of eager's rms error.
-        device: The device to compare on, by default the device of `truth`.
+    bounds). NaN and infinity never pass where the oracle's value is finite. The result is compared
+    with the oracle's, in float64, on the device, by default that of `truth`.
 
     Returns:
         The first wrong element, if any; and the error as a multiple of eager's error, None if

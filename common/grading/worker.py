@@ -56,13 +56,7 @@ class Worker:
         solution: Solution,
         deadline: float | None = None,
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            server: The fork server.
-            solution: The solution.
-            deadline: The seconds of work in which the process must reply, DEADLINE by default.
-        """
+        """Start nothing yet; the deadline is in seconds of work, by default DEADLINE's."""
         self.solution = solution
         self.deadline = deadline or DEADLINE[server.device]
         self.is_isolated, self._server = False, server

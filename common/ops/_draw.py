@@ -23,15 +23,10 @@ def randn(
     scale: float = 1.0,
     values: Values = "normal",
 ) -> Tensor:
-    """Draw normally distributed values, some of them special, in a layout.
+    """Draw normally distributed values, some of them special, in a layout; see `place`.
 
-    Args:
-        shape: The shape of the result.
-        dtype: The dtype's name in torch.
-        layout: The result's layout in memory; see `place`.
-        generator: The source of the values, and their device.
-        scale: The values' standard deviation.
-        values: The special values; see `spec.Values`. The op's `draw` inserts infinite values.
+    They are on the generator's device, and `scale` is their standard deviation. The op's `draw`
+    inserts infinite ones.
     """
     drawn = torch.empty(tuple(shape), device=generator.device)
     drawn.normal_(generator=generator).mul_(scale)
