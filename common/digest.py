@@ -18,12 +18,8 @@ def digest(paths: Iterable[Path], words: bool = False) -> str:
     """Return twelve hexadecimal digits that change when a file's name or code changes.
 
     Comments, docstrings and blank lines of Python are ignored: a row that was measured before a
-    docstring was rewritten still belongs to its source.
-
-    Args:
-        paths: The files.
-        words: Include comments and docstrings. This takes a hundredth of the time, and suits caches
-            whose entries can be recomputed.
+    docstring was rewritten still belongs to its source. With `words` they are included, which
+    takes a hundredth of the time, and suits caches whose entries can be recomputed.
     """
     total = hashlib.sha256()
     for path in sorted(set(paths)):

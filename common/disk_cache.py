@@ -30,12 +30,9 @@ class DiskCache:
     """Results by name, in one file: for example, one solution's results by case."""
 
     def __init__(self, kind: str, name: str, rests_on: Callable[[], str]) -> None:
-        """Read the file, and discard its results if a dependency has changed.
+        """Read the file `name` in the folder `kind`; discard its results if a dependency changed.
 
-        Args:
-            kind: The kind of result, which is the name of the folder.
-            name: The name of the file, such as a solution's name.
-            rests_on: Return the dependencies other than the harness and the packages, as text.
+        `rests_on` returns the dependencies other than the harness and the packages, as text.
         """
         self._path = CACHE / kind / f"{name.replace('/', '-')}.json"
         self._rests_on = rests_on

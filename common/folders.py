@@ -132,10 +132,8 @@ def imported(source: str) -> frozenset[str]:
 def closure(root: Path, path: Path, read: Callable[[Path], str]) -> list[Path]:
     """Return a file, and all files below `root` that it imports, directly or indirectly.
 
-    Args:
-        root: The folder on Python's path.
-        path: The file.
-        read: Return the text of a file; one that cannot be read or parsed imports nothing.
+    The root is on Python's path. `read` returns the text of a file; one that cannot be read or
+    parsed imports nothing.
     """
     found = [path]
     for path in found:  # which grows meanwhile

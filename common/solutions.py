@@ -129,9 +129,8 @@ def _named(folder: Path) -> list[Solution]:
 def discover(root: Path = CONTRIBUTORS, *, helpers: bool = False) -> list[Solution]:
     """Find every solution below `root`, except in folders whose name begins with `_` or `.`.
 
-    Args:
-        root: The folder of the contributors' folders; folders in `left_out(root)` are skipped.
-        helpers: Find only helpers that are named after an op, instead of solutions.
+    Folders in `left_out(root)` are skipped. With `helpers`, find helpers that are named after an op
+    instead of solutions.
     """
     reasons = left_out(root)
     among = (folder for folder in folders_in(root) if folder.name not in reasons)
@@ -157,23 +156,14 @@ def package_of(peer: str) -> str:
 
 
 def everyone(installed: bool = True) -> list[Solution]:
-    """Find all solutions: those of contributors first, then those of peers.
-
-    Args:
-        installed: Leave out peers whose library is not installed.
-    """
+    """Find all solutions: those of contributors, then of peers, by default those `installed`."""
     return [*discover(), *(peers()[0] if installed else discover(PEERS))]
 
 
 def select(
     solutions: Iterable[Solution], op: str | None = None, only: str | None = None
 ) -> list[Solution]:
-    """Select solutions by op, and by handle or file.
-
-    Args:
-        solutions: The solutions to select from.
-        op: The name of an op; None for all.
-        only: A comma-separated list of `HANDLE`, `HANDLE/FILE` or `HANDLE/FILE.py`; None for all.
+    """Select solutions by op, and by a list of handles or files as `is_among` has it; None is all.
 
     Raises:
         UserError: There is no such op, no such handle or file, or nothing is selected.

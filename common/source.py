@@ -52,10 +52,8 @@ def of_entry(entry: traceback.FrameSummary) -> Place:
 def of_node(path: str, first: int, node: ast.expr | ast.stmt) -> Place:
     """Return the location of a kernel's syntax node.
 
-    Args:
-        path: The kernel's file.
-        first: The line of the kernel's `def`.
-        node: The node, with lines counted from that `def`, and columns without its indentation.
+    Its lines are counted from the kernel's `def`, line `first` of the file, and its columns without
+    the indentation of that line.
     """
     line = linecache.getline(path, first)
     indent, above = len(line) - len(line.lstrip()), first - 1
@@ -97,12 +95,8 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
         rope.py:31: col = tl.arange(0, d)
                           ^^^^^^^^^^^^^^^
 
-    An expression is not marked if it is the whole line, or if the line has changed since.
-
-    Args:
-        places: The places.
-        folder: The folder.
-        room: The most columns of a line, of which the expression is shown; None for any number.
+    An expression is not marked if it is the whole line, or if the line has changed since. A line
+    has at most as many columns as there is `room`, and these show the expression.
     """
     for file, number, code in places:
         path = folder / Path(file).name

@@ -214,14 +214,9 @@ def rank(
 ) -> list[Track]:
     """Return every track of every op in the order of boards, from the latest rows.
 
-    A track's cells have the order of the rows.
-
-    Args:
-        rows: The latest rows.
-        about: The facts of the solutions, which show stale entries; by default they are unknown.
-        timed: Whether the device ranks entries.
-        repeated: Earlier rows of the same sources; the runs that have all cells of a quantity widen
-            the intervals of its scores.
+    A track's cells have the order of the rows. The facts `about` solutions show stale entries, and
+    `timed` is whether the device ranks any. The runs of `repeated`, earlier rows of the same
+    sources, widen the intervals of the scores by quantities of which they have all cells.
     """
     rows = list(rows)
     by_track: dict[tuple[str, str], list[Record]] = defaultdict(list)

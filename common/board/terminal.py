@@ -262,10 +262,7 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
     """Return the share of the limit, the place in the op's main track, and what is counted.
 
     It is of forward, by the GPU; "" for a solution that does not cover the track's cases.
-
-    Args:
-        work: The solution's counted work.
-        measured: The latest rows of the op, those of its board's cases.
+    `measured` are the op's latest rows, those of its board's cases.
     """
     gpu, quantity = PEAKS[model.DEFAULT], QUANTITIES[0]
     if not (work and (tracks := rank(measured))):
@@ -290,11 +287,7 @@ def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:
 
 
 def conclusion(rows: Sequence[Record]) -> Iterator[str]:
-    """Yield the tracks in which solutions have no place, and the next step.
-
-    Args:
-        rows: The folder's rows, without a failure.
-    """
+    """Yield the tracks in which solutions have no place, and the next step; no row has failed."""
     lacking, ranked = defaultdict[str, list[str]](list), False
     for track in rank(rows):
         for entry in track.entries:

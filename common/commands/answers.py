@@ -146,12 +146,9 @@ class Answers:
     ) -> list[Summary]:
         """Return each solution's outcome in the tier on the device.
 
-        Args:
-            tier: The tier.
-            device: `cpu` or `cuda`.
-            causes: The causes of wrong values.
-            contrast: Return the changes with which a failing case passes, "" if there are none;
-                called for a group of failures without another explanation.
+        The causes are those of wrong values. `contrast` returns the changes with which a failing
+        case passes, "" if there are none; it is called for a group of failures without another
+        explanation.
         """
         remarks, failures = coverage(self.verdicts)[1], defaultdict[str, list[FailingCases]](list)
         seen = defaultdict[str, set[str]](set)

@@ -91,12 +91,9 @@ def _measure(engine: Engine, options: argparse.Namespace, results: Path | None =
 def measured(
     options: argparse.Namespace, chosen: Sequence[Solution], names: Sequence[str] = ()
 ) -> Results:
-    """Measure the board's cases, or those of these names, and record nothing.
+    """Measure the board's cases, or those of any names that an op can say, and record nothing.
 
-    Args:
-        options: Those of `bench`, or of a command that has no tier and no cluster.
-        chosen: The solutions.
-        names: The names of cases of any sizes and options.
+    The options are those of `bench`, or of a command that has no tier and no cluster.
 
     Raises:
         UserError: A name says no case of the solutions' ops.

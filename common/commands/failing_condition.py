@@ -58,10 +58,6 @@ def failing_condition(failing: Facts, passing: Facts) -> str:
     A condition that holds for passing cases too is of rank VALUE or KIND. It holds for at most as
     many passing cases as failing ones; if not of rank VALUE, for clearly fewer than one of rank
     VALUE.
-
-    Args:
-        failing: The properties of each failing case by name, the same names in all.
-        passing: The properties of each passing case, with the same names.
     """
     fails, count = len(failing), len(failing) + len(passing)
     if min(fails, len(passing)) < LEAST:

@@ -41,12 +41,7 @@ class TierReport(Answers):
     """The answers of one tier, of which the first failures are printed at once."""
 
     def __init__(self, verbose: bool, watched: bool = False) -> None:
-        """Start with no answer.
-
-        Args:
-            verbose: Whether to print every failure.
-            watched: Whether to print the first answer at once even if it is no failure.
-        """
+        """Print every failure if `verbose`; if `watched`, the first answer too, even a pass."""
         super().__init__()
         self._verbose, self._watched = verbose, watched
         self._printed: set[tuple[object, ...]] = set()

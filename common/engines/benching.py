@@ -34,11 +34,7 @@ def bench(
 ) -> Generator[Event]:
     """Yield the run's new results and counted work, then the run; to interrupt it, close this.
 
-    Args:
-        engine: The devices, with the job.
-        selection: The options that chose the solutions.
-        absent: The reason why a peer does not take part, by peer.
-        results: The folder of all devices' records, by default the repository's.
+    For the arguments after the engine see `recording`.
 
     Raises:
         UserError: The tier has no cases, another run is writing, a solution changed the record, or

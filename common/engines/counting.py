@@ -36,11 +36,8 @@ def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator
     """Yield the work of each solution on every board case that it supports.
 
     The lines lack the run's id and the digests: the harness's takes half a second. Malformed counts
-    from a solution's process are left out.
-
-    Args:
-        solutions: The solutions.
-        names: The names of the cases in place of the board's; see `ops/_names.py`.
+    from a solution's process are left out. For `names` of cases in place of the board's see
+    `ops/_names.py`.
     """
     valid = {name: ops.load(name) for name in {solution.op for solution in solutions}}
     cases = {name: [*op.cases("board")] for name, op in valid.items()}

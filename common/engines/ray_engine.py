@@ -70,11 +70,8 @@ class Actor:
     def __init__(self, job: Job, index: int, executors: int) -> None:
         """Start nothing yet: Ray reports an exception here only as a dead actor.
 
-        Args:
-            job: The job; its solutions have paths relative to the repository, of which each node
-                has its own copy.
-            index: The executor's number among those of its node.
-            executors: The number of executors of its node.
+        The job's solutions have paths relative to the repository, of which each node has its own
+        copy. `index` is the executor's number among the `executors` of its node.
         """
         self._job = moved(job, Path(), ROOT)
         self._place = index, executors
@@ -206,11 +203,8 @@ class RayEngine(Engine):
     def __init__(self, job: Job, address: str | None, gpus: int = 0) -> None:
         """Connect to nothing yet.
 
-        Args:
-            job: The job.
-            address: HOST:PORT of a cluster's head; None starts a cluster of this machine only,
-                which no other machine can reach.
-            gpus: The number of GPUs of a cluster of this machine only.
+        The address is HOST:PORT of a cluster's head; None starts a cluster of this machine's GPUs
+        only, `gpus` in number, which no other machine can reach.
         """
         super().__init__(job)
         self._address, self._gpus = address, gpus
