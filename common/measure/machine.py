@@ -48,12 +48,7 @@ def folder_of(name: str) -> str:
 
 
 def device_info(device: Literal["cpu", "cuda"], solutions: Iterable[Solution]) -> DeviceInfo:
-    """Return the device of this process.
-
-    Args:
-        device: `cpu` or `cuda`.
-        solutions: The solutions that run on it.
-    """
+    """Return the device of this process, on which these solutions run."""
     uuid = str(torch.cuda.get_device_properties().uuid) if device == "cuda" else "cpu"
     return DeviceInfo(
         device=device,

@@ -74,12 +74,8 @@ class Measurement:
     ) -> Iterator[list[Measured] | TooLarge]:
         """Yield the rows of each solution and case; yield a case that does not fit only once.
 
-        The workers, the calibration and the baselines are reused by the next call.
-
-        Args:
-            solutions: The solutions of all ops.
-            cases: Pairs of an op and its cases.
-            skip: Returns whether to omit a case for a solution.
+        `skip` returns whether to omit a case for a solution. The workers, the calibration and the
+        baselines are reused by the next call.
         """
         repetitions = round(self._time_scale * repeats(self._tier, self._sweep.device))
         for op, op_cases in cases:

@@ -83,14 +83,8 @@ def time_case(
 ) -> Reply:
     """Time forward, or forward with backward, in the solution's process, and check the times.
 
-    A case is timed again after each `retries.Cause`.
-
-    Args:
-        graded: The case and the solution's worker.
-        baseline: Eager's process for the op.
-        direction: `forward`, or `backward` for forward with backward.
-        supervisor: The workers of the device.
-        time_scale: The factor on the plan's seconds; below 1, sustained runs are omitted.
+    A case is timed again after each `retries.Cause`. `time_scale` is the factor on the plan's
+    seconds; below 1, sustained runs are omitted.
 
     Returns:
         `gpu` and `host`, the samples by timed callable in microseconds; `sustained`, the
@@ -265,12 +259,8 @@ def sample_in_rounds(samplers: Sequence[Sampler], seconds: float, precision: flo
     """Return samples of every timed callable, until the medians are known or a limit is reached.
 
     Every round samples every callable, in a random order, so that slow drifts of the machine affect
-    all of them.
-
-    Args:
-        samplers: Each takes samples of one callable or of several.
-        seconds: The time limit once every timed callable has SAMPLES.start samples.
-        precision: The maximum width of a known median's 95 % interval, as a share of the median.
+    all of them. The limit of seconds holds once every timed callable has SAMPLES.start samples; for
+    the precision of a known median see PRECISION.
     """
     samples, start = Samples(), time.monotonic()
     while True:

@@ -133,10 +133,8 @@ class Clock:
     def __init__(self, rotation: Rotation, limits: Limits, name: str = "solution") -> None:
         """Warm up: make a few calls, first with all results alive, then as in samples.
 
-        Args:
-            rotation: The calls, on inputs that change before each sample.
-            limits: Further timed callables, whose memory is allocated only during their rounds.
-            name: The name of the calls among the timed callables.
+        The limits are further timed callables, whose memory is allocated only during their rounds;
+        the calls have the name among them.
         """
         self.rotation, self._limits = rotation, limits
         self._held: list[object] = []

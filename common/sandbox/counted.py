@@ -134,13 +134,10 @@ class Sample:
         complete: bool = False,
         earlier: Sample | None = None,
     ) -> None:
-        """Draw the programs.
+        """Draw a program of each stratum between these edges; the spans are the tensors' memory.
 
-        Args:
-            edges: The edges of the strata.
-            spans: The tensors' memory.
-            complete: Whether each iteration runs, and kernels may store integers.
-            earlier: A sample that has run; a program of it stands for its stratum here too.
+        In a `complete` sample each iteration runs, and kernels may store integers. A program of the
+        `earlier` sample, which has run, stands for its stratum here too.
         """
         sectors = sorted({(span.first // SECTOR, -(-span.end // SECTOR)) for span in spans})
         self._sectors = np.array(sectors, np.uint64).ravel()

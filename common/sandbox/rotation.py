@@ -87,13 +87,10 @@ class Rotation:
         check: Callable[[Results], None] = lambda outputs: None,
         slots: Results = (),
     ) -> None:
-        """Make no call yet.
+        """Make no call yet; there is one for each input.
 
-        Args:
-            calls: One call for each input.
-            backward: Whether a run also computes the gradients.
-            check: Raises if an output is not acceptable.
-            slots: The memory for the results of one call, the output's first; empty to keep none.
+        `check` raises if an output is not acceptable. `slots` is the memory for the results of one
+        call, the output's first; empty to keep none.
         """
         self._calls, self._backward, self._check, self.slots = calls, backward, check, slots
         self.shifts = [0] * len(calls)

@@ -231,10 +231,8 @@ def warm(full: bool) -> None:
     """Do the work of a first compilation once, before any process is forked.
 
     Triton imports Gluon and, for the cache key of fully compiled kernels, hashes its own 300 MB.
-    The cache key of a verdict needs no hash; see `stop_at_llvm`.
-
-    Args:
-        full: Whether kernels will be compiled in full.
+    The cache key of a verdict, for which kernels are not compiled in `full`, needs no hash; see
+    `stop_at_llvm`.
     """
     import triton.experimental.gluon.language  # noqa: F401
 
