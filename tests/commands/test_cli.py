@@ -48,6 +48,7 @@ LINES = {
     "tune": "HANDLE",
     "tune nobody": "nobody",
     "tune house": "tune needs a GPU",
+    "profile house --device cpu": "profile needs a GPU",
     "tune house --device cuda": "no GPU",
     "new eager rope": "eager is the name of a peer",
     "new alice ropes": "ropes",

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from common import cli, ops
+from common import ops
 from common.commands import profile
 from common.commands.profile import times
 from common.paths import CONTRIBUTORS
@@ -55,10 +55,3 @@ def test_each_direction_is_a_line(capsys):
     assert forward[7:10] == ["copy", "10.0", "50%"]
     assert (forward[-1], backward[-1]) == ("memory", "launch")
     assert lines[-1].endswith(f"standalone {HOUSE.path} rope CASE")
-
-
-def test_it_needs_a_gpu(capsys):
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["profile", "house/rope", "--device", "cpu"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "study: profile needs a GPU\n"

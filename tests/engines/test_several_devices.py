@@ -107,22 +107,6 @@ def test_a_lost_case_waits_for_no_executor_that_stays_silent():
     assert lines[-1] == "executor 0 does not start again: its GPU is taken"
 
 
-def test_a_task_that_an_executor_could_not_begin_goes_to_another(monkeypatch):
-    """Its node has ended."""
-    gone, ask = FakeExecutor("a"), ray_engine.RemoteExecutor.ask
-
-    def ends(executor, task):
-        if task and executor.name == "executor 0":
-            gone.away = RayError("its node has ended")
-        ask(executor, task)
-
-    monkeypatch.setattr(ray_engine.RemoteExecutor, "ask", ends)
-    found, lines = swept([gone, FakeExecutor("b")])
-    assert found == all_of(40) and gone.ended and not gone.asked
-    said = ["executor 0 was lost", "executor 0 does not start again"]
-    assert [line.partition(":")[0] for line in lines] == said
-
-
 def test_where_no_executor_is_left_the_command_ends_in_one_line():
     with pytest.raises(UserError, match=r"no device is left .*; repeat the command to continue"):
         swept([FakeExecutor("a", ends_for_good)])
@@ -133,6 +117,7 @@ def test_where_no_executor_is_left_the_command_ends_in_one_line():
     ({"count": 4}, "has too little free memory"),
     ({"kind": "Another GPU"}, "is another device than A GPU"),
     ({"away": STAYS_AWAY}, "it stays away"),
+    ({"away": RayError("its node has ended")}, "its node has ended"),
     ({"silent": True}, "its GPU is taken"),
 ])  # fmt: skip
 def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
