@@ -92,7 +92,7 @@ class Package:
         self.folder, self.kernel = folder, folder.absolute().name.lower().replace("_", "-")
         self.name = self.kernel.replace("-", "_")
         if not NAME.fullmatch(self.kernel) or self.name in OUTSIDE or keyword.iskeyword(self.name):
-            rule = "of a to z, digits and -, which is no module of Python, torch or triton"
+            rule = "of two or more of a to z, digits, -, and no module of Python, torch or triton"
             raise UserError(f"--to {folder}: the package takes the folder's name, a name {rule}")
         if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
             raise UserError(f"{folder} is there already: remove it, or give another --to")
