@@ -78,13 +78,14 @@ def tiles_of_weights(weights, *block):
     A pair that lies alike is not copied: the stride from one to the other is their distance in
     memory, from the lower address to the higher one, of at most 2^40 bytes.
     """
-    first, last = (weights := [aligned(each) for each in weights])[0], weights[-1]
+    weights = [aligned(each) for each in weights]
+    first, last = weights[0], weights[-1]
     apart = abs(first.data_ptr() - last.data_ptr())
     if len(weights) == 2 and (first.stride() != last.stride() or not 0 < apart < 1 << 40):
         weights = first, last = aligned(torch.cat((first, last))).chunk(2)
         apart = last.data_ptr() - first.data_ptr()
     low = min(weights, key=torch.Tensor.data_ptr)
-    strides = (apart or 16) // low.dtype.itemsize, *low.stride()
+    strides = (apart or 16) // low.dtype.itemsize, *low.stride()  # of one weight: any, 16 bytes
     return TensorDescriptor(low, (len(weights), *low.shape), strides, list(block)), *weights
 
 
@@ -105,7 +106,7 @@ def pack(plan, matrix):
     copy = new_rows(matrix, len(plan.order), columns)
     sizes = columns, matrix.stride(0), copy.stride(0)
     grid = len(plan.order) // rows, triton.cdiv(columns, 256)
-    _pack_kernel[grid](matrix, copy, *plan[:2], sizes, rows, 256, **early(matrix))
+    _pack_kernel[grid](matrix, copy, plan.order, plan.ends, sizes, rows, 256, **early(matrix))
     return matrix, copy
 
 

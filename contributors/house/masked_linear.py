@@ -47,7 +47,7 @@ def _product_kernel(
         if PAIRS == 2:
             swapped = grouped.is_swapped(weights, visual)
         tokens = tl.load(order + row + tl.arange(0, BLOCK_M))
-        if not SORTED:  # before the loop, each of whose instructions delays its next product
+        if not SORTED:  # not in the loop, where each instruction delays the next product
             pointers = grouped.pointers_to(a, tokens, a_row)
         acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
         for step in range(0, PAIRS * steps):
@@ -220,9 +220,8 @@ class _MaskedLinear(torch.autograd.Function):
         (x, w_v, w_t), plan = ctx.saved_tensors, ctx.plan
         of_x, of_v, of_t, _ = ctx.needs_input_grad
         d_x = product(g, [w_v], [w_t], plan, transposed=False) if of_x else None
-        d_v = d_t = None
-        if of_v or of_t:
-            d_v, d_t = weight_gradients(g, grouped.pack(plan, x), plan)
+        wanted = of_v or of_t
+        d_v, d_t = weight_gradients(g, grouped.pack(plan, x), plan) if wanted else (None, None)
         return d_x, d_v, d_t, None
 
 
@@ -233,8 +232,9 @@ def check(x, mask, **weights):
     if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         raise ValueError(f"x is {x.dtype}, not bfloat16, float16 or float32")
     for name, (weight, shape) in weights.items():
-        if weight.shape != shape or weight.dtype != x.dtype:
-            raise ValueError(f"{name} is not {[*shape]} of {x.dtype}, as x is: {weight.shape}")
+        if weight.shape != shape or (weight.dtype, weight.device) != (x.dtype, x.device):
+            found = f"{[*weight.shape]} of {weight.dtype} on {weight.device}"
+            raise ValueError(f"{name} is not {[*shape]} of {x.dtype} on {x.device}: {found}")
 
 
 def masked_linear(

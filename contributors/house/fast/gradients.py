@@ -131,7 +131,7 @@ ROWS_BY_KIND = 2816
 second launch has to add shares. At 4,096 rows it was faster only for kinds of equal size."""
 
 
-def weight_gradients(launch, g, x, order, pairs=1, early=False):
+def weight_gradients(launch, g, x, plan, pairs=1, early=False):
     """Return the gradients [2 * pairs, outputs, inputs]: of the visual weights, then the textual.
 
     Kinds are the shares where rows are few and all tiles of both run at once: then packing gathered
@@ -147,32 +147,32 @@ def weight_gradients(launch, g, x, order, pairs=1, early=False):
     def tiles_of(form):
         return pairs * ceil_div(outputs, form.M) * ceil_div(inputs, form.N)
 
-    height = SMALL.M if order.tile == SMALL.M else 128
+    height = SMALL.M if plan.tile == SMALL.M else 128
     shape = 2 * pairs * outputs, inputs
     form = form_of(g.matrix, x.matrix, height=height, shape=shape)
     both = 2 * tiles_of(form)
-    by_kind = form is NARROW and order.rows <= ROWS_BY_KIND and form.programs_for(both) == both
+    by_kind = form is NARROW and plan.rows <= ROWS_BY_KIND and form.programs_for(both) == both
     if not by_kind:
         form = form_of(g.matrix, x.matrix, height=height)
-        g, x = pack(launch, order, g, early=early), pack(launch, order, x, early=early)
+        g, x = pack(launch, plan, g, early=early), pack(launch, plan, x, early=early)
     count = tiles_of(form)
-    shares = 2 if by_kind else max(min(gpu().processors // count, order.rows // form.K // 8), 1)
+    shares = 2 if by_kind else max(min(gpu().processors // count, plan.rows // form.K // 8), 1)
     slots = d_w = g.matrix.new_empty(2 * pairs, outputs, inputs)
     if shares > 1 and not by_kind:
         slots = d_w.new_empty(shares + 1, pairs, outputs, inputs, dtype=torch.float32)
     g_how, *g_sources = g.sources(form, form.K, form.M)
     x_how, *x_sources = x.sources(form, form.K, form.N)
     launch(
-        kernel_of(_weight_kernel, order.tile), (form.programs_for(count * shares),),
-        *g_sources, *x_sources, slots, order.sorted, order.rows, outputs, inputs,
+        kernel_of(_weight_kernel, plan.tile), (form.programs_for(count * shares),),
+        *g_sources, *x_sources, slots, plan.order, plan.rows, outputs, inputs,
         g.matrix.stride()[0], x.matrix.stride()[0], shares,
-        PAIRS=pairs, G=g_how, X=x_how, TILE=order.tile, BY_KIND=by_kind,
+        PAIRS=pairs, G=g_how, X=x_how, TILE=plan.tile, BY_KIND=by_kind,
         FULL=form is not SMALL and outputs % form.M == inputs % form.N == 0, **form.options,
     )  # fmt: skip
     if slots is not d_w:
         size, block = pairs * outputs * inputs, 2048
         launch(
-            kernel_of(_sum_kernel, order.tile), (ceil_div(size, block), 2),
-            slots, d_w, order.sorted, order.rows, shares, size, STEP=form.K, BLOCK=block,
+            kernel_of(_sum_kernel, plan.tile), (ceil_div(size, block), 2),
+            slots, d_w, plan.order, plan.rows, shares, size, STEP=form.K, BLOCK=block,
         )  # fmt: skip
     return d_w

@@ -50,20 +50,22 @@ class Recorded:
 
     def __call__(self, how, *tensors):
         """Return the results for tensors, which may be None but for the first one."""
-        layouts, addresses, joined = [], [], 0
+        layouts, addresses, joined, device = [], [], 0, tensors[0].get_device()  # a CPU: -1
+        if device >= 0 and device != torch._C._cuda_getDevice():
+            with torch.cuda.device(device):  # which kernels are launched on
+                return self(how, *tensors)
         for each in tensors:
             layout = address = None
             if each is not None:
                 address = each.data_ptr()
-                joined |= address if each.is_cuda else 1
+                joined |= address if each.get_device() == device else 1
                 strides = None if each.is_contiguous() else each.stride()
                 layout = each.shape, strides, each.dtype
             layouts.append(layout)
             addresses.append(address)
         # Triton specialises a kernel by whether 16 divides an address, for each tensor by itself
-        if joined & 15 or not replays():
+        if joined & 15 or device < 0 or not replays():
             return tuple(self._function(_launch, how, *tensors))
-        device = torch._C._cuda_getDevice()
         stream = torch._C._cuda_getCurrentRawStream(device)
         return self._recording(device, stream, how, tuple(layouts))(addresses)
 

@@ -142,25 +142,27 @@ def _check(op, x, *weights):
             raise ValueError(f"{op}: {name} is {list(weight.shape)}, not {list(shape)}")
         if weight.dtype != x.dtype or x.dtype not in DTYPES:
             raise ValueError(f"{op}: {name} is {weight.dtype}, and x is {x.dtype}")
+        if weight.device != x.device:
+            raise ValueError(f"{op}: {name} is on {weight.device}, and x on {x.device}")
 
 
 @Recorded
 def _linear_forward(launch, how, x, w_v, w_t, order):
     """Return the output [tokens, out], no gates, and x's packed copy, if there is one."""
     _check("masked_linear", x, w_v, w_t)
-    order = Partition(len(x), how[0], order)
-    x = pack(launch, order, Rows(x), w_v.shape[0])
-    return product(launch, x, [w_v.T, w_t.T], order), None, x.packed
+    plan = Partition(len(x), how[0], order)
+    x = pack(launch, plan, Rows(x), w_v.shape[0])
+    return product(launch, x, [w_v.T, w_t.T], plan), None, x.packed
 
 
 @Recorded
 def _linear_backward(launch, how, g, x, w_v, w_t, order, _gates, packed):
     """Return d_x [tokens, in] and d_w [2, out, in]; None for what is not wanted."""
     tile, of_x, of_weights = how
-    order, both = Partition(len(x), tile, order), of_x and of_weights
-    g = pack(launch, order, Rows(g), w_v.shape[1] * (1 + both))
-    d_x = product(launch, g, [w_v, w_t], order, triggers=both) if of_x else None
-    d_w = weight_gradients(launch, g, Rows(x, packed), order, early=both) if of_weights else None
+    plan, both = Partition(len(x), tile, order), of_x and of_weights
+    g = pack(launch, plan, Rows(g), w_v.shape[1] * (1 + both))
+    d_x = product(launch, g, [w_v, w_t], plan, triggers=both) if of_x else None
+    d_w = weight_gradients(launch, g, Rows(x, packed), plan, early=both) if of_weights else None
     return d_x, d_w
 
 
@@ -192,11 +194,11 @@ def _forward(launch, how, x, w1, w2, w3, u1, u2, u3, order):
     """Return the output [tokens, width], the gates [3, rows, inner] to keep, and x's copy."""
     _check("masked_ffn", x, w1, w2, w3, u1, u2, u3)
     tile, keep, apart = how
-    order = Partition(len(x), tile, order)
-    x = pack(launch, order, Rows(x), 2 * w1.shape[0])
+    plan = Partition(len(x), tile, order)
+    x = pack(launch, plan, Rows(x), 2 * w1.shape[0])
     up = [w1.T, u1.T, w3.T, u3.T]
-    hidden, gates = gated_product(launch, x, up, apart, order, keep)
-    out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], order)
+    hidden, gates = gated_product(launch, x, up, apart, plan, keep)
+    out = product(launch, Rows(hidden, sorted=True), [w2.T, u2.T], plan)
     return out, gates, x.packed
 
 
@@ -204,13 +206,13 @@ def _forward(launch, how, x, w1, w2, w3, u1, u2, u3, order):
 def _ffn_backward(launch, how, g, x, w1, w2, w3, u1, u2, u3, order, gates, packed):
     """Return d_x, those of w1 and w3 [4, inner, width], and of w2 [2, width, inner], or None."""
     tile, of_x, of_up, of_down = how
-    order = Partition(len(x), tile, order)
-    g = pack(launch, order, Rows(g))
-    d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, order), Rows(gates[2], sorted=True)
-    d_down = weight_gradients(launch, g, hidden, order) if of_down else None
+    plan = Partition(len(x), tile, order)
+    g = pack(launch, plan, Rows(g))
+    d_gates, hidden = gates_gradient(launch, g, [w2, u2], gates, plan), Rows(gates[2], sorted=True)
+    d_down = weight_gradients(launch, g, hidden, plan) if of_down else None
     d_gates = Rows(d_gates.flatten(0, 1), sorted=True)
-    d_x = product(launch, d_gates, [w1, u1, w3, u3], order) if of_x else None
-    d_up = weight_gradients(launch, d_gates, Rows(x, packed), order, pairs=2) if of_up else None
+    d_x = product(launch, d_gates, [w1, u1, w3, u3], plan) if of_x else None
+    d_up = weight_gradients(launch, d_gates, Rows(x, packed), plan, pairs=2) if of_up else None
     return d_x, d_up, d_down
 
 

@@ -28,14 +28,14 @@ SHORTEST, LONGEST = 4096, 32768
 
 
 class Partition(NamedTuple):
-    """The sorted tokens of one mask.
+    """The sorted tokens of one mask; a `plan`.
 
-    `sorted`, int32 `[rows + 2]`, has each row's token, -1 for padding, then the two ends.
+    `order`, int32 `[rows + 2]`, has each row's token, -1 for padding, then the two ends.
     """
 
     tokens: int
     tile: int  # rows of a tile
-    sorted: torch.Tensor | None = None
+    order: torch.Tensor | None = None
 
     @property
     def rows(self):

@@ -171,7 +171,7 @@ def _store_gradients(gates, d_gates, row, rows, column, columns, d_hidden, TMA: 
 
 
 def _launch(
-    launch, form, a, weights, results, order, stores,
+    launch, form, a, weights, results, plan, stores,
     factors=None, swapped=(0, 0), pairs=1, triggers=False,
 ):  # fmt: skip
     """Launch the kernel in a form, for Rows `a`.
@@ -184,10 +184,10 @@ def _launch(
     width = form.N // 2 if stores == "gated" else form.N
     how, *sources = a.sources(form, form.M, form.K)
     launch(
-        forms.kernel_of(_product_kernel, order.tile),
-        (form.programs_for(order.rows // form.M * ceil_div(columns, width)),),
+        forms.kernel_of(_product_kernel, plan.tile),
+        (form.programs_for(plan.rows // form.M * ceil_div(columns, width)),),
         *sources, *factors, *[None] * (4 - len(factors)),
-        *results, *[None] * (3 - len(results)), order.sorted, order.rows, depths, columns,
+        *results, *[None] * (3 - len(results)), plan.order, plan.rows, depths, columns,
         a.matrix.stride()[0], *strides, *swapped,
         STORES=stores, HOW=how, FULL=form is not forms.SMALL and depths % form.K == 0,
         PAIRS=pairs, TRANSPOSED=form.TMA and is_transposed(weights[0]),
@@ -195,7 +195,7 @@ def _launch(
     )  # fmt: skip
 
 
-def product(launch, a, weights, order, triggers=False):
+def product(launch, a, weights, plan, triggers=False):
     """Return [tokens, columns]: each token's row of `a` times the weight of its kind.
 
     a: Rows of [tokens, depths], or sorted ones of [pairs * rows, depths]; weights: the visual and
@@ -204,20 +204,20 @@ def product(launch, a, weights, order, triggers=False):
     """
     columns, how = weights[0].shape[1], {"pairs": len(weights) // 2, "triggers": triggers}
     # narrow where each of the narrow tiles, twice as many, has a multiprocessor
-    shape = 2 * (order.rows - order.tile), columns
-    form = form_of(*weights, a.matrix, height=order.tile, shape=shape)
-    out = a.matrix.new_empty(order.tokens, columns)
-    _launch(launch, form, a, weights, [out], order, "tokens", **how)
+    shape = 2 * (plan.rows - plan.tile), columns
+    form = form_of(*weights, a.matrix, height=plan.tile, shape=shape)
+    out = a.matrix.new_empty(plan.tokens, columns)
+    _launch(launch, form, a, weights, [out], plan, "tokens", **how)
     return out
 
 
-def gated_product(launch, x, weights, apart, order, keep):
+def gated_product(launch, x, weights, apart, plan, keep):
     """Return hidden [rows, columns] and, to keep, [3, rows, columns]: g, u and hidden; all sorted.
 
     x: Rows of [tokens, depths]; weights: w1, u1, w3 and u3, [depths, columns]; apart: how many
     bytes behind w1 and u1 begin w3 and u3; keep: whether backward needs the gates.
     """
-    form = form_of(*weights, x.matrix, pairs=apart, height=order.tile)
+    form = form_of(*weights, x.matrix, pairs=apart, height=plan.tile)
     if form is forms.HOPPER and len(weights[0]) <= 2048:  # many epilogues: fewer loads ahead
         form = form._replace(stages=3)
     factors, swapped = weights, [int(form.TMA and each < 0) for each in apart]
@@ -226,23 +226,23 @@ def gated_product(launch, x, weights, apart, order, keep):
             tiles_of(form, weights[kind + 2 * swapped[kind]], form.K, form.N // 2, apart[kind])
             for kind in range(2)
         ]
-    made = x.matrix.new_empty(3 if keep else 1, order.rows, weights[0].shape[1])
+    made = x.matrix.new_empty(3 if keep else 1, plan.rows, weights[0].shape[1])
     hidden, gates = made[-1], made if keep else None
-    _launch(launch, form, x, weights, [hidden, gates], order, "gated", factors, swapped)
+    _launch(launch, form, x, weights, [hidden, gates], plan, "gated", factors, swapped)
     return hidden, gates
 
 
-def gates_gradient(launch, g, weights, gates, order):
+def gates_gradient(launch, g, weights, gates, plan):
     """Return the gradient of the first two gates, [2, rows, columns], sorted.
 
     g: Rows of [tokens, depths]; weights: w2 and u2, [depths, columns]; gates: [3, rows, columns].
     """
-    form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=order.tile)
+    form = form_of(*weights, g.matrix, gates.flatten(0, 1), height=plan.tile)
     form = forms.LIGHT if form is forms.HOPPER else form
     gates, d_gates = gates[:2], gates.new_empty(2, *gates.shape[1:])
     results = [None, gates, d_gates]
     if form.TMA:
         block = [2, form.M, form.N // 4]
         results = [None, *(TensorDescriptor.from_tensor(each, block) for each in (gates, d_gates))]
-    _launch(launch, form, g, weights, results, order, "gradients")
+    _launch(launch, form, g, weights, results, plan, "gradients")
     return d_gates

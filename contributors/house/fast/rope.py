@@ -34,10 +34,13 @@ def check(how, t, k, freqs, starts, ends):
     start_positions and cu_seqlens are the caller's.
     """
     turning = [t] if k is None else [t, k]
+    devices = {str(each.device) for each in (t, k, freqs, starts, ends) if each is not None}
+    if len(devices) > 1:
+        raise ValueError(f"rope: the tensors are on {' and '.join(sorted(devices))}")
     for each in turning:
         for fault in _faults(each, freqs, starts, ends, *how):
             raise ValueError(f"{'rotate_half' if freqs is None else 'rope'}: {fault}")
-    q, k = ((*t.shape, t.dtype) for t in (turning[0], turning[-1]))
+    q, k = ((*each.shape, each.dtype) for each in (turning[0], turning[-1]))
     if (*q[:-3], *q[-2:]) != (*k[:-3], *k[-2:]):
         raise ValueError(f"rope: q and k may differ in their numbers of heads alone, not {q}, {k}")
     return turning
@@ -167,7 +170,8 @@ def _in_plain_torch(how, tensors, freqs, starts, ends):
         turned = torch.cat((turned.to(t.dtype), rest), -1)
         return (turned.transpose(0, 1) if tensor_format == "bshd" else turned).reshape(t.shape)
 
-    return tuple(turned(t) for t in tensors)
+    # in the strides that the compiler is told
+    return tuple(turned(t).contiguous() for t in tensors)
 
 
 def _form(features, batch, heads, k_heads, itemsize, small):

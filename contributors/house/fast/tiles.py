@@ -70,7 +70,7 @@ def _pack_kernel(
             tl.extra.cuda.gdc_wait()
 
 
-def pack(launch, order, rows, gain=PAYS, early=False):
+def pack(launch, plan, rows, gain=PAYS, early=False):
     """Return a factor, Rows of [tokens, columns], with a copy.
 
     It stays as it is if it is sorted or has one, or if no descriptor describes the matrix, or its
@@ -81,13 +81,13 @@ def pack(launch, order, rows, gain=PAYS, early=False):
     matrix, columns, (height, width) = rows.matrix, rows.matrix.shape[1], PACKED
     if gain < PAYS or rows.sorted or rows.packed is not None:
         return rows
-    if columns * matrix.dtype.itemsize % 16 or not form_of(matrix, height=order.tile).TMA:
+    if columns * matrix.dtype.itemsize % 16 or not form_of(matrix, height=plan.tile).TMA:
         return rows
-    packed = matrix.new_empty(order.rows, columns)
+    packed = matrix.new_empty(plan.rows, columns)
     launch(
-        _pack_kernel, (order.rows // height, ceil_div(columns, width)),
-        matrix, packed, order.sorted, columns, matrix.stride()[0],
-        TILE=order.tile, HEIGHT=height, COLUMNS=width, num_warps=4,
+        _pack_kernel, (plan.rows // height, ceil_div(columns, width)),
+        matrix, packed, plan.order, columns, matrix.stride()[0],
+        TILE=plan.tile, HEIGHT=height, COLUMNS=width, num_warps=4,
         **(overlapping(HOPPER) if early else {}),
     )  # fmt: skip
     return Rows(matrix, packed)

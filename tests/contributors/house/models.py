@@ -1,10 +1,13 @@
 """`rope_` in place and `rope_qk` in one launch, against `rope`'s reference."""
 
+import contextlib
+import functools
 import importlib
+from types import SimpleNamespace
 
 import pytest
 import torch
-from fast import rope, rope_, rope_qk
+from fast import launch, rope, rope_, rope_qk
 
 from common.ops.rope import reference
 
@@ -116,15 +119,20 @@ def test_each_of_many_packed_sequences_is_found(sequences, cp_size):
         close(rope(t, FREQS, **how), reference(t, FREQS, **how))
 
 
-@pytest.mark.parametrize("freqs", [FREQS, None])
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_plain_torch_turns_back(monkeypatch, freqs, interleaved):
-    """A graph that is kept on the disk since kernels ran calls the operator so."""
-    monkeypatch.setattr(
-        importlib.import_module("fast.operators"), "has_kernels", lambda dtype: False
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_a_launch_is_on_the_gpu_of_its_tensors(number, monkeypatch):
+    """Of a model on several, one is current; tensors of two are left to an ordinary launch."""
+    current, whole = [0], {"shape": (), "dtype": None, "is_contiguous": bool, "stride": tuple}
+    a, b = (
+        SimpleNamespace(get_device=lambda gpu=gpu: gpu, data_ptr=int, **whole)
+        for gpu in (number, number + 1)
     )
-    t, g = torch.randn(6, 2, 3, 8, requires_grad=True), torch.randn(6, 2, 3, 8)
-    how = "sbhd", interleaved, 1, 0
-    out = torch.ops.house.rope(t, None, freqs, None, None, *how, False)[0]
-    back = torch.ops.house.rope(g, None, freqs, None, None, *how, True)[0]
-    close(back, torch.autograd.grad(out, t, g)[0])
+    replace = functools.partial(monkeypatch.setattr, raising=False)
+    replace(torch.cuda, "device", lambda gpu: contextlib.nullcontext(current.append(gpu)))
+    replace(torch._C, "_cuda_getDevice", lambda: current[-1])
+    replace(torch._C, "_cuda_getCurrentRawStream", lambda gpu: -gpu)
+    replace(launch, "replays", lambda: True)
+    function = launch.Recorded(lambda *_: (current[-1], "ordinary"))
+    function._recording = lambda *key: lambda _: (current[-1], *key[:2])
+    assert function((), a, a) == (number, number, -number)
+    assert function((), a, b) == (number, "ordinary")

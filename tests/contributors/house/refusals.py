@@ -1,5 +1,7 @@
 """What the house refuses: calls that no op defines, in one line, before a kernel runs."""
 
+import importlib
+
 import pytest
 import rope as read
 import torch
@@ -39,9 +41,11 @@ ROPE = {
     "too few starts": (T, FREQS, {"start_positions": STARTS[:1]}, "where b is 2"),
     "a rank too many": (T, FREQS, {"cp_size": 2, "cp_rank": 2}, "not one of 2 ranks"),
     "half a chunk": (T[:5], FREQS, CP, "two chunks"),
+    "angles elsewhere": (T, FREQS.to("meta"), {}, "are on cpu and meta"),
+    "starts elsewhere": (T, FREQS, {"start_positions": STARTS.to("meta")}, "are on cpu and meta"),
 }
-
-
+# it has no context parallelism, and Triton refuses pointers to other devices
+READ = [name for name in ROPE if "cp_size" not in ROPE[name][2] and "elsewhere" not in name]
 WAYS = {
     "a call": lambda t, *a, **o: rope(t, *a, **o),
     "training": lambda t, *a, **o: rope(t.requires_grad_(t.is_floating_point()), *a, **o),
@@ -76,7 +80,7 @@ def test_rope_refuses_what_does_not_fit(name, way):
     refused(words, WAYS[way], t.detach(), freqs, **options)
 
 
-@pytest.mark.parametrize("name", [name for name in ROPE if "cp_size" not in ROPE[name][2]])
+@pytest.mark.parametrize("name", READ)
 def test_the_rope_to_be_read_refuses_it_too(name):
     t, freqs, options, _ = ROPE[name]
     refused("^rope: ", read.rope, t.detach(), freqs, **options)
@@ -112,6 +116,7 @@ MASKED = {
     "fewer features of x": (changed(0, lambda x: x[:, :16]), r"not \[16, 16\]|not \[16\]"),
     "x of another dtype": (changed(0, lambda x: x.bfloat16()), "bfloat16"),
     "a weight of another dtype": (changed(2, lambda w: w.half()), "float16"),
+    "a weight elsewhere": (changed(2, lambda w: w.to("meta")), "on meta"),
     "a weight of other features": (changed(2, lambda w: w[:, :8]), "not"),
     "the first weight in one dimension": (changed(1, lambda w: w[0]), "no matri"),
 }
@@ -124,6 +129,8 @@ def test_a_masked_layer_refuses_what_does_not_fit(op, name):
     tensors = [*LAYERS[op], MASK]
     op(*tensors)  # the plan of the right mask is kept
     change(tensors)
+    read = getattr(importlib.import_module(op.__name__), op.__name__)
+    refused("x is|mask|not", read, *tensors)
     refused(words, op, *tensors)
     refused(words, op, *(each.detach().requires_grad_() for each in tensors[:-1]), tensors[-1])
     refused(words, traced, getattr(torch.ops.house, op.__name__), *tensors)

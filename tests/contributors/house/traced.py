@@ -21,13 +21,6 @@ CALLS = {
 }
 
 
-def expected(t, options, upstream):
-    """Return eager's output and gradient."""
-    t = t.detach().clone().requires_grad_()
-    out = reference(t, FREQS, **options)
-    return out, *torch.autograd.grad(out, t, upstream)
-
-
 def close(got, wanted):
     torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
 
@@ -44,12 +37,10 @@ def test_a_model_compiles_whole(name):
     dynamic = name in ("strided", "thd")
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True, dynamic=dynamic)
     x, upstream = t.detach().requires_grad_(), torch.randn_like(t)
-    out, grad = expected(x, options, 2 * upstream)
-    got = compiled(x)
-    close(got, 2 * out)
-    close(torch.autograd.grad(got, x, upstream)[0], grad)
+    outs = compiled(x), 2 * reference(x, FREQS, **options)
+    close(*((out, *torch.autograd.grad(out, x, upstream)) for out in outs))
     with torch.no_grad():
-        close(compiled(x), 2 * out)
+        close(compiled(x), outs[1])
 
 
 def test_plain_torch_turns_as_kernels_do(monkeypatch):
@@ -65,6 +56,19 @@ def test_plain_torch_turns_as_kernels_do(monkeypatch):
         exact = [out, *torch.autograd.grad(out, t, upstream.double())]
         for one, other in zip(results, exact, strict=True):
             assert (one - other).norm() <= 4e-3 * other.norm(), case.name
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("back", [False, True])
+@pytest.mark.parametrize("freqs", [FREQS, None])
+def test_plain_torch_returns_what_the_compiler_was_told(name, back, freqs, monkeypatch):
+    """In the same strides; a graph that is kept on the disk since kernels ran calls it so."""
+    monkeypatch.setattr(importlib.import_module("fast.operators"), "has_kernels", lambda _: False)
+    t, options = CALLS[name]
+    how = {"tensor_format": "sbhd", "interleaved": False} | options
+    tensors = t, t[..., :2, :], freqs, how.pop("start_positions", None), how.pop("cu_seqlens", None)
+    call = *tensors, *how.values(), 1, 0, back
+    torch.library.opcheck(torch.ops.house.rope.default, call, test_utils="test_faketensor")
 
 
 def test_another_length_compiles_nothing_new_and_is_checked():
