@@ -24,7 +24,7 @@ def _up_kernel(
     hidden,  # [rows, columns], the result
     order,  # int32 [rows]
     ends,  # int32 [2]
-    sizes,  # depths, columns (inner or, of zeros, a few more); x's row stride, elements
+    sizes,  # depths; columns: inner, zeros up to 16 bytes; x's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile: half a, half b
     BLOCK_K: tl.constexpr,  # depths of a step
     WHOLE: tl.constexpr,  # whether steps fill the depths
@@ -76,7 +76,7 @@ def _down_gradient_kernel(
     d_gates,  # tiles of [rows, 2, columns], the result
     order,  # int32 [rows]
     ends,  # int32 [2]
-    sizes,  # depths, columns (inner or, of zeros, a few more); g's row stride, elements
+    sizes,  # depths; columns: inner, zeros up to 16 bytes; g's row stride, elements
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr,  # rows and columns of a tile
     BLOCK_K: tl.constexpr,  # depths of a step
     WHOLE: tl.constexpr,  # whether steps fill the depths

@@ -1,6 +1,6 @@
 """RoPE: a program turns about 4 KiB of heads, of a token or of several, in memory's order."""
 
-import grouped  # early, wait: a launch begins while the last kernel runs, on Hopper
+import grouped  # early, wait: on Hopper, a launch begins while the kernel before it runs
 import torch
 import triton
 import triton.language as tl
@@ -9,12 +9,12 @@ from fast.trigonometry import cos_sin, for_each_head  # cos_sin: a fifth of tl.c
 
 @triton.jit
 def _find_sequence(cu_seqlens, token, sequences):
-    """Return each token's sequence, the last with start <= token; a look keeps 1 of 128 ranges."""
+    """Return each token's sequence, the last with start <= token, by looks at 128 starts each."""
     found, step = tl.zeros_like(token), 1
     while step * 128 < sequences:
         step *= 128
     while step > 0:
-        entry = found[:, None] + step * tl.arange(0, 128)[None, :]
+        entry = found[:, None] + step * tl.arange(0, 128)[None, :]  # next, between two of them
         start = tl.load(cu_seqlens + entry, mask=entry < sequences, other=2**31 - 1)
         found += step * (tl.sum((start <= token[:, None]).to(tl.int32), 1) - 1)
         step //= 128
@@ -28,7 +28,7 @@ def _rope_kernel(
     out,  # t's shape, contiguous
     start_positions,  # [sequences] int or None: every sequence begins at position 0
     cu_seqlens,  # [sequences + 1] int, where each begins; None: not packed, see SEQ_FIRST
-    sizes,  # rows, columns, heads (in forward also of a batch), sequences (packed, or 0)
+    sizes,  # rows, columns, heads (`_Rope` may merge a batch's), sequences (packed, or 0)
     strides,  # of t, in elements: from a row, a column, a head and a feature (1) to the next
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
@@ -83,7 +83,7 @@ def _rope_kernel(
     angle = tl.load(freqs + feature, mask=turns, other=0)
     of_sin = -tl.load(freqs + partner, mask=turns, other=0) if BACKWARD else angle
     cos, sin = cos_sin(angle, of_sin)
-    sin = tl.where(first, -sin, sin)
+    sin = tl.where(first, -sin, sin)  # backward: of the partner's angle, with the other sign
     # One thread computes each angle, if threads <= BLOCK_T * BLOCK; now copy it to all heads.
     cos, sin = for_each_head(cos, sin, BLOCK_H)
     y = (x.to(tl.float32) * cos + z.to(tl.float32) * sin).to(x.dtype)
@@ -100,10 +100,11 @@ class _Rope(torch.autograd.Function):
         if seq_first and start_positions is None and strides[1] == heads * strides[2]:
             heads, columns = heads * columns, 1  # a row has one position: take it for one token
         sequences = cu_seqlens.numel() - 1 if cu_seqlens is not None else 0
-        # About 4 KiB, at most 128 lines: 8 KiB keep fewer loads in flight, 2 KiB repeat angles.
+        # About 4 KiB, at most 128 lines: 8 KiB keep fewer loads in flight, 2 KiB repeat angles. Of
+        # these a thread has 32 bytes and one angle at least.
         lines = triton.next_power_of_2(min(max(4096 // (width * t.element_size()), 1), 128))
         block_h = min(triton.next_power_of_2(max(heads, 1)), lines)
-        block_t = lines // block_h if 2 * block_h < lines else 1  # one if it fills half of them
+        block_t = lines // block_h if 2 * block_h < lines else 1  # one, if it fills half
         threads = block_t * min(width, block_h * width * t.element_size() // 32)  # <= angles
         out = torch.empty_like(t, memory_format=torch.contiguous_format)
         if t.numel():
@@ -115,7 +116,7 @@ class _Rope(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad):  # turning is linear: by `apply`, a second derivative is right
         *options, backward = ctx.options
         return _Rope.apply(grad, *ctx.saved_tensors, *options, not backward), *[None] * 6
 
@@ -143,7 +144,7 @@ def rope(
         raise ValueError(f"rope: t {list(t.shape)}, but freqs {list(freqs.shape)} of {freqs.dtype}")
     starts_fit = start_positions is None or start_positions.shape == (batch,)
     dtypes = {x.dtype for x in (start_positions, cu_seqlens) if x is not None}
-    if batch < (packed and len(t) > 0) or not starts_fit or dtypes - {torch.int32, torch.int64}:
+    if (packed and batch < min(len(t), 1)) or not starts_fit or dtypes - {torch.int32, torch.int64}:
         raise ValueError(f"rope: start_positions, cu_seqlens of {dtypes} do not fit b = {batch}")
     tensors = [x if x is None else x.contiguous() for x in (freqs, start_positions, cu_seqlens)]
     return _Rope.apply(table, *tensors, tensor_format != "bshd", interleaved, False).view(t.shape)

@@ -11,7 +11,7 @@ import triton.language as tl
 def _rotate_half_kernel(
     x,  # [rows, WIDTH], contiguous
     y,  # as x
-    rows,
+    rows,  # all of them, whatever the dimensions of x are
     WIDTH: tl.constexpr,  # features of a row, an even number
     INTERLEAVED: tl.constexpr,  # features 2i and 2i + 1 are a pair, otherwise i and i + WIDTH / 2
     BACKWARD: tl.constexpr,  # x is the gradient of forward's result, y that of its x

@@ -39,6 +39,7 @@ def _product_kernel(
                 w_tile = load_tile(w, output, depth, (outputs, inputs), w_strides)
                 # "ieee", since float32 would otherwise be rounded to tf32, ten bits
                 acc = tl.dot(x_tile, w_tile.T, acc, input_precision="ieee")
+            # the other kind counts as outside
             store_tile(out, tl.where(mine, token, tokens), output, (tokens, outputs), acc)
 
 
@@ -63,7 +64,7 @@ def _sums_kernel(
     for start in range(0, tokens, DEPTH):
         token = start + tl.arange(0, DEPTH)
         textual = tl.load(mask + token, token < tokens, 0) == 0
-        # as if the others were outside: both sums run over all tokens
+        # the other kind counts as outside, so as zero: each sum takes the time of all tokens
         token = tl.where(textual == (kind == 1), token, tokens)
         g_tile = load_tile(g, token, output, (tokens, outputs), g_strides)
         x_tile = load_tile(x, token, column, (tokens, inputs), x_strides)

@@ -41,6 +41,7 @@ def _product_kernel(
                 w_tile = load_tile(w, output, depth, (outputs, inputs), w_strides)
                 # "ieee", since float32 would otherwise be rounded to tf32, ten bits
                 acc = tl.dot(x_tile, w_tile.T, acc, input_precision="ieee")
+            # the other kind counts as outside
             store_tile(out, tl.where(mine, token, tokens), output, (tokens, outputs), acc)
 
 

@@ -17,8 +17,8 @@ def _rope_kernel(
     freqs,  # [positions, ROTARY] float32, contiguous: an angle for each feature that turns
     out,  # as t
     heads,
-    tokens_per_position,  # tokens one after the other that have one position
-    positions,  # their number; the token after the last one has position 0
+    tokens_per_position,  # neighbours of the same position: b in sbhd, 1 in bshd
+    positions,  # s; in bshd the next sequence begins at 0 again
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
     BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
@@ -47,6 +47,7 @@ def _rope_kernel(
     turned = feature < ROTARY
     freqs += position.to(tl.int64) * ROTARY
     angle = tl.load(freqs + feature, mask=turned, other=0)
+    # backward: each sine is that of the partner's angle, negated
     of_sin = -tl.load(freqs + partner, mask=turned, other=0) if BACKWARD else angle
     cos, sin = tl.cos(angle), tl.sin(of_sin)
     sin = tl.where(first, -sin, sin)
@@ -74,7 +75,7 @@ class _Rope(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad):  # turning is linear: by `apply`, a second derivative is right
         seq_first, backward = ctx.options
         return _Rope.apply(grad, *ctx.saved_tensors, seq_first, not backward), None, None, None
 

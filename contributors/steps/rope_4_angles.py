@@ -3,7 +3,8 @@
 Step three has less than 4 KiB in a program where a token has few heads. With several tokens in one
 block, the thread of each head would compute its token's cosines and sines anew. Here they are a
 block [tokens, features] of their own, and are copied to the heads afterwards. Threads exchange
-these alone; where they have an angle each, step three exchanges whole blocks of t instead.
+these alone. Step three exchanges whole blocks of t where its threads have an angle each (the ladder
+of docs/rope.md).
 """
 
 import torch
@@ -18,8 +19,8 @@ def _rope_kernel(
     out,  # as t
     tokens,
     heads,
-    tokens_per_position,  # tokens one after the other that have one position
-    positions,  # their number; the token after the last one has position 0
+    tokens_per_position,  # neighbours of the same position: b in sbhd, 1 in bshd
+    positions,  # s; in bshd the next sequence begins at 0 again
     WIDTH: tl.constexpr,  # features of a head
     ROTARY: tl.constexpr,  # of these turn
     BACKWARD: tl.constexpr,  # t is the gradient of forward's result, out that of its t
@@ -47,11 +48,13 @@ def _rope_kernel(
     partner = tl.where(first, feature + ROTARY // 2, feature - ROTARY // 2)
     x = tl.load(t + feature, mask=inside & (feature < WIDTH))
     z = tl.load(t + partner, mask=inside & (feature < ROTARY), other=0)
+    # again, without heads: angles are [BLOCK_T, BLOCK]
     token = first_token + tl.arange(0, BLOCK_T)[:, None]
     position = token // tokens_per_position % positions
     turned = (token < tokens) & (feature < ROTARY)
     freqs += position.to(tl.int64) * ROTARY
     angle = tl.load(freqs + feature, mask=turned, other=0)
+    # backward: each sine is that of the partner's angle, negated
     of_sin = -tl.load(freqs + partner, mask=turned, other=0) if BACKWARD else angle
     cos, sin = tl.cos(angle), tl.sin(of_sin)
     sin = tl.where(first, -sin, sin)
@@ -85,7 +88,7 @@ class _Rope(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx, grad):
+    def backward(ctx, grad):  # turning is linear: by `apply`, a second derivative is right
         seq_first, backward = ctx.options
         return _Rope.apply(grad, *ctx.saved_tensors, seq_first, not backward), None, None, None
 
