@@ -76,8 +76,7 @@ def footnotes(tracks: Iterable[Track]) -> Iterator[str]:
             yield f"{DISTURBED} measured in part on a disturbed {words}: slow probes ({rows})"
     noted: dict[str, list[str]] = {}
     for entry in entries:
-        kinds = ({note if isinstance(note, str) else NOTES[note.kind]: None for note in row.notes}
-                 for row in entry.cells.values())  # fmt: skip
+        kinds = ({NOTES[note.kind]: None for note in row.notes} for row in entry.cells.values())
         for kind, count in Counter(chain.from_iterable(kinds)).items():
             share = f"{named(entry)} ({count} of {len(entry.cells)} rows)"
             noted.setdefault(kind, []).append(share)

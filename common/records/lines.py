@@ -139,8 +139,8 @@ class Record(OfCase, frozen=True, kw_only=True, tag="row"):
     """The version of the clock; see `measure/timing.py`."""
     device_state: dict[str, Any] = {}
     """The slow probes, by the names of STATES; earlier records have further readings."""
-    notes: tuple[Note | str, ...] = ()
-    """The notes of grading and of timing; texts in earlier records."""
+    notes: tuple[Note, ...] = ()
+    """The notes of grading and of timing."""
     tier: Tier = "board"
     """`board` is ranked, `plot` is drawn."""
     node: str = ""

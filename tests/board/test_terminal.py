@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from common.board import terminal
 from common.board.columns import PLACES
 from common.board.ranking import DIRECTION, About, rank
+from common.errors import Note
 from common.records.runs import Results
 from tests.support.boards import RUN, devices, everyone, failed, printed, row
 
@@ -52,7 +53,7 @@ def test_a_note_and_a_reason_command_no_terminal(width):
 @pytest.mark.parametrize("further", [[], [row("a/rope", us=40.0)]])
 def test_a_summary_has_no_place_without_those_before_it_and_cuts_no_name(further):
     """A third place may be empty, or narrower than the second; a footnote counts a row once."""
-    noted = [replace(ROWS[0], notes=("a note",)), *ROWS[1:], *further]
+    noted = [replace(ROWS[0], notes=(Note("NO_KERNEL"),)), *ROWS[1:], *further]
     rows, counts = [replace(each, direction=way) for way in DIRECTION for each in noted], set()
     (device,) = devices(Results(None, [RUN], rows), about=everyone(rows))
     for width in range(40, 120):
