@@ -33,7 +33,7 @@ def leaderboard(devices: Sequence[Device]) -> str:
         device: {title: Markup("\n\n".join(lines)) for title, lines in _sections(device)}
         for device in devices
     }
-    return draw("leaderboard.md", boards=boards, escaped=escaped, link=_link, peaks=PEAKS)
+    return draw("leaderboard.md", boards=boards, escaped=escaped, anchor=anchor, peaks=PEAKS)
 
 
 def drawn(of: Table) -> list[str]:
@@ -52,10 +52,6 @@ def escaped(text: str) -> str:
 def anchor(title: str) -> str:
     """Return a heading's link target: `nvidia-h200` for `NVIDIA H200`."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
-
-
-def _link(title: str) -> str:
-    return f"[{escaped(title)}](#{anchor(title)})"
 
 
 def _sections(device: Device) -> Iterator[tuple[str, list[str]]]:

@@ -96,7 +96,8 @@ def show(device: Device, console: Console, only: str = "", measured: Sequence[Re
         for track in tracks:
             near = _near(track, only) if only else track
             if near.entries:
-                show_track(near, console, only, label)
+                drawn = ranking(near, short=True)
+                show_tables([replace(drawn, title=drawn.title + label)], console, only)
         if only and all(is_among(row.solution, only) for row in device.rows if row.op == op):
             alone = f"only {only} is recorded here: there is nothing to rank it against"
             console.print(Text(alone, style="dim"))
@@ -149,15 +150,6 @@ def _near(track: Track, only: str) -> Track:
     selected = [i for i, entry in enumerate(track.entries) if is_among(entry.solution, only)]
     near = {i + offset for i in selected for offset in (-1, 0, 1)}
     return replace(track, entries=tuple(e for i, e in enumerate(track.entries) if i in near))
-
-
-def show_track(track: Track, console: Console, only: str = "", label: str = "") -> None:
-    """Print the track's ranking with the rows that `only` selects highlighted.
-
-    `label` follows the title.
-    """
-    drawn = ranking(track, short=True)
-    show_tables([replace(drawn, title=drawn.title + label)], console, only)
 
 
 def show_comparisons(
@@ -255,7 +247,7 @@ def show_places(earlier: Results, rows: Sequence[Record], handle: str) -> None:
     tracks = {(row.op, row.track) for row in rows}
     for track in rank(latest.values(), about):
         if (track.op, track.name) in tracks:
-            show_track(track, console(), handle)
+            show_tables([ranking(track, short=True)], console(), handle)
 
 
 def modelled_place(work: Sequence[Counted], measured: Sequence[Record]) -> str:

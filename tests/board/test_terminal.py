@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from common.board import terminal
-from common.board.columns import PLACES
+from common.board.columns import PLACES, ranking
 from common.board.ranking import DIRECTION, About, rank
 from common.errors import Note
 from common.records.runs import Results
@@ -20,7 +20,7 @@ ROWS = [
 def shown(width, note="One program a token.", rows=ROWS):
     """The track as the command shows it."""
     (track,) = rank(rows, {"house/rope": About(note, "s1")})
-    return printed(width, terminal.show_track, track)
+    return printed(width, terminal.show_tables, [ranking(track, short=True)])
 
 
 @pytest.mark.parametrize(
