@@ -112,13 +112,9 @@ def recording(
 
     The last run is continued if it was interrupted and had the same options, versions and sources.
     Without a GPU nothing is timed, and finished rows without a failure stand while these do.
-
-    Args:
-        device_info: A device of the kind.
-        solutions: The solutions of valid ops.
-        selection: The options that chose the solutions.
-        absent: The reason why a peer does not take part, by peer.
-        results: The folder of all devices' records, by default the repository's.
+    The solutions are those of valid ops that the selection chose, and `absent` has the reason why a
+    peer does not take part. `results` is the folder of all devices' records, by default the
+    repository's.
 
     Raises:
         UserError: Another run is writing, or a solution changed the record.

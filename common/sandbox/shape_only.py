@@ -141,10 +141,8 @@ def directions(
 
     An argument without a gradient has its values: a solution may read them, for example angles, to
     decide whether it supports the case. Options whose value is the default are omitted. The inputs
-    are drawn from the seed, and `ran` takes operators as that of `ShapeOnlyMode`.
-
-    Yields:
-        Each direction once it has run.
+    are drawn from the seed, and `ran` takes operators as that of `ShapeOnlyMode`. Yield each
+    direction once it has run.
 
     Raises:
         Failure: UNSUPPORTED, if the function does not take an option of the call.

@@ -17,11 +17,9 @@ Function = Callable[[Tensor, Tensor], Tensor]
 
 
 def with_hidden(hidden: Function, linear: Function = linear) -> Reference:
-    """Return a `masked_ffn` with another function of the gate and up projections.
+    """Return a `masked_ffn` with another function of gate and up than `silu(gate) * up`.
 
-    Args:
-        hidden: The function of gate and up, in place of `silu(gate) * up`.
-        linear: The function that multiplies features by a weight.
+    `linear` multiplies features by a weight.
     """
 
     def layer(x: Tensor, w1: Tensor, w2: Tensor, w3: Tensor) -> Tensor:

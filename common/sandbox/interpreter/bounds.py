@@ -216,12 +216,9 @@ def run(launch: WatchedLaunch, mode: ProgramGroup | Rerun | None = None) -> None
 def launched(
     executor: Any, args: Sequence[Any], options: Mapping[str, Any]
 ) -> Iterator[tuple[WatchedLaunch, target.Grid]]:
-    """Prepare the interpreter for a launch, in place of Triton's executor.
+    """Prepare the interpreter for a launch; yield the launch, and the sizes of its grid.
 
-    All tensors are on the host, so nothing is copied to it.
-
-    Yields:
-        The launch, and the sizes of its grid.
+    It stands in for Triton's executor. All tensors are on the host, so nothing is copied to it.
     """
     named = {name: value for name, value in options.items() if name in executor.arg_names}
     arguments = inspect.getcallargs(executor.fn, *args, **named)

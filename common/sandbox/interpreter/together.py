@@ -256,13 +256,10 @@ def _broadcast(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 def play(
     run: Callable[[ProgramGroup], object], programs: np.ndarray, spans: Sequence[Span]
 ) -> bool:
-    """Run the programs at once if they are independent; otherwise do nothing.
+    """Run the programs at once if they are independent; return whether they ran.
 
     `run` runs the kernel's Python once, for a group of programs. Their places in the grid, in the
     launch's order, are `programs`, [programs, 3].
-
-    Returns:
-        Whether the programs ran.
     """
     if len(programs) < 2:
         return False
