@@ -18,8 +18,9 @@ def ranked(*rows):
     return track.entries
 
 
-def places(*rows, by=FORWARD):
-    return [(e.solution, e.scores[by].rank if by in e.scores else None) for e in ranked(*rows)]
+def places(*rows):
+    ranks = ((each.solution, each.scores.get(FORWARD)) for each in ranked(*rows))
+    return [(solution, score and score.rank) for solution, score in ranks]
 
 
 # --- the score ------------------------------------------------------------------------------------
@@ -120,20 +121,12 @@ FAILURE = failed("a/rope", case="c3", reason="no answer within 60 s")
 def test_who_lacks_a_cell_is_unranked_below_with_what_it_lacks(rows, covered, lacks):
     others = [row("z/rope", us=99.0), row("z/rope", us=99.0, direction="backward")]
     others += [row("z/rope", case="c3")] * (FAILURE in rows)
-    slow, quick = ranked(row("a/rope", us=1.0), *rows, *others)[::-1]
-    if quick.solution == "a/rope":
-        slow, quick = quick, slow
-    assert (quick.missing, quick.lacks, BACKWARD in quick.scores) == ((), "", True)
-    assert BACKWARD not in slow.scores
-    assert (slow.covered, slow.lacks) == (covered, lacks)
-
-
-def test_a_kernel_for_inference_has_a_place_forward_and_says_what_it_lacks():
-    rows = [row("a/rope", us=9.0), failed("a/rope", direction="backward", **NO_GRAD)]
-    rows += [row("z/rope", direction=way) for way in ("forward", "backward")]
-    assert places(*rows) == [("z/rope", 2), ("a/rope", 1)], "sorted by the column with backward"
-    assert places(*rows, by=BACKWARD) == [("z/rope", 1), ("a/rope", None)]
-    assert ranked(*rows)[1].lacks == "UNSUPPORTED: no grad (c1 backward)"
+    whole, partial = ranked(row("a/rope", us=1.0), *rows, *others)
+    assert (whole.solution, whole.missing, whole.lacks) == ("z/rope", (), "")
+    assert whole.scores[BACKWARD].rank == 1 and BACKWARD not in partial.scores
+    assert (partial.covered, partial.lacks) == (covered, lacks)
+    if FAILURE not in rows:
+        assert (partial.scores[FORWARD].rank, whole.scores[FORWARD].rank) == (1, 2)
 
 
 def test_a_track_is_ranked_by_its_own_cases_in_the_order_of_the_rows():
