@@ -52,10 +52,7 @@ def lines(
 ) -> dict[str, Line]:
     """Return the line on each solution, by its name.
 
-    Args:
-        kept: Smoke cases, as `grade(..., keep=True)` graded them.
-        causes: The causes of each solution, by its name.
-        server: The fork server, which has solutions answer further cases.
+    `kept` are smoke cases, as `grade(..., keep=True)` graded them.
     """
     report = TierReport(verbose=False)
     for graded in kept:

@@ -78,11 +78,8 @@ def counted() -> dict[Key, Counted]:
 def rows_of(device: str, last: str = "") -> list[Record]:
     """Return the latest rows of a device's whole runs.
 
-    A run over some solutions alone may be of another host, whose host times are no order's.
-
-    Args:
-        device: The folder of its records.
-        last: The name of the last record that counts; all of them by default.
+    A run over some solutions alone may be of another host, whose host times are no order's. `last`
+    is the name of the last record that counts; all count by default.
     """
     files = runs.files(paths.RESULTS / device)
     results = runs.read(paths.RESULTS / device, [p for p in files if not last or p.name <= last])
@@ -115,10 +112,7 @@ def time_of(line: Counted, gpu: Peak) -> float:
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
     """Return both times of each row, of those too that an earlier version of a source took.
 
-    Args:
-        device: The folder of its records.
-        lines: What was counted.
-        last: The name of the last record that counts; all of them by default.
+    `last` is that of `rows_of`.
     """
     rows = rows_of(device, last)
     names = {solution.name for solution in solutions.discover()}
