@@ -24,6 +24,7 @@ from common.grading.execution import Described, Execution
 from common.grading.mismatch import listed
 from common.grading.problem import Problem
 from common.grading.worker import Worker
+from common.source import Reason
 from common.spec import DIRECTIONS, Direction, is_output
 from common.verdicts import ENDED, FINE, VERDICTS, Failure, Verdict, merged
 
@@ -59,7 +60,7 @@ def grade_case(
             run.repeat()
             if time.monotonic() - start > LONGEST_REPEATS:
                 break
-        ran.append({direction: run.verdict(direction, keep) for direction in run.directions})
+        ran.append(run.verdicts(keep))
         found = {verdict.verdict for verdict in ran[-1].values()}
         if "PASSED" not in found or not found <= FINE:
             return ran[-1]
@@ -280,16 +281,21 @@ class PlanRun:
             key=lambda finding: (finding.verdict in FINE, ORDER.index(finding.verdict)),
         )
 
-    def verdict(self, direction: Direction, keep: bool = False) -> Verdict:
-        """Return the verdict with its remarks, for some of which calls are made again."""
-        finding = self._first_finding(direction)
+    def verdicts(self, keep: bool = False) -> dict[Direction, Verdict]:
+        """Return the verdicts with their remarks, for some of which calls are made again."""
+        found = {each: self._first_finding(each) for each in self.directions}
+        # first, since another process makes a call again, perhaps with other stores
+        stored = {each: self.execution.stored(found[each]) for each in found}
+        return {each: self._verdict(each, found[each], stored[each], keep) for each in found}
+
+    def _verdict(self, direction: Direction, finding: Finding, at: Reason, keep: bool) -> Verdict:
         errors = [error for error in self._errors.get(direction, []) if error is not None]
         passed = finding.verdict == "PASSED"
         keep_results = keep and finding.verdict == "INCORRECT_NUMERICAL"
         results = self._first_results(direction) if keep_results else {}
         of = "forward" if finding in self.findings["forward"] else direction
         after = self._recheck.after(of, finding)
-        programs = self._recheck.programs(direction, finding)
+        programs = at if at.text else self._recheck.programs(direction, finding)
         launches = remarks.launch_notes(self.execution, self._launches, direction)
         return Verdict(
             solution=self.worker.solution.name,

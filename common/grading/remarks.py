@@ -87,11 +87,8 @@ class Recheck:
     def programs(self, direction: Direction, finding: Finding) -> Reason:
         """Return the two conflicting programs if results differ, as the end of the reason.
 
-        On a GPU, return the command that names the programs of the failure; in the interpreter, of
-        an input that changed, and of a wrong or unwritten element, the place of the store.
+        On a GPU, return the command that names the programs of the failure.
         """
-        if (stored := self._execution.stored(finding)).text:
-            return stored
         differs, solution = finding.verdict == "NONDETERMINISTIC", self._execution.worker.solution
         illegal = finding.verdict == "OUT_OF_BOUNDS" or finding.kind is Kind.ILLEGAL_ACCESS
         on_gpu = self._execution.problem.device == "cuda" and not solution.peer

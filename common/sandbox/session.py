@@ -158,9 +158,8 @@ class Session(SharedTensors):
         """Return as `place` the store that the request looks for; None if it is not known."""
         call = self.calls.get(request.attempt)
         memory = call.memory.get(request.name) if call else None
-        if not call or not memory:
-            return {}
-        return {"place": memory.stored(call.stores, request.index, request.bits)}
+        known = memory.stored(call.stores, request.index, request.bits) if call and memory else None
+        return {"place": known}
 
     @contextlib.contextmanager
     def _checks(self, call: Call) -> Iterator[Reply]:

@@ -34,10 +34,7 @@ FAULTS = {
         "UNWRITTEN_OUTPUT",
     ),
     "wrong before random": ("return torch.rand_like(t)", "INCORRECT_NUMERICAL"),
-    "a number that was there before": (
-        "return t.new_empty(t.shape).masked_fill(t > 9e9, 0)",
-        "UNWRITTEN_OUTPUT",
-    ),
+    "an old number": ("return t.new_empty(t.shape).masked_fill(t > 9e9, 0)", "UNWRITTEN_OUTPUT"),
     "integers read as numbers": (
         "return torch.empty(4 * t.numel(), dtype=torch.uint8).view(t.dtype).view(t.shape)",
         "UNWRITTEN_OUTPUT",
@@ -81,6 +78,7 @@ STORES = {
     "tl.store(y + HALF + lanes, x1, mask=lanes < HALF - 1)": "UNWRITTEN_OUTPUT",
     "tl.store(x + lanes, x1 + 1, mask=mask)": "MUTATED_INPUT",
     "tl.store(y + HALF + lanes, x1 + 1, mask=mask)": "INCORRECT_NUMERICAL",
+    "tl.atomic_add(y + HALF + lanes, x1 + 1, mask=mask)": "INCORRECT_NUMERICAL",
 }
 
 
@@ -100,10 +98,20 @@ def test_the_end_has_the_line_of_the_store_that_is_at_fault(name, store, graded_
     assert f" rotate_half.py:{line}: " in capsys.readouterr().out
 
 
+def test_a_store_that_a_later_call_alone_makes_has_its_line(graded_source):
+    wrong, width = LAST.replace("x1", "x2"), "next_power_of_2(half)"
+    source = TEMPLATE.replace(LAST, f"if BLOCK < 2 * HALF: {LAST}\n    else: {wrong}")
+    source = source.replace(width, f"{width} * (SEEN.add(half) or len(SEEN))") + "SEEN = set()\n"
+    cases = [case for case in HALF.cases("smoke") if case.name in ("2-float32", "37x6-float32")]
+    later = graded_source(HALF, cases, source, at_once=1)[1].verdicts["forward"]
+    assert later.after and later.places[0].code == wrong
+
+
+@pytest.mark.parametrize("verb", ["store", "atomic_add"])
 @pytest.mark.parametrize("end", ["return out + 1", "out += 1\n    return out"])
-def test_a_wrong_element_that_torch_has_written_has_no_line(graded_source, end):
-    kernel = (CONTRIBUTORS / "_template" / "rope.py").read_text()
-    source = kernel.replace("\n    return out\n", f"\n    {end}\n")
+def test_a_wrong_element_that_torch_has_written_has_no_line(graded_source, verb, end):
+    kernel = (CONTRIBUTORS / "_template" / "rope.py").read_text().replace("tl.store", f"tl.{verb}")
+    source = kernel.replace("\n    return out\n", f"\n    {end}\n").replace("empty_", "zeros_")
     verdict = graded_source(ROPE, [CASE], source)[0].verdicts["forward"]
     assert (verdict.verdict, verdict.places) == ("INCORRECT_NUMERICAL", ())
 

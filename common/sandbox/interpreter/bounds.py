@@ -31,7 +31,7 @@ from common.sandbox.interpreter.language import annotated
 from common.sandbox.interpreter.operations import Operation, wrap, wrap_each
 from common.sandbox.interpreter.spans import Act, Mask, Span
 from common.sandbox.interpreter.together import ProgramGroup
-from common.source import Reason
+from common.source import Place, Reason
 from common.verdicts import Failure
 
 SHOWN = 6
@@ -155,14 +155,20 @@ def watch_memory() -> None:
 def _access(
     verb: str, at: int, mask_at: int | None, method: Operation, *args: Any, **named: Any
 ) -> Any:
-    mask = args[mask_at] if mask_at else None
+    mask = args[mask_at] if mask_at else np.ones_like(args[at].data, bool)
     # a block pointer's mask is an array already
     lanes = mask.data if isinstance(mask, TensorHandle) else mask
+    act = functools.partial(method, *args, **named)
     if verb != READS and WATCH.inputs:  # of a graded call
-        values = args[at + 1].data if verb == WRITES else None
-        store = explanation.kernel_place(), np.asarray(args[at].data), lanes, values
-        WATCH.stores.append(store)
-    return WATCH.access(verb, args[at], lanes, functools.partial(method, *args, **named))
+        act = functools.partial(_logged, explanation.kernel_place(), args[at], lanes, act)
+    return WATCH.access(verb, args[at], lanes, act)
+
+
+def _logged(place: Place, pointers: TensorHandle, mask: Mask, act: Act) -> Any:
+    result, other = act(), np.zeros_like(pointers.data, f"i{spans.width_of(pointers)}")
+    left = interpreter._interpreter.load(pointers.data, mask, other, other.dtype)
+    WATCH.stores.append((place, pointers.data, mask, left))
+    return result
 
 
 def _by_mode(name: str, method: Operation) -> Operation:

@@ -59,9 +59,8 @@ def kernel_place() -> Place:
     return source.of_frame(frame)
 
 
-Store = tuple[Place, np.ndarray, Mask, np.ndarray | None]
-"""The place of a store or of an atomic update, the addresses of its lanes, the active ones, and the
-values of a store."""
+Store = tuple[Place, np.ndarray, Mask, np.ndarray]
+"""The place of a store or update, its lanes' addresses, the active ones, and the bits it left."""
 
 
 class Memory(NamedTuple):
@@ -77,9 +76,7 @@ class Memory(NamedTuple):
         """Return the memory of a tensor."""
         return cls(*extent(tensor), tuple(tensor.itemsize * each for each in tensor.stride()))
 
-    def stored(
-        self, stores: Sequence[Store], index: Sequence[int], bits: int | None
-    ) -> Place | None:
+    def stored(self, made: Sequence[Store], index: Sequence[int], bits: int | None) -> Place | None:
         """Return the place of the last store of an element; None if torch has written it since.
 
         The element is given by its bits as an integer. If they are None, a store has missed it:
@@ -87,15 +84,13 @@ class Memory(NamedTuple):
         """
         address, found = self.first + sum(map(operator.mul, index, self.strides)), None
         near = self.end - self.first
-        for place, lanes, mask, values in stores:
+        for place, lanes, mask, left in made:
             if bits is None:
                 inside = lanes[(lanes >= self.first) & (lanes < self.end)].astype(np.int64)
                 if inside.size and (distance := abs(inside - address).min()) <= near:
                     near, found = distance, place
             elif (here := selected(lanes, mask) == address).any():
-                wrote = None if values is None else selected(values, mask)[here][-1]
-                same = wrote is None or wrote.view(f"i{wrote.itemsize}") == bits
-                found = place if same else None
+                found = place if selected(left, mask)[here][-1] == bits else None
         return found
 
 

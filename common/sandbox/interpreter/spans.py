@@ -18,8 +18,8 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from common.sandbox.interpreter.operations import wrap
 from common.sandbox.poison import PLAIN
 
-Mask = np.ndarray | None
-"""The lanes that make an access; None for all."""
+Mask = np.ndarray
+"""The lanes that make an access."""
 Act = Callable[[], Any]
 """Makes the access, and returns its result."""
 
@@ -147,12 +147,9 @@ def _set_origins(handle: TensorHandle, origins: frozenset[str]) -> None:
 
 def selected(values: np.ndarray, mask: Mask) -> np.ndarray:
     """Return the values of all lanes that the mask selects."""
-    if mask is None:
-        return values
-    shape = np.broadcast_shapes(values.shape, mask.shape)
     # the interpreter combines a scalar and a block into a mask of integers, which would be indices
-    lanes = np.broadcast_to(mask.astype(bool, copy=False), shape)
-    array: np.ndarray = np.broadcast_to(values, shape)[lanes]
+    values, lanes = np.broadcast_arrays(values, mask.astype(bool, copy=False))
+    array: np.ndarray = values[lanes]
     return array
 
 
