@@ -95,19 +95,19 @@ def excerpt(places: Iterable[Place], folder: Path, room: int | None = None) -> I
         rope.py:31: col = tl.arange(0, d)
                           ^^^^^^^^^^^^^^^
 
-    An expression is not marked if it is the whole line, or if the line has changed since. A line
-    has at most as many columns as there is `room`, and these show the expression.
+    An expression that is the whole line is not marked. A line without it has changed since, or the
+    place is in a file of a subfolder; it is not shown. A line has at most as many columns as there
+    is `room`, and these show the expression.
     """
     for file, number, code in places:
         path = folder / Path(file).name
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
-        if 0 < number <= len(lines):
+        if 0 < number <= len(lines) and code in lines[number - 1]:
             line, code = printable(lines[number - 1].strip()), printable(code)
-            expression = code if is_code(code) and code in line else ""
-            head, start = f"{file}:{number}: ", line.index(expression)
+            head, start = f"{file}:{number}: ", line.index(code)
             width = len(line) if room is None else max(room - len(head), 1)
-            cut = max(0, min(start, start + len(expression) - width))  # keeps the expression
+            cut = max(0, min(start, start + len(code) - width))  # keeps the expression
             yield f"{head}{line[cut:][:width]}"
-            if expression not in {"", line}:
-                carets = " " * (start - cut) + "^" * len(expression)
+            if code not in {"", line}:
+                carets = " " * (start - cut) + "^" * len(code)
                 yield " " * len(head) + carets[:width]
