@@ -235,7 +235,7 @@ class Worker:
             answer = self._answer(request, fds)
         except TimeoutError as error:
             places = tuple(filter(None, [self.place]))
-            reason = ": it was at ".join(map(str, (error, *places)))
+            reason = ", ".join(map(str, (error, *places)))
             raise self._died("TIMEOUT", reason, places) from None
         except (OSError, EOFError):
             raise self._died("CRASHED") from None

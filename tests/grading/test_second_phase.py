@@ -51,8 +51,8 @@ def rotate_half(x):
 """It notes an x where it ends beside others, an X where it ends alone."""
 KILLED = f"the process ended by SIGKILL, {ISOLATED_TOO}"
 LACKS = "out of memory: asked for 10.00 GiB, 8.50 GiB of 15.99 GiB free"
-LOOP = f"it was at line {SOURCE.splitlines().index('    while True: pass') + 1} of rotate_half.py"
-LATE = f"no answer within 1 s of its own work: {LOOP}"
+LOOP = f", line {SOURCE.splitlines().index('    while True: pass') + 1} of rotate_half.py"
+LATE = f"no answer within 1 s of its own work{LOOP}"
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ KILLED = "the process ended by SIGKILL"
         ("import os; os._exit(0)", "CRASHED", "exit(0)"),
         ("import os; os.kill(os.getpid(), 11)", "CRASHED", "SIGSEGV"),
         ("import os; os.kill(os.getpid(), 9)", "CRASHED", KILLED),
-        ("\n    while True: pass", "TIMEOUT", "its own work: it was at line 6 of"),
+        ("\n    while True: pass", "TIMEOUT", "its own work, line 6 of"),
     ],
 )
 @pytest.mark.slow
@@ -128,7 +128,7 @@ def test_waiting_has_an_end(worker, line, monkeypatch):
     hurried = vars(time) | {"monotonic": lambda: 100 * time.monotonic()}
     monkeypatch.setattr(workers_file, "time", SimpleNamespace(**hurried))
     reason = ask(waiting)[0]["reason"]
-    assert re.match(rf"no answer within {workers_file.LONGEST:g} s(: it was at|$)", reason)
+    assert re.match(rf"no answer within {workers_file.LONGEST:g} s(, line|$)", reason)
 
 
 @pytest.mark.slow
