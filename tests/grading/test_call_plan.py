@@ -210,10 +210,7 @@ OVERWRITES = SAVES.replace(
     "x, w_v, w_t, mask = ctx.saved_tensors", "x, (w_v, w_t, mask) = ctx.kept, ctx.saved_tensors"
 )
 ONCE = SAVES.replace("import torch\n", "import torch\nfrom torch.autograd.function import *\n", 1)
-ONCE = ONCE.replace(
-    "    @staticmethod\n    def backward",
-    "    @staticmethod\n    @once_differentiable\n    def backward",
-)
+ONCE = ONCE.replace("    def backward", "    @once_differentiable\n    def backward")
 ENDS = "return d_x, d_v, d_t * {factor}, None"
 
 
