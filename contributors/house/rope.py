@@ -132,7 +132,7 @@ def rope(
     """
     packed = tensor_format == "thd"
     if tensor_format not in ("sbhd", "bshd", "thd") or packed != (cu_seqlens is not None):
-        raise ValueError(f"rope: {tensor_format!r} is not sbhd, bshd, or thd with cu_seqlens")
+        raise ValueError(f"rope: {tensor_format!r} is no thd with cu_seqlens, sbhd or bshd without")
     if t.dim() != 4 - packed or t.dtype not in (torch.float32, torch.float16, torch.bfloat16):
         raise ValueError(f"rope: t {list(t.shape)} of {t.dtype} is no {tensor_format}")
     table = t.unsqueeze(1) if packed else t  # packed tokens are one column

@@ -142,6 +142,10 @@ def _reduce(method: Operation, self: Any, input: Any) -> Any:
 def _atomic_rmw(method: Operation, builder: Any, op: Any, ptr: Any, value: Any, *args: Any) -> Any:
     if _is_bfloat16(value):
         raise NeedsGPU("the interpreter has no atomics on bfloat16")
+    if op == ir.ATOMIC_OP.XCHG and value.dtype.is_floating():  # which it has for integers alone
+        bits = TensorHandle(value.data.view(f"i{value.data.itemsize}"), value.dtype)
+        old = method(builder, op, ptr, bits, *args)
+        return TensorHandle(old.data.view(value.data.dtype), old.dtype)
     return method(builder, op, ptr, value, *args)
 
 

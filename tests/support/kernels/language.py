@@ -96,6 +96,8 @@ def by_kind(x, out, n, N: tl.constexpr, KIND: tl.constexpr, scale=0.1):
     elif KIND == "dependent launches":
         tl.extra.cuda.gdc_wait()
         gdc_launch_dependents()
+    elif KIND == "an exchange of floats":
+        a = tl.atomic_xchg(out + lanes, a) + tl.load(out + lanes)
     elif KIND == "libdevice":  # twice a, by functions under each of their names, over two
         twice = libdevice.pow(1 / libdevice.rsqrt(a), 2) + tl.extra.cuda.libdevice.log2(exp2(a))
         tl.static_assert(libdevice.llrint(a).dtype == tl.int64)
@@ -166,7 +168,8 @@ def launched(kernel, *kind, grid=(1,), wrapper=lambda x: x):
 
 
 KINDS = (
-    "constants beside tensors", "a float", "dependent launches", "libdevice", "a product of bf16x6",
+    "constants beside tensors", "a float", "dependent launches", "an exchange of floats",
+    "libdevice", "a product of bf16x6",
 )  # fmt: skip
 CALLS = {
     "loops": partial(launched, counting),
