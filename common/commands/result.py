@@ -112,8 +112,23 @@ class Summary(Item, frozen=True, kw_only=True, tag="summary"):
     """What to mend, in the order of the verdicts: later ones may follow from the first."""
 
 
-Anything = Listed | Judged | Summary | Record
-"""What `--json` writes, but `leaderboard` (see `board/columns.py`); rows are those of a record."""
+class Placed(Item, frozen=True, kw_only=True, tag="place"):
+    """A solution in a track of a device's board; further fields are those of its columns."""
+
+    device: str
+    op: str
+    track: str
+    peer: bool
+    covered: int
+    """The cases, forward and backward apart, that pass."""
+    cells: int
+    """The cases of the track, likewise."""
+    columns: dict[str, dict[str, float | None]] = {}
+    """By column: `place`, `share`, `times_eager`, `low`, `high` and `runs`."""
+
+
+Anything = Listed | Judged | Summary | Placed | Record
+"""What `--json` writes; rows are those of a record."""
 
 
 @contextlib.contextmanager

@@ -7,8 +7,14 @@ import shutil
 import msgspec
 import pytest
 
-from common.board.columns import COLUMNS
-from common.commands.result import Anything, FailingCases, Judged, Listed, Summary
+from common.commands.result import (
+    Anything,
+    FailingCases,
+    Judged,
+    Listed,
+    Placed,
+    Summary,
+)
 from common.paths import ROOT
 from common.records import runs
 from common.verdicts import Difference
@@ -98,15 +104,14 @@ def test_objects_are_of_the_schema_that_the_page_describes(study, by_hand, recor
     assert wrong.result == "output" and wrong.expected == -wrong.got and wrong.elements
     assert {each.solution for each in found["list --op rotate_half"]} > {"alice/rotate_half"}
     assert "leave --hint and --watch out" in study("check", "bob", "--json", "-", "--watch").err
-    assert {each["kind"] for each in json.loads(study("leaderboard", "--json").out)} == {"place"}
+    places = msgspec.json.decode(study("leaderboard", "--json").out, type=KNOWN)
+    assert {type(each) for each in places} == {Placed}
 
 
 def test_the_page_on_json_names_every_field():
     page = (ROOT / "docs" / "json.md").read_text()
-    ours = (Listed, Judged, Difference, Summary, FailingCases)
+    ours = (Listed, Judged, Difference, Summary, FailingCases, Placed)
     fields = {name for each in ours for name in each.__struct_fields__}
-    facts = {"stale", "disturbed", "lacks"}  # as the page calls a place's further fields
-    fields |= {"device", *(name for column in COLUMNS for name in column.data)} - facts
     assert not [name for name in sorted(fields) if f"`{name}`" not in page]
 
 
