@@ -104,8 +104,8 @@ class Progress:
         Example: `study: 42 of 362 rows, 1 min 10 s, about 9 min left (house/rope thd-64x16384)`.
         """
         done, total, left = self._task.completed, self._task.total, seconds_left(self._task)
-        known = total is not None
-        counted = f"{done:.0f} " * bool(done or known) + (f"of {total:.0f} " if known else "")
+        of_all = "" if total is None else f"of {total:.0f} "
+        counted = f"{done:.0f} {of_all}" if done or of_all else ""
         about = f", about {duration(left)} left" if left else ""
         took = duration(self._task.elapsed or 0.0, exact=True)
         return f"study: {counted}{self._unit}, {took}{about} ({self._doing})"

@@ -359,6 +359,17 @@ def rotate_half(x):
         assert found["backward"].verdict == "RUNTIME_ERROR"
 
 
+def test_a_refusal_at_the_full_shape_that_is_caught_is_a_note(compiled):
+    source = launched(COPIES, grid=f"(1, 1, {ROWS})").replace(
+        "    kernel[", "    with contextlib.suppress(RuntimeError):\n        kernel["
+    )
+    found = compiled(f"import contextlib\n{source}", OP.twin(FULL))["forward"]
+    (note,) = found.notes
+    assert found.verdict == "PASSED"
+    assert note.kind == "CAUGHT" and note.detail.startswith(f"at {FULL.name}: ")
+    assert "axis z" in note.detail
+
+
 def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
     """A large tensor has none at the full shape, whose call raises then."""
     needs = "assert x.float().abs().sum() > 0"
