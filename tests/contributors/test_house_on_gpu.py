@@ -91,6 +91,28 @@ def test_a_known_launch_takes_other_addresses(house, how, monkeypatch):
         kept += [tokens, linear, gated, qkv, others, found]
 
 
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="no second GPU")
+def test_launches_follow_their_tensors(house):
+    """They go to the second GPU while the first one is current, in autograd's threads too."""
+    drawn = [torch.randn(64, 1, 1, 64), torch.randn(64, 2, 4, 64), torch.randn(64, 2, 2, 64)]
+    drawn += [
+        torch.randn(256, 128),
+        *(each.cpu() for each in masked_layers.weights(128, 128, torch.float32)[1]),
+    ]
+    found = []
+    for device in ("cuda:0", "cuda:1", "cuda:1"):
+        freqs, *leaves = (each.to(device) for each in drawn)
+        q, k, x, *gated = (each.requires_grad_() for each in leaves)
+        mask = x[:, 0] > 0
+        linear = house.masked_linear(x, *gated[::5], mask)
+        outs = *house.rope_qk(q, k, freqs), linear, house.masked_ffn(x, *gated, mask)
+        gradients = torch.autograd.grad(outs, [q, k, x, *gated], [each.cos() for each in outs])
+        found.append([each.detach().cpu() for each in (*outs, *gradients)])
+    assert all(
+        torch.equal(*each) for other in found[1:] for each in zip(found[0], other, strict=True)
+    )
+
+
 # --- the masked layers ----------------------------------------------------------------------------
 
 
