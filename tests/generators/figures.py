@@ -21,11 +21,11 @@ OPS = {"rope": ("rope", "rope_qk"), "masked": ("masked_linear", "masked_ffn")}
 OTHER, BOTH = "other", ("house/{}", "house/{}_fast")
 LIBRARIES = "quack/rope", "flash_attention/rope", "transformer_engine/rope"
 SMALL = *BOTH, LIBRARIES[0], LIBRARIES[2]
-PAIRED = "standard", "partial", "interleaved"
+PAIRED = "standard", "partial", "interleaved", "packed"
 TIMES = {
     "rope": {
         "pairs": (("rope",), "gpu", PAIRED, (*BOTH, *LIBRARIES)),
-        "others": (("rope",), "gpu", ("core", "extended", "packed"), (*BOTH, LIBRARIES[2])),
+        "others": (("rope",), "gpu", ("core", "extended"), (*BOTH, LIBRARIES[2])),
         "small": (("rope",), "host", PAIRED, SMALL),
         "small-loop": (("rope",), "solution", PAIRED, SMALL),
     },
