@@ -19,11 +19,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.ranking import DIRECTION, combined, slower_limit
+from common.board.table import OUTDATED, STALE
 from common.records.lines import Estimate, Record
 
 
@@ -58,6 +60,8 @@ class Plot:
     panels: Mapping[str, Lines]
     """The lines on each pair of axes, by its title."""
     peers: tuple[str, ...]
+    stale: frozenset[str]
+    """The solutions whose source has changed since they were measured."""
     missing: Mapping[str, str]
     """The verdicts of the solutions without a line."""
 
@@ -77,10 +81,11 @@ class Plot:
 
 def of_device(device: Device) -> list[Plot]:
     """Return the plots of a device's rows, timed and failed, of the known solutions."""
-    return plots([row for row in device.results.latest("plot") if row.solution in device.about])
+    rows = [row for row in device.results.latest("plot") if row.solution in device.about]
+    return plots(rows, {name: about.digest for name, about in device.about.items()})
 
 
-def plots(rows: Sequence[Record]) -> list[Plot]:
+def plots(rows: Sequence[Record], digests: Mapping[str, str] = MappingProxyType({})) -> list[Plot]:
     """Return the plots with at least one timed row; only the latest version of the clock counts."""
     plots, text = [], Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for name, fields in tomllib.loads(text).items():
@@ -96,7 +101,9 @@ def plots(rows: Sequence[Record]) -> list[Plot]:
             peers = tuple(sorted({row.solution for row in own if row.peer}))
             failed = [row for row in own if row.solution not in drawn and row.verdict != "PASSED"]
             missing = {row.solution: row.verdict for row in reversed(failed)}
-            plots.append(Plot(sweep, panels, peers, missing))
+            stale = {each.solution for each in own if each.gpu
+                     and digests.get(each.solution, "") not in ("", each.sources)}  # fmt: skip
+            plots.append(Plot(sweep, panels, peers, frozenset(stale), missing))
     return plots
 
 
@@ -149,7 +156,8 @@ def _svg(plot: Plot, look: Mapping[str, Look], device: str) -> str:
     top = max(1.0, *(each.high for line in lines for each in line.values()))
     step = next(step for step in STEPS if 10 * step >= top)
     verdicts = ", ".join(f"{name}: {verdict}" for name, verdict in sorted(plot.missing.items()))
-    missing = textwrap.wrap(f"Not drawn: {verdicts}", 130) if verdicts else []
-    context = {"device": device, "looks": look, "places": places, "missing": missing}
+    notes = textwrap.wrap(f"Not drawn: {verdicts}", 130) if verdicts else []
+    notes += [OUTDATED] * bool(plot.stale)
+    context = {"device": device, "looks": look, "places": places, "notes": notes, "mark": STALE}
     grid = [step * number for number in range(math.floor(top / step) + 1)]
     return rendering.draw("sweep.svg", plot=plot, grid=grid, top=1.03 * top, **context) + "\n"

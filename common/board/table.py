@@ -16,6 +16,7 @@ TEXT = ("solution", "kernel", "first in", "note", "op", "column", "first", "seco
 UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
+OUTDATED = f"{STALE} measured before its source last changed"
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def footnotes(tracks: Iterable[Track]) -> Iterator[str]:
     by_name = {entry.solution: entry for track in tracks for entry in track.entries}
     entries = by_name.values()
     if any(entry.stale for entry in entries):
-        yield f"{STALE} measured before its source last changed"
+        yield OUTDATED
     timed = [row for entry in entries for row in entry.cells.values() if row.gpu]
     for clock, words in CLOCKS.items():
         if count := sum(clock in row.disturbed for row in timed):

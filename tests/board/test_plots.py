@@ -13,6 +13,7 @@ from common.board import markdown, sweeps
 from common.board.devices import Device
 from common.board.ranking import About
 from common.board.sweeps import looks
+from common.board.table import OUTDATED
 from common.ops._masked import MaskedCase
 from common.ops.rope import RopeCase
 from common.records.runs import Results
@@ -120,6 +121,16 @@ def test_a_line_is_the_share_of_the_limit_of_its_own_run_in_each_direction():
     found = {title: lines["alice/rope"][256].value for title, lines in rope.panels.items()}
     assert found == pytest.approx({"forward": 0.4, "with backward": 0.75})
     assert linear.panels["forward"]["alice/rope"][2048].value == pytest.approx(0.75), "the slower"
+
+
+def test_who_was_measured_before_its_source_changed_has_a_mark():
+    rows = [
+        row(bandwidth(s), f"{name}/rope") for name in ("alice", "bob", "carol") for s in (32, 64)
+    ]
+    known = {"alice/rope": About(digest="new"), "bob/rope": About(digest=rows[0].sources)}
+    svg = sweeps.files(dataclasses.replace(device(rows), about={**known, "carol/rope": About()}))
+    texts = {each.text for each in ElementTree.fromstring(*svg.values()).iter(f"{SVG}text")}
+    assert {"alice/rope†", "bob/rope", "carol/rope", OUTDATED} <= texts
 
 
 def test_who_has_no_line_is_named_with_the_verdict():
