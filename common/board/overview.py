@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from common.board.devices import Device
 from common.board.page import rendering
 from common.board.ranking import LIMITS, QUANTITIES, Entry, Quantity, Track, limit, share
+from common.board.table import OUTDATED, STALE
 
 FILE = "overview.svg"
 BARS = 12
@@ -55,10 +56,11 @@ def picture(device: Device) -> str:
     columns = min(splits, key=lambda columns: max(map(_height, columns)))
     height = HEAD + max(map(_height, columns)) + MARGIN
     placed = [(MARGIN + COLUMN * i, list(_placed(column))) for i, column in enumerate(columns)]
-    sizes = {"margin": MARGIN, "heading": HEADING, "line": ROW}
-    return (
-        rendering.draw("picture.svg", device=device, height=height, columns=placed, **sizes) + "\n"
-    )
+    stale = any(entry.stale for panel in drawn for entry in panel.entries)
+    return rendering.draw(
+        "picture.svg", device=device, height=height + ROW * stale, columns=placed, margin=MARGIN,
+        heading=HEADING, line=ROW, mark=STALE, note=OUTDATED * stale,
+    ) + "\n"  # fmt: skip
 
 
 def _height(column: Sequence[Panel]) -> int:
@@ -100,13 +102,14 @@ def heat_map(track: Track, device: Device) -> str:
         return share(row) if row and quantity.times(row) else None
 
     rows = [
-        (entry.solution, entry.peer,
+        (entry.solution + STALE * entry.stale, entry.peer,
          [[reached(entry, each, case) for case in cases] for each in quantities])
         for entry in track.entries
     ]  # fmt: skip
     limits = " or ".join(LIMITS[name] for name in LIMITS if name in ranked.values())
+    note = f" {OUTDATED}." * any(entry.stale for entry in track.entries)
     return rendering.draw(
         "heat.svg", title=f"{track.title} on {device.name}",
-        subtitle=f"Per cent of the limit: {limits}, timed beside it.",
+        subtitle=f"Per cent of the limit: {limits}, timed beside it.{note}",
         blocks=[each.name for each in quantities], cases=cases, rows=rows,
     ) + "\n"  # fmt: skip

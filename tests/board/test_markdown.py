@@ -275,6 +275,16 @@ def test_a_heat_map_has_the_share_of_each_solution_and_case_by_the_gpu():
     assert overview.heat_map(host.mains[0], host) == "", "no limit by the host"
 
 
+def test_pictures_mark_who_was_measured_before_its_source_changed():
+    about = everyone(rows := [row(), row("bob/rope")]) | {"bob/rope": About(digest="changed")}
+    (device,) = devices(changed(rows=rows), about=about)
+    for text in (overview.picture(device), overview.heat_map(device.mains[0], device)):
+        names = {
+            each for each in words(ElementTree.fromstring(text)) if "alice" in each or "bob" in each
+        }
+        assert names in ({"alice", "bob†"}, {"alice/rope", "bob/rope†"}) and table.OUTDATED in text
+
+
 def test_the_picture_is_legible_on_any_page_and_bars_stay_inside():
     assert "<b>&" in words(picture([row("<b>&/rope")]))
     assert "(flash_linear_attention)" in words(picture([row("flash_linear_attention/r", peer=1)]))
