@@ -74,15 +74,17 @@ def figure(op, times, column):
 
 
 def of_times(rows, ops, by, tracks, columns):
-    """Yield the lines of a table: the time of the limit or of eager, and of each solution."""
+    """Return the lines of a table: the time of the limit or of eager, and of each solution."""
     cases = of_quantity([row for row in rows if row.op in ops and row.track in tracks], by)
-    limits = ([times[fastest(times, True)] for times in each.values()] for each in cases.values())
-    limits = [[(beside(times), times[beside(times)].value) for times in both] for both in limits]
-    heads = [each.format("…" if ops[1:] else ops[0]) for each in columns]
-    yield "case", limits[0][0][0], *heads
-    for ((op, case), ways), both in zip(cases.items(), limits, strict=True):
+    heads, limits = [each.format("…" if ops[1:] else ops[0]) for each in columns], set()
+    lines = []
+    for (op, case), ways in cases.items():
+        nearest = [times[fastest(times, True) or fastest(times, False)] for times in ways.values()]
+        limits |= {beside(times) for times in nearest}
         cells = [", ".join(figure(op, times, each) for times in ways.values()) for each in columns]
-        yield f"{op} `{case}`", ", ".join(f"{value:.1f}" for _, value in both), *cells
+        over = ", ".join(f"{times[beside(times)].value:.1f}" for times in nearest)
+        lines.append((f"{op} `{case}`", over, *cells))
+    return [("case", " or ".join(sorted(limits)), *heads), *lines]
 
 
 def of_others(rows, ops):
@@ -92,6 +94,8 @@ def of_others(rows, ops):
     for (op, case), ways in of_quantity(ranked, "gpu").items():
         for direction, times in ways.items():
             house, other = fastest(times, True), fastest(times, False)
+            if not (house and other):
+                continue
             own, more = share(times[house]), share(times[other])
             if more.low > own.high:
                 cells = figure(op, times, house), figure(op, times, OTHER)
