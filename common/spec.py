@@ -332,10 +332,10 @@ class Op(Generic[C]):
     of the same case."""
 
     def tier(self, tier: Tier, device: str) -> Iterator[C]:
-        """Return the cases of a tier; without a GPU, the distinct twins of the board's cases."""
-        if tier != "board" or device == "cuda":
-            return self.cases(tier)
-        return iter({twin.name: twin for twin in map(self.twin, self.cases(tier))}.values())
+        """Return the distinct cases of a tier; without a GPU, the twins of the board's cases."""
+        twins = tier == "board" and device != "cuda"
+        cases = map(self.twin, self.cases(tier)) if twins else self.cases(tier)
+        return iter({case.name: case for case in cases}.values())
 
     def elements(self, case: C) -> int:
         """Return the number of elements of the case's outputs."""

@@ -122,9 +122,8 @@ def show_cases(device: Device, console: Console) -> None:
     for track in device.tracks.values():
         console.print()
         for cell in track.cells:
-            console.print(
-                Text(f"{track.op} {cell[0]} {DIRECTION[cell[1]]}: {_fastest(track, cell)}")
-            )
+            place = f"{track.op} {cell[0]} {DIRECTION[cell[1]]}"
+            console.print(Text(f"{place}: {_fastest(track, cell)}"))
 
 
 def _fastest(track: Track, cell: Cell) -> str:

@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Grade, time and record every solution and peer on the cases of the board or the plots."""
     chosen = shared.chosen(options)
-    if options.case:
+    if options.case is not None:
         measure_named(options, chosen, options.case.split(","))
         return 0
     if options.missing:

@@ -133,7 +133,7 @@ def checked(
     failures: Failures = {(name, case): tuple(after)
                           for name, case, *after in kept.found.get("cases", ())}  # fmt: skip
     asked = Asked(solutions)
-    if options.case:
+    if options.case is not None:
         asked = grader.named(options.case, solutions)
     elif options.lf:
         asked = Asked(solutions, {key for key in failures if key[0] in names})

@@ -51,8 +51,7 @@ class Asked:
 
     def is_first(self, solution: Solution, case: Case) -> bool:
         """Return whether to grade a case before the others."""
-        name = solution.name, case.name
-        return name in self.failed and not self.failed[name]
+        return not self.failed.get((solution.name, case.name), True)
 
     def is_thorough(self, solution: Solution, case: Case) -> bool:
         """Return whether to make every kind of call."""
@@ -101,9 +100,7 @@ class Grader:
         valid = ops.valid(solution.op for solution in solutions)
         smoke = {each.name for op in valid for each in op.tier("smoke", self.device)}
         if names := {each.name for _, each in of_ops(valid, case)} & smoke:
-            return Asked(
-                solutions, set(itertools.product({each.name for each in solutions}, names))
-            )
+            return Asked(solutions, {(own.name, name) for own in solutions for name in names})
         due = list(tier_cases(solutions, "board", self.device, names=[case]))
         cases = {(solution.name, each.name) for solution in solutions
                  for op, found in due for each in found if op.name == solution.op}  # fmt: skip

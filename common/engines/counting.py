@@ -40,7 +40,7 @@ def counts(solutions: Sequence[Solution], names: Sequence[str] = ()) -> Iterator
     `ops/_names.py`.
     """
     valid = {name: ops.load(name) for name in {solution.op for solution in solutions}}
-    cases = {name: [*op.cases("board")] for name, op in valid.items()}
+    cases = {name: [*op.tier("board", "cuda")] for name, op in valid.items()}
     if names:
         asked = [pair for name in names for pair in of_ops([*valid.values()], name)]
         cases = {name: [case for op, case in asked if op.name == name] for name in valid}

@@ -110,13 +110,13 @@ def tier_cases(
     asked = [pair for name in dict.fromkeys(names) for pair in of_ops(valid, name)]
     for op in valid:
         large = [op.large] if op.large and tier == "matrix" else []
-        every = [*op.tier(tier, device), *large]
-        if names:
-            every = [case for of, case in asked if of is op]
+        own = [*op.tier(tier, device), *large]
+        every = [case for of, case in asked if of is op] if names else own
         if names and device == "cpu":
             for case in every:
                 if (twin := op.twin(case)).name != case.name:
-                    complain_once(f"without a GPU {twin.name} stands in for {case.name}")
+                    size = f"{needed(op, case, on_host=True) / GIB:.1f} GiB on a GPU"
+                    complain_once(f"without a GPU {twin.name} stands in for {case.name}, {size}")
             every = [*map(op.twin, every)]
         cases = [
             case

@@ -149,9 +149,7 @@ def _redrawn(problem: Problem, change: Change) -> Problem:
     dice = draws.dice("which")
     case, unchanged = problem.case.changed(dice), frozenset[str]()
     if change is Change.WRITTEN:  # a nonempty proper subset of the floating-point tensors
-        tensors = {
-            name: each for name, each in problem.arguments.items() if name in problem.tensors
-        }
+        tensors = {key: each for key, each in problem.arguments.items() if key in problem.tensors}
         floating = [name for name, each in tensors.items() if each.is_floating_point()]
         sizes = range(1, len(floating))
         subsets = [names for size in sizes for names in combinations(floating, size)]

@@ -51,10 +51,7 @@ class Worker:
     """One solution's process, started at the first request and again after each crash."""
 
     def __init__(
-        self,
-        server: ForkServer,
-        solution: Solution,
-        deadline: float | None = None,
+        self, server: ForkServer, solution: Solution, deadline: float | None = None
     ) -> None:
         """Start nothing yet; the deadline is in seconds of work, by default DEADLINE's."""
         self.solution = solution

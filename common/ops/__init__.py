@@ -43,7 +43,7 @@ def load(name: str) -> Op[Any]:
     interfaces.read(name)
     with _whole.faults_of(name):
         op: Op[Any] = importlib.import_module(f"common.ops.{name}").OP
-        _whole.check(name, op)
+        op = _whole.check(name, op)
     return op
 
 

@@ -118,7 +118,8 @@ def of_head_and_options(kind: type[C], words: list[str]) -> C:
         ValueError: The words begin with no head, or no further field of the case has such a word.
     """
     case, hints = kind.of_head(words), typing.get_type_hints(kind)
-    left = [*case.described("option", "layout", "data")][::-1]
+    every = [*case.described("option", "layout", "data")][::-1]
+    left = every.copy()
     while words:
         for field in left:
             if stated := _stated(field, words[-1], hints):
@@ -127,6 +128,8 @@ def of_head_and_options(kind: type[C], words: list[str]) -> C:
                 del words[-1]
                 break
         else:
+            if any(_stated(field, words[-1], hints) for field in every):
+                raise ValueError(f"{words[-1]!r} repeats or contradicts a later option")
             known = [text for field in left for text in _texts(field, hints)]
             raise ValueError(f"no option is called {words[-1]!r}{did_you_mean(words[-1], known)}")
     return case

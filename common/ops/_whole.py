@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import traceback
@@ -15,6 +16,7 @@ from common.gradients import derivatives, outputs_of
 from common.interfaces import shown
 from common.ops._draw import draw, facts_of
 from common.paths import OPS
+from common.printable import complain_once
 from common.spec import OUTPUT, UPSTREAM, Case, Op, Tier, is_output
 
 
@@ -34,8 +36,8 @@ def faults_of(name: str) -> Iterator[None]:
         raise UserError(f"{place}: {type(error).__name__}: {reason}") from error
 
 
-def check(name: str, op: Any) -> None:
-    """Check the fields and the board cases of a file's OP, without creating a tensor.
+def check(name: str, op: Any) -> Op[Any]:
+    """Check the fields of a file's OP, without creating a tensor; leave impossible cases out.
 
     Raises:
         UserError: A field is invalid.
@@ -50,10 +52,22 @@ def check(name: str, op: Any) -> None:
     unknown = sorted({*op.differentiable}.difference(known))
     _require(not unknown, f"OP.differentiable names {unknown}; the arguments are {known}")
     board = _distinct(op.cases("board"), "board")
-    _require(board, "OP.cases: the board has no case")
+    faults: dict[str, Exception] = {}
     for case in board:
+        try:
+            case.settled()
+            op.timed_work(case, "backward")
+        except Exception as fault:
+            faults[case.name] = fault
+            if len(faults) == len(board):
+                raise
+            complain_once(f"{shown(OPS / f'{name}.py')}: {case.name} is left out: {fault!r}")
+            continue
         track = op.track_of(case)
         _require(track in op.tracks, f"OP.tracks lacks {track!r}, the track of {case.name}")
+    _require(board, "OP.cases: the board has no case")
+    possible = lambda tier: (each for each in op.cases(tier) if each.name not in faults)  # noqa: E731
+    return dataclasses.replace(op, cases=possible) if faults else op
 
 
 @functools.cache
@@ -84,16 +98,16 @@ def check_by_trial(op: Op[Any], *tiers: Tier) -> None:
     op.workspace(case)
     facts_of(op, case)
     for tier in tiers:
-        _distinct(op.tier(tier, "cpu"), tier)
+        _distinct(op.cases(tier), tier)
 
 
 def _distinct(cases: Iterable[Case], tier: Tier) -> list[Case]:
-    """Return the cases as a list.
+    """Return the cases, equal ones once.
 
     Raises:
         UserError: Two cases have the same name.
     """
-    cases = list(cases)
+    cases = [*dict.fromkeys(cases)]
     for name, count in Counter(case.name for case in cases).most_common(1):
         _require(count == 1, f"OP.cases: {count} {tier} cases have the same name, {name}")
     return cases

@@ -49,12 +49,7 @@ class Estimate(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Line(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    gc=False,
-    tag_field="kind",
-    omit_defaults=True,
+    msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind", omit_defaults=True
 ):
     """One line of a run's file; `run` is the run's id. Fields of earlier records are ignored."""
 

@@ -11,10 +11,7 @@ from common.records.runs import Results
 from tests.support.boards import RUN, devices, everyone, failed, printed, row
 
 LONG = "transformer_engine/rope_unfused"
-ROWS = [
-    row("house/rope", us=[9.999, 10.0, 10.001]),
-    row(LONG, us=[19.99, 20.0, 20.01], peer=True),
-]
+ROWS = [row("house/rope", us=[9.999, 10.0, 10.001]), row(LONG, us=[19.99, 20.0, 20.01], peer=True)]
 
 
 def shown(width, note="One program a token.", rows=ROWS):

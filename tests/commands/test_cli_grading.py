@@ -7,14 +7,7 @@ import shutil
 import msgspec
 import pytest
 
-from common.commands.result import (
-    Anything,
-    FailingCases,
-    Judged,
-    Listed,
-    Placed,
-    Summary,
-)
+from common.commands.result import Anything, FailingCases, Judged, Listed, Placed, Summary
 from common.paths import ROOT
 from common.records import runs
 from common.verdicts import Difference

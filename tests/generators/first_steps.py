@@ -77,8 +77,7 @@ def main() -> None:
         clone = Path(temporary, ADDRESS.rpartition("/")[2])
         cloned = ("git", "-c", f"url.{ROOT}.insteadOf={ADDRESS}", "clone", ADDRESS)
         steps["clone"] = shown(
-            f"git clone {ADDRESS} && cd {clone.name}",
-            printed(clone.parent, *cloned, stderr="&1"),
+            f"git clone {ADDRESS} && cd {clone.name}", printed(clone.parent, *cloned, stderr="&1")
         )
         steps["new"] = shown(
             "nox -s new -- alice rotate_half", study(clone, "new", "alice", "rotate_half")

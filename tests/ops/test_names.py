@@ -59,7 +59,7 @@ def test_the_tokens_of_a_packed_name_are_cut_to_sequences():
         ("rope", "bshd-1x8x0x16-bfloat16", "1x8x0x16 has a size of 0"),
         ("rope", "bshd-1x8x4x16-bfloat16-d2=18", "d2=18 is no even part of d=16"),
         ("rope", "bshd-1x8x4x16-bfloat16-pared", "no option is called 'pared'; did you mean"),
-        ("rope", "bshd-1x8x4x16-bfloat16-paired-paired", "no option is called 'paired'"),
+        ("rope", "bshd-1x8x4x16-bfloat16-paired-paired", "'paired' repeats or contradicts"),
         ("rope", "sbhd-8x1x4x16-float32-cp=2of2", "2 ranks have no rank 2"),
         (
             "rope",

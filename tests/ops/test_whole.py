@@ -28,9 +28,10 @@ def fault(**fields):
 
 
 def two(tier):
-    """Two board cases that differ in the number of rows, of which their twins keep none."""
+    """An impossible board case, and two of one twin, the second twice."""
     case = next(SKELETON.cases("board"))
-    yield from (dataclasses.replace(case, shape=(rows, 64)) for rows in (2048, 2049))
+    yield dataclasses.replace(case, dtype="float64")
+    yield from (dataclasses.replace(case, shape=(rows, 64)) for rows in (2048, 2049, 2049))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,8 @@ def two(tier):
          ": OP.differentiable names ['a', 'e', 'g', 't']; the arguments are ['x', 'y']"),
         ({"tracks": {"packed": ""}},
          ": OP.tracks lacks 'standard', the track of 10x2x4x8-float32"),
-        ({"cases": lambda tier: [*SKELETON.cases(tier)] * 2},
+        ({"cases": lambda tier: (dataclasses.replace(case, ranked_by=clock)
+                                 for case in SKELETON.cases(tier) for clock in ("gpu", "host"))},
          ": OP.cases: 2 board cases have the same name, 10x2x4x8-float32"),
         ({"cases": lambda tier: iter(())}, ": OP.cases: the board has no case"),
         ({"cases": lambda tier: 1 / 0}, ": ZeroDivisionError: division by zero"),
@@ -118,8 +120,11 @@ def test_a_file_that_is_read_as_text_says_so_too(file, old, new, said, capsys):
     assert capsys.readouterr().err == f"study: {FILE}{said}: the other ops go on\n"
 
 
-def test_a_board_case_with_the_twin_of_another_costs_the_op_nothing(monkeypatch):
-    alike = dataclasses.replace(SKELETON, cases=two)
+def test_a_board_case_like_another_or_an_impossible_one_costs_the_op_nothing(monkeypatch, capsys):
+    printable.complain_once.cache_clear()
+    alike = _whole.check("skeleton", dataclasses.replace(SKELETON, cases=two))
+    said = f"study: {FILE}: 10x2x4x8-float64 is left out: KeyError('float64')\n"
+    assert capsys.readouterr().err == said
     monkeypatch.setattr(ops, "load", lambda name: alike)
     (valid,) = ops.valid(["skeleton"], "board")
     assert [case.name for case in valid.tier("board", "cpu")] == ["36x64-float32-twin"]

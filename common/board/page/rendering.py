@@ -36,8 +36,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        microseconds=lambda value: f"{value:,.1f}",
-        short=lambda value: f"{value:.5g}",
+        microseconds=lambda value: f"{value:,.1f}", short=lambda value: f"{value:.5g}"
     )
     environment.globals.update(
         direction_words=ranking.DIRECTION,

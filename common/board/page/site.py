@@ -223,9 +223,7 @@ def times(track: Track, quantity: Quantity) -> dict[str, list[Any]]:
             if row and (of_row := quantity.times(row)):
                 found.setdefault(entry.solution, {})[case] = of_row["solution"]
     cases = [case for case in dict(track.cells) if any(case in own for own in found.values())]
-    fastest = {
-        case: min(own[case].value for own in found.values() if case in own) for case in cases
-    }
+    fastest = {case: min(of[case].value for of in found.values() if case in of) for case in cases}
     slow = [name for name, own in found.items()
             if all(time.value > SLOW * fastest[case] for case, time in own.items())]  # fmt: skip
     series = [
