@@ -168,12 +168,17 @@ PLACES = ("first", "second", "third")
 
 
 def summary(mains: Sequence[Track]) -> Table:
-    """Return the README's table: the first solutions of each column of the ops' main tracks."""
+    """Return the README's table: the first of each column of the main tracks, and who ties."""
     rows, shown = [], []
     for track in mains:
         for quantity in track.quantities:
             best = track.placed(quantity)[: len(PLACES)]
-            cells = [f"{marked(entry)} {figure(entry.scores[quantity], False)}" for entry in best]
+            figures = [figure(entry.scores[quantity], False) for entry in best]
+            at = [place(track, entry, quantity) for entry in best]
+            cells = [
+                f"{own} " * own.endswith("=") + f"{marked(entry)} {shown}"
+                for own, entry, shown in zip(at, best, figures, strict=True)
+            ]
             cells += [""] * (len(PLACES) - len(cells))
             rows.append((track.op, quantity.name, *cells))
             shown.append(replace(track, entries=tuple(best)))

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
 from common import solutions
 from common.board import modelled
 from common.board.ranking import About, Track, rank
-from common.paths import ROOT
+from common.board.table import AS_INSTALLED, TUNED
+from common.paths import PEERS, ROOT
 from common.records.lines import Record
 from common.records.runs import Results
+
+WHERE = "tuned where docs/peers.md says so"
+"""What the note of a solution says whose library's own search is kept for some devices."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +102,24 @@ def about_solutions(names: Container[str] | None = None) -> dict[str, About]:
         for solution in solutions.everyone(installed=False)
         if names is None or solution.name in names
     }
+
+
+def tuned_on(results: Results, about: Mapping[str, About]) -> dict[str, About]:
+    """Return the facts of solutions on a device: of a library with a search, whether it is tuned.
+
+    A search is of a device and a version of the library, for the board's cases: `docs/peers.md`.
+    """
+    device, facts = results.runs[-1].device_name, dict(about)
+    installed = {
+        f"{name.replace('_', '-')} {version}" for name, version in results.versions.items()
+    }
+    for name in about:
+        kept = PEERS / name.partition("/")[0] / "configs" / "tuned.json"
+        if WHERE in about[name].note and kept.exists():
+            here = json.loads(kept.read_text()).keys() & {f"{device}, {each}" for each in installed}
+            note = about[name].note.replace(WHERE, TUNED if here else AS_INSTALLED)
+            facts[name] = replace(about[name], note=note)
+    return facts
 
 
 def ranked(results: Results, about: Mapping[str, About]) -> Device:

@@ -7,7 +7,7 @@ follow the reader's light or dark mode.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from common.board.devices import Device
@@ -47,31 +47,21 @@ def panels(tracks: Iterable[Track]) -> list[Panel]:
 
 
 def picture(device: Device) -> str:
-    """Return the panels in two columns as the text of an SVG file; empty if none is ranked."""
+    """Return the panels, two beside each other, as the text of an SVG; empty if none is ranked."""
     drawn = panels(device.mains)
     if not drawn:
         return ""
-    # the higher column as low as possible
-    splits = [(drawn[:i], drawn[i:]) for i in range(1, len(drawn) + 1)]
-    columns = min(splits, key=lambda columns: max(map(_height, columns)))
-    height = HEAD + max(map(_height, columns)) + MARGIN
-    placed = [(MARGIN + COLUMN * i, list(_placed(column))) for i, column in enumerate(columns)]
+    pairs = [drawn[at : at + 2] for at in range(0, len(drawn), 2)]
+    heights = [HEADING + ROW * max(len(panel.entries) for panel in pair) for pair in pairs]
+    tops = [*itertools.accumulate(heights, initial=HEAD)]
+    placed = [(MARGIN + COLUMN * at, top, panel) for top, pair in zip(tops, pairs, strict=False)
+              for at, panel in enumerate(pair)]  # fmt: skip
+    height = tops[-1] + MARGIN
     stale = any(entry.stale for panel in drawn for entry in panel.entries)
     return rendering.draw(
-        "picture.svg", device=device, height=height + ROW * stale, columns=placed, margin=MARGIN,
+        "picture.svg", device=device, height=height + ROW * stale, panels=placed, margin=MARGIN,
         heading=HEADING, line=ROW, mark=STALE, note=OUTDATED * stale,
     ) + "\n"  # fmt: skip
-
-
-def _height(column: Sequence[Panel]) -> int:
-    """Return the height in pixels of the panels, with their headings."""
-    return sum(HEADING + ROW * len(panel.entries) for panel in column)
-
-
-def _placed(column: Sequence[Panel]) -> Iterator[tuple[int, Panel]]:
-    """Yield the panels below each other, each with the pixel row of its top."""
-    tops = itertools.accumulate((_height([panel]) for panel in column), initial=HEAD)
-    return zip(tops, column, strict=False)
 
 
 # --- solutions by cases ---------------------------------------------------------------------------

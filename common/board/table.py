@@ -17,6 +17,7 @@ UNRANKED = "–"
 STALE = "†"
 DISTURBED = "‡"
 OUTDATED = f"{STALE} measured before its source last changed"
+TUNED, AS_INSTALLED = "tuned by its own search", "as installed, without a search"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,9 @@ def footnotes(tracks: Iterable[Track]) -> Iterator[str]:
     entries = by_name.values()
     if any(entry.stale for entry in entries):
         yield OUTDATED
+    for how in (TUNED, AS_INSTALLED):
+        if names := [named(entry) for entry in entries if how in entry.about.note]:
+            yield f"{how}: {', '.join(names)}"
     timed = [row for entry in entries for row in entry.cells.values() if row.gpu]
     for clock, words in CLOCKS.items():
         if count := sum(clock in row.disturbed for row in timed):

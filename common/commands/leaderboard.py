@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from common import paths, solutions
 from common.board import columns, model
 from common.board.comparison import compare
-from common.board.devices import Device, about_solutions, ranked
+from common.board.devices import Device, about_solutions, ranked, tuned_on
 from common.commands import bench
 from common.errors import UserError
 from common.printable import complain
@@ -51,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
         if options.op and not any(results.rows for results in of_op):
             command = f"nox -s bench leaderboard -- --op {options.op}"
             complain(f"no result of {options.op} is recorded yet: {command}")
-        devices, shown = ([ranked(each, about) for each in group] for group in (recorded, of_op))
+        devices, shown = ([ranked(each, tuned_on(each, about)) for each in group]
+                          for group in (recorded, of_op))  # fmt: skip
         _draw(devices, shown, options.op, only)
     return 0
 

@@ -1,9 +1,11 @@
 """Several devices: the README's links, and the boards one after the other."""
 
+import pytest
 from msgspec.structs import replace
 
 from common import paths
 from common.board import markdown
+from common.board.devices import about_solutions, tuned_on
 from common.board.ranking import About
 from common.records.runs import Results
 from tests.support import boards
@@ -45,3 +47,21 @@ def test_the_leaderboard_has_each_devices_own_rankings():
         assert f"](#{link})" in board and link in boards.anchors(board)
     assert "| alice/rope | 1. 100.0%, 4.00× |" in board
     assert "| bob/rope | 1. 125.0%, 5.00× |" in board
+
+
+@pytest.mark.parametrize(
+    ("device", "version", "how"),
+    [
+        ("NVIDIA H200", "0.6.5", "tuned by its own search"),
+        ("NVIDIA H200", "0.6.4", "as installed, without a search"),
+        ("NVIDIA H100 80GB HBM3", "0.6.5", "as installed, without a search"),
+    ],
+)
+def test_a_board_says_whose_own_search_is_kept_for_its_device_and_version(device, version, how):
+    names = ["house/rope", "quack/masked_ffn", "quack/rope"]
+    results = of(device, *(row(name, peer=name.startswith("quack")) for name in names))
+    results.runs[0] = replace(results.runs[0], versions={"quack-kernels": version})
+    about = tuned_on(results, about_solutions(names))
+    board = markdown.leaderboard(boards.devices(results, about=about))
+    assert f"quack's gated, grouped products, {how}." in board
+    assert f"\n{how}: (quack/masked_ffn)\n" in board

@@ -186,6 +186,8 @@ def test_the_table_has_the_first_three_of_each_column_of_the_main_tracks():
         ("rotate_half", "GPU, forward", "alice/rotate_half 50.0%", "", ""),
     )
     assert [note[0] for note in known.footnotes] == [table.STALE, table.DISTURBED]
+    (level,) = devices(changed(rows=[row(), row("bob/rope")]), about=everyone(BOTH))
+    assert summary(level.mains).rows[0][2:] == ("1= alice/rope 50.0%", "1= bob/rope 50.0%", "")
 
 
 HOSTILE = (
