@@ -59,6 +59,10 @@ WEIGHTS = ("w1", "w2", "w3", "u1", "u2", "u3")
 OP = masked(
     name="masked_ffn",
     order=4,
+    tracks={
+        "standard": "The visual tokens are one run of at most 1,024 (span), one in each of eight "
+        "sequences (8spans), one run of a third of all tokens (third), or drawn at random (random).",
+    },
     interface=MaskedFFN,
     reference=reference,
     widths={"width": "feature", "intermediate": "intermediate feature"},

@@ -47,6 +47,10 @@ WEIGHTS = ("w_v", "w_t")
 OP = masked(
     name="masked_linear",
     order=3,
+    tracks={
+        "standard": "The visual tokens are one run of at most 1,024 (span), one in each of eight "
+        "sequences (8spans), one run of a third of all tokens (third), or drawn at random (random).",
+    },
     interface=MaskedLinear,
     reference=reference,
     widths={"in": "input feature", "out": "output feature"},
