@@ -61,7 +61,7 @@ OP = masked(
     order=4,
     tracks={
         "standard": "The visual tokens are one run of at most 1,024 (span), one in each of eight "
-        "sequences (8spans), one run of a third of all tokens (third), or drawn at random (random).",
+        "sequences (8spans), one run of a third of all tokens (third), or drawn at random.",
     },
     interface=MaskedFFN,
     reference=reference,
