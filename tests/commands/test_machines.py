@@ -84,9 +84,7 @@ def test_cases_of_a_dtype_that_the_gpu_lacks_are_left_out(monkeypatch, capsys, b
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bfloat16)
     monkeypatch.setattr(options, "driver", lambda: True)
     assert options.device(argparse.Namespace(device=None)) == "cuda"
-    house = [
-        solution for solution in discover() if solution.name in ("house/rope", "house/rotate_half")
-    ]
+    house = [each for each in discover() if each.name in ("house/rope", "house/rotate_half")]
     dtypes = {device: {case.dtype for _, cases in tier_cases(house, "board", device)
                        for case in cases} for device in ("cpu", "cuda")}  # fmt: skip
     line = "study: Tesla T4 has no bfloat16: cases of that dtype are left out"

@@ -47,16 +47,12 @@ def add(cluster, count=1):
 def descendants(process):
     """Return the processes that a process started, and those that these did."""
     own = [each for each, parent in parents() if parent == process]
-    return own + [descendant for one in own for descendant in descendants(one)]
+    return own + [other for one in own for other in descendants(one)]
 
 
 def executors(driver):
     """Return the processes of a driver's executors, by the title that Ray gives them."""
-    return [
-        descendant
-        for descendant in descendants(driver)
-        if title(descendant).startswith(b"ray::Actor")
-    ]
+    return [one for one in descendants(driver) if title(one).startswith(b"ray::Actor")]
 
 
 def title(process):

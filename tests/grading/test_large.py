@@ -6,55 +6,12 @@ import pytest
 
 from common import ops
 from common.grading.compiling import Compiler
+from common.paths import ROOT
 from tests.support.workers import graded_as, written
 
-KERNEL = '''
-"""Inputs are copied into contiguous tensors."""
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def _turn(x, y, rows, width, SIGN: tl.constexpr, ROWS: tl.constexpr, HALF: tl.constexpr):
-    row = {row}
-    column = tl.arange(0, HALF)[None, :]
-    on = (row < rows) & (column < width // 2)
-    {at}
-    a = tl.load(x + at, on)
-    b = tl.load(x + at + width // 2, on)
-    tl.store(y + at, -b * SIGN, on)
-    tl.store(y + at + width // 2, a * SIGN, on)
-
-
-def _half(x, sign):
-    x = x.contiguous()
-    y = torch.empty_like(x)
-    if not x.numel():
-        return y
-    width = x.shape[-1]
-    rows = x.numel() // width
-    half = triton.next_power_of_2(max(width // 2, 1))
-    _turn[(triton.cdiv(rows, 16),)](x, y, rows, width, sign, 16, half)
-    return y
-
-
-class _RotateHalf(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        return _half(x, 1)
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx, grad):
-        return _half(grad, -1)
-
-
-def rotate_half(x):
-    return _RotateHalf.apply(x)
-'''
+KERNEL = (ROOT / "tests/corpus/honest/int64_tile_of_copies/rotate_half.py").read_text()
 ROWS = "tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]"
-RIGHT = ROWS, "at = row.to(tl.int64) * width + column"
+AT = "row.to(tl.int64) * width + column.to(tl.int32)"
 HALF = ops.load("rotate_half")
 FAR, NEAR = (
     next(case for case in HALF.cases("smoke") if case.layout == layout)
@@ -68,8 +25,9 @@ def compiler():
         yield started
 
 
-def solution_of(folder, row, at):
-    return written(folder, KERNEL.replace("{row}", row).replace("{at}", at))
+def solution_of(folder, row=ROWS, at=AT):
+    assert ROWS in KERNEL and AT in KERNEL
+    return written(folder, KERNEL.replace(ROWS, row).replace(AT, at))
 
 
 def notes_of(compiler, case, solution):
@@ -86,9 +44,9 @@ PRODUCT = r"\d+ \* 128 does not fit int32, line \d+ of rotate_half.py: row \* wi
 @pytest.mark.parametrize(
     ("row", "at", "words"),
     [
-        ("tl.program_id(0) * ROWS", "at = row * width + column", PRODUCT),
-        (ROWS, "at = row * width + column", PRODUCT),
-        (ROWS, "at = (row.to(tl.int64) * width + column).to(tl.int32)",
+        ("tl.program_id(0) * ROWS", "row * width + column", PRODUCT),
+        (ROWS, "row * width + column", PRODUCT),
+        (ROWS, "(row.to(tl.int64) * width + column).to(tl.int32)",
          r" 2\d{9} does not fit int32, line \d+ of .*\.to\(tl\.int32\)"),
     ],
 )  # fmt: skip
@@ -105,7 +63,7 @@ def test_an_offset_that_wraps_in_a_copy_is_noted_with_its_product(
 
 @pytest.mark.slow
 def test_an_offset_in_int64_is_right_in_large_tensors(compiler, tmp_path):
-    assert {*notes_of(compiler, FAR, solution_of(tmp_path, *RIGHT)).values()} == {()}
+    assert {*notes_of(compiler, FAR, solution_of(tmp_path)).values()} == {()}
 
 
 @pytest.mark.parametrize("name", ops.names())

@@ -20,16 +20,10 @@ SHARED = (
 )
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
-    "errors": "",
-    "digest": "",
-    "draws": "",
+    **dict.fromkeys(
+        "errors digest draws gradients processes spec paths peaks printable".split(), ""
+    ),
     "disk_cache": "digest paths printable",
-    "gradients": "",
-    "processes": "",
-    "spec": "",
-    "paths": "",
-    "peaks": "",
-    "printable": "",
     "source": "printable",
     "wire": "",
     "stats": "",

@@ -61,9 +61,7 @@ def promised(solution: Solution, where: str) -> str | None:
 
 CAUGHT = {each for each in (*WRONG, *CHEATS) if not FINE.issuperset(expected(each).values())}
 TIMED = [cheat for cheat in CHEATS if promised(cheat, "Timed")]
-BESIDE_CHEATS = [
-    bystander for bystander in BYSTANDERS if bystander.op in {cheat.op for cheat in CHEATS}
-]
+BESIDE_CHEATS = [each for each in BYSTANDERS if each.op in {cheat.op for cheat in CHEATS}]
 """Honest solutions of the cheats' ops, graded and timed beside them."""
 
 
@@ -152,11 +150,9 @@ def timed(
     found = {}
     for op in map(ops.load, sorted(names.keys() & {solution.op for solution in several})):
         with Sweep(device, overlap=False, server=server) as sweep:
-            concurrent = baseline_of(sweep, op)
+            beside = baseline_of(sweep, op)
             for graded in sweep.grade(op, small(op, names), several):
-                times = timing.time_case(
-                    graded, concurrent, "forward", sweep.supervisor, time_scale
-                )
+                times = timing.time_case(graded, beside, "forward", sweep.supervisor, time_scale)
                 found[graded.solution] = times.get("verdict", "PASSED")
     return found
 

@@ -199,11 +199,7 @@ class Files(LoadScopeScheduling):
             paths = dict.fromkeys(self._scopes.values())
             free = {node: [p for p in paths if self._suits(node, p)] for node in self.nodes}
             for node, several in reversed(free.items()):
-                others = [
-                    worker_controller
-                    for worker_controller in self.nodes
-                    if free[worker_controller] == several
-                ]
+                others = [other for other in self.nodes if free[other] == several]
                 if len(others) > len(several):
                     self.assigned_work.pop(node)
                     node.shutdown()

@@ -1,5 +1,7 @@
 """The house's masked layers: the forms of their kernels, compilation, masks that change."""
 
+import functools
+
 import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
@@ -10,6 +12,7 @@ from tests.support.masked_layers import FORMS, OPS
 
 TOKENS, WIDTH = 40, 16
 LAYERS = [*zip(masked_layers.layers(), OPS, (2, 6), strict=True)]
+close = functools.partial(torch.testing.assert_close, atol=1e-3, rtol=1e-3)
 every_layer = pytest.mark.parametrize(("layer", "op", "weights"), LAYERS)
 CHANGES = {
     "an operation": lambda mask: mask.logical_not_(),
@@ -52,10 +55,6 @@ def drawn(weights):
     """Return the tensors of a layer, and a mask."""
     shapes = [(TOKENS, WIDTH), *[(WIDTH, WIDTH)] * weights]
     return [torch.randn(shape, requires_grad=True) for shape in shapes], torch.arange(TOKENS) < 13
-
-
-def close(got, wanted):
-    torch.testing.assert_close(got, wanted, atol=1e-3, rtol=1e-3)
 
 
 @every_layer

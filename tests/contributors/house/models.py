@@ -19,6 +19,7 @@ OPTIONS = [
     for tensor_format in ("sbhd", "bshd", "thd")
     for interleaved in (False, True)
 ]
+close = functools.partial(torch.testing.assert_close, atol=1e-6, rtol=1e-5)
 every_option = pytest.mark.parametrize("options", OPTIONS)
 
 
@@ -26,10 +27,6 @@ def qkv(options):
     """Return a leaf with the queries, keys and values of each token side by side."""
     rows = (12,) if options["tensor_format"] == "thd" else (6, 2)
     return torch.randn(*rows, 9, 18, requires_grad=True)
-
-
-def close(got, wanted):
-    torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
 
 
 @every_option

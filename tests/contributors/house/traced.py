@@ -1,5 +1,6 @@
 """torch.compile and autograd around the house's ops."""
 
+import functools
 import importlib
 
 import pytest
@@ -19,10 +20,7 @@ CALLS = {
     "bshd, starts": (T.transpose(0, 1), {"tensor_format": "bshd", "start_positions": STARTS}),
     "thd": (T.flatten(0, 1), {"tensor_format": "thd", "cu_seqlens": ENDS}),
 }
-
-
-def close(got, wanted):
-    torch.testing.assert_close(got, wanted, atol=1e-6, rtol=1e-5)
+close = functools.partial(torch.testing.assert_close, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", CALLS)

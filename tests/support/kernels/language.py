@@ -2,6 +2,7 @@
 
 import linecache
 from functools import partial
+from types import SimpleNamespace
 
 import torch
 import triton
@@ -151,14 +152,9 @@ def grid(given):
     return [given["n"] // given["N"]]
 
 
-class Pointer:
-    """What Triton takes for a tensor."""
-
-    def __init__(self, tensor):
-        self.tensor, self.dtype = tensor, tensor.dtype
-
-    def data_ptr(self):
-        return self.tensor.data_ptr()
+def pointer(tensor):
+    """Return an object that Triton takes for a tensor."""
+    return SimpleNamespace(data_ptr=tensor.data_ptr, dtype=tensor.dtype)
 
 
 def launched(kernel, *kind, grid=(1,), wrapper=lambda x: x):
@@ -182,7 +178,7 @@ CALLS = {
     "a boolean": partial(launched, chosen),
     "annotated numbers": partial(launched, annotated),
     "logical operators": partial(launched, logical),
-    "an object for a pointer": partial(launched, chosen, wrapper=Pointer),
+    "an object for a pointer": partial(launched, chosen, wrapper=pointer),
     **{kind: partial(launched, by_kind, kind) for kind in KINDS},
 }
 REFUSED = {
