@@ -1,7 +1,5 @@
 """The page in a browser: its views and links, a phone, Korean, accessibility, bad texts."""
 
-from urllib.parse import urlencode
-
 import pytest
 
 from common.board.columns import time
@@ -20,8 +18,7 @@ CASE = "sbhd-128x2x32x128-bfloat16"
 
 
 def board(**fields):
-    address = {"view": "board", "device": "gpu-b", "op": "rope", "track": "core"} | fields
-    return "#" + urlencode(address)
+    return link(**{"view": "board", "device": "gpu-b", "op": "rope", "track": "core"} | fields)
 
 
 VIEWS = {

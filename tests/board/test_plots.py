@@ -36,16 +36,12 @@ def row(case, solution="alice/rope", us=10.0, direction="forward", **fields):
     return replace(plain, **fields)
 
 
-def rope(s, b, h, d, d2=None, **fields):
-    return RopeCase(s=s, b=b, h=h, d=d, d2=d2 or d, **fields)
-
-
 def bandwidth(length):
-    return rope(length, 1, 8, 256, angles="model")
+    return RopeCase(s=length, b=1, h=8, d=256, d2=256, angles="model")
 
 
 def length(value):
-    return rope(value, 16, 10, 512, 256)
+    return RopeCase(s=value, b=16, h=10, d=512, d2=256)
 
 
 def masked(tokens, *widths):
@@ -78,15 +74,14 @@ def test_every_case_of_the_tier_is_on_a_plot():
     }
 
 
-BANDWIDTH = {"s": 32, "b": 1, "h": 8, "d": 256, "angles": "model"}
 SPAN = masked(16384, 1024, 1024)
 
 
 @pytest.mark.parametrize(
     ("case", "op", "names"),
     [
-        (rope(**BANDWIDTH), "rope", ["rope-bandwidth"]),
-        *((rope(**BANDWIDTH | fields), "rope", [])
+        (bandwidth(32), "rope", ["rope-bandwidth"]),
+        *((dataclasses.replace(bandwidth(32), **fields), "rope", [])
           for fields in ({"dtype": "float16"}, {"starts": True}, {"angles": "far"})),
         # one span is on the sweep over tokens, half of the tokens at random are on none alone
         (SPAN, "masked_linear", ["masked_linear-tokens"]),

@@ -1,7 +1,6 @@
 """`study export`: a package that needs nothing of this repository, and what is no package."""
 
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,8 +12,8 @@ from common.commands.export import Modules, Package
 from common.digest import digest
 from common.errors import UserError
 from common.paths import ROOT
+from tests.support.processes import run
 from tests.support.study import RIGHT, one_line
-from tests.support.waiting import LONGEST
 
 BOARD = ("house/masked_linear", "house/rope_fast", "house/rope_qk_fast", "lkm2835/rope")
 BOARD += ("wenhaoli_xmu/masked_ffn",)
@@ -28,8 +27,7 @@ def alone(folder, *words):
     paths = os.pathsep.join(map(str, [folder, folder / "my-kernels" / "torch-ext"]))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON"))}
     environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths}
-    how = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
-    ran = subprocess.run([sys.executable, *words], timeout=LONGEST, **how)
+    ran = run(sys.executable, *words, cwd=folder, env=environment)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
 

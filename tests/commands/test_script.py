@@ -1,6 +1,5 @@
 """`check --case NAME --script FILE`: a case as a script of torch and Triton alone."""
 
-import subprocess
 import sys
 
 import pytest
@@ -10,6 +9,7 @@ from common.commands import script
 from common.commands.answers import CaseAnswer
 from common.ops._names import named
 from common.solutions import discover
+from tests.support.processes import run
 from tests.support.study import WRONG, environment
 
 HOUSE = {each.op: each for each in discover() if each.name.startswith("house/")}
@@ -25,8 +25,7 @@ PAIRS = [(op, case) for op, cases in CASES.items() for case in cases]
 
 def ran(file, *arguments):
     """Run a script where nothing of this repository can be imported."""
-    command = [sys.executable, "-I", file, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, cwd="/")
+    return run(sys.executable, "-I", file, *arguments, env=environment(), cwd="/")
 
 
 @pytest.mark.slow

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from common.paths import ROOT
+from tests.support.processes import run
 from tests.support.waiting import LONGEST
 
 pytestmark = pytest.mark.slow
@@ -22,13 +22,8 @@ def test_house(seed, pytestconfig):
     folders = os.pathsep.join(map(str, (ROOT, ROOT / "contributors" / "house")))
     command = "-m pytest -q -n 0 -p no:cacheprovider --seed".split()
     options = ["--write-docs"] * pytestconfig.getoption("write_docs")
-    done = subprocess.run(
-        [sys.executable, *command, str(seed), *options, *FILES],
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": folders},
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=10 * LONGEST,
-    )
+    how = {"env": os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": folders}, "cwd": ROOT}
+    words = *command, str(seed), *options, *FILES
+    done = run(sys.executable, *words, timeout=10 * LONGEST, **how)
     if done.returncode:
         pytest.fail(done.stdout[-5000:] + done.stderr[-1000:], pytrace=False)

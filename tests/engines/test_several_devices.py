@@ -10,17 +10,8 @@ from hypothesis import strategies as st
 from common.engines import ray_engine
 from common.engines.ray_engine import GRADED, TWICE
 from common.errors import UserError
-from tests.support.fake_ray import (
-    JOB,
-    SOLUTIONS,
-    STAYS_AWAY,
-    FakeExecutor,
-    RayError,
-    all_of,
-    cases,
-    fake_cluster,
-    swept,
-)
+from tests.support import fake_ray
+from tests.support.fake_ray import SOLUTIONS, STAYS_AWAY, FakeExecutor, all_of, swept
 
 KILLER = ("bob/rope", "c5")
 
@@ -79,7 +70,7 @@ def ends_for_good(executor, *_):
 
 
 def has_less_room(executor, *_):
-    executor.cases = cases(2)
+    executor.cases = fake_ray.cases(2)
     return True
 
 
@@ -117,12 +108,12 @@ def test_where_no_executor_is_left_the_command_ends_in_one_line():
     ({"count": 4}, "has too little free memory"),
     ({"kind": "Another GPU"}, "is another device than A GPU"),
     ({"away": STAYS_AWAY}, "it stays away"),
-    ({"away": RayError("its node has ended")}, "its node has ended"),
+    ({"away": fake_ray.RayError("its node has ended")}, "its node has ended"),
     ({"silent": True}, "its GPU is taken"),
 ])  # fmt: skip
 def test_an_executor_that_cannot_run_the_cases_takes_no_part(changed, reason):
     executors = [FakeExecutor("a"), FakeExecutor("b", **changed)]
-    with fake_cluster(JOB, executors) as engine:
+    with fake_ray.fake_cluster(fake_ray.JOB, executors) as engine:
         assert engine.started.device_info.uuid == "a"
         assert engine.notes == [f"executor 1 takes no part: {reason}"]
         assert executors[1].ended and not executors[0].ended

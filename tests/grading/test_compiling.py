@@ -11,42 +11,18 @@ from common.grading.sweep import TooLarge
 from common.grading.worker import Worker
 from common.paths import ROOT
 from tests.support.switches import SWITCHES, solution_text
-from tests.support.workers import ask, graded_as, written
+from tests.support.workers import COPIES, ask, graded_as, launched, written
 
 WRONG = {each.handle: each for each in solutions.discover(ROOT / "tests" / "corpus" / "wrong")}
 OP = ops.load("rotate_half")
 (HOUSE,) = solutions.select(solutions.discover(), "rotate_half", "house/rotate_half")
 CASE = next(OP.cases("smoke"))
-LAUNCHED = """
-import torch
-import triton
-import triton.language as tl
-
-
-{decorators}
-@triton.jit
-def kernel(x, y, BLOCK: tl.constexpr{more}):
-    {lines}
-
-
-def rotate_half(x, *, interleaved=False):
-    y = torch.empty_like(x)
-    {before}
-    kernel[{grid}](x, y{rest})
-    return y
-"""
-COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
 WAITS = "tl.extra.cuda.gdc_wait(); "
 TUNED = "@triton.autotune([triton.Config({{'BLOCK': 64}}, num_warps=n) for n in {}], [])"
 ASSEMBLY = (
     "value = tl.load(x); "
     "tl.store(y, tl.inline_asm_elementwise('{} $0, $1;', '=f,f', [value], tl.float32, True, 1))"
 )
-
-
-def launched(lines, decorators="", **parts):
-    parts = {"rest": ", 64", "grid": "(1,)", "before": "pass", "more": ""} | parts
-    return LAUNCHED.format(lines=lines, decorators=decorators, **parts)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from common.grading import grade, sweep
 from common.grading.sweep import Sweep
 from common.solutions import Solution
 from tests.support.waiting import LONGEST, wait_until
-from tests.support.workers import written
 
 HALF = ops.load("rotate_half")
 CASES = list(HALF.cases("smoke"))[:6]
@@ -121,12 +120,10 @@ def rotate_half(x):
     ],
 )
 def test_what_differs_but_seldom_shows_in_many_answers(
-    tmp_path, fork_server, monkeypatch, later, repeats, longest, verdict
+    graded_source, monkeypatch, later, repeats, longest, verdict
 ):
     """The ninth call differs."""
     monkeypatch.setattr(grade, "LONGEST_REPEATS", longest)
-    solution = written(tmp_path, SELDOM.format(later=later))
     case = next(case for case in CASES if case.dtype == "float32" and not case.interleaved)
-    with Sweep("cpu", server=fork_server) as one:
-        (found,) = one.grade(HALF, [case], [solution], repeats=repeats)
+    (found,) = graded_source(HALF, [case], SELDOM.format(later=later), repeats)
     assert found.verdicts["forward"].verdict == verdict

@@ -61,11 +61,7 @@ def test_the_tokens_of_a_packed_name_are_cut_to_sequences():
         ("rope", "bshd-1x8x4x16-bfloat16-pared", "no option is called 'pared'; did you mean"),
         ("rope", "bshd-1x8x4x16-bfloat16-paired-paired", "'paired' repeats or contradicts"),
         ("rope", "sbhd-8x1x4x16-float32-cp=2of2", "2 ranks have no rank 2"),
-        (
-            "rope",
-            "sbhd-8x1x4x16-float32-starts-cp=1of2",
-            "start_positions with context parallelism",
-        ),
+        ("rope", "sbhd-8x1x4x8-float32-starts-cp=1of2", "start_positions with context parallelism"),
         ("rope", "thd-5x62x2x16-float32-cp=1of2", "62 tokens have no 4 chunks of one length"),
         ("masked_linear", "8x16x16-float32", "nothing stands in place of a mask or 8spans"),
         ("masked_linear", "8x16x16-float32-9spans", "8 tokens have no 9 sequences"),

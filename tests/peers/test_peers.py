@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from collections import defaultdict
 from unittest import mock
@@ -20,7 +19,7 @@ from common.sandbox.session import Session
 from common.solutions import PACKAGES
 from common.verdicts import Failure
 from tests.support import corpora
-from tests.support.waiting import LONGEST
+from tests.support.processes import run
 from tests.support.workers import written
 
 pytestmark = pytest.mark.slow
@@ -56,14 +55,8 @@ def test_a_broken_library_costs_its_own_rows_alone(tmp_path):
     (tmp_path / "quack" / "__init__.py").write_text("raise OSError('libcute.so: not found')\n")
     rows = tmp_path / "rows.json"
     arguments = "grade --only quack --op rope --sample 2 --device cpu --json".split()
-    ran = subprocess.run(
-        [sys.executable, "-m", "common", *arguments, str(rows)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST,
-    )
+    env = os.environ | {"PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    ran = run(sys.executable, "-m", "common", *arguments, rows, cwd=ROOT, env=env)
     assert ran.returncode == 0, ran.stderr
     found = {(row["verdict"], row["reason"]) for row in json.loads(rows.read_text())}
     ((verdict, reason),) = found

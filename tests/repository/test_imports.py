@@ -21,12 +21,10 @@ SHARED = (
 GRADING = f"{SHARED} draws ops records grading"
 MAY = {
     **dict.fromkeys(
-        "errors digest draws gradients processes spec paths peaks printable".split(), ""
+        "errors digest draws gradients paths peaks printable processes spec stats wire".split(), ""
     ),
     "disk_cache": "digest paths printable",
     "source": "printable",
-    "wire": "",
-    "stats": "",
     "arena": "wire",
     "timed_requests": "wire",
     "verdicts": "errors source spec",

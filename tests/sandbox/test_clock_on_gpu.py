@@ -1,10 +1,9 @@
 """Which calls a GPU captures."""
 
-import subprocess
 import sys
 
 from common.paths import ROOT
-from tests.support.waiting import LONGEST
+from tests.support.processes import run
 
 
 def test_what_cannot_be_captured_leaves_a_process_that_times_on():
@@ -38,7 +37,5 @@ for _ in range(2):
     assert not is_captured(waits_unseen)
     assert torch.cuda.current_stream() == before
 """
-    ran = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=LONGEST
-    )
+    ran = run(sys.executable, "-c", script, cwd=ROOT)
     assert ran.returncode == 0, ran.stderr

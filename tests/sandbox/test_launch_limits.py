@@ -4,29 +4,9 @@ import pytest
 from triton.runtime.jit import JITFunction
 
 from common.sandbox.target import GRID, LaunchRefused, checked
-from tests.support.workers import ask
+from tests.support.workers import COPIES, ask, launched
 
 X, Y, Z = GRID
-LAUNCHES = """
-import torch
-import triton
-import triton.language as tl
-
-
-@triton.jit
-def kernel(x, y):
-    if tl.program_id(0) + tl.program_id(1) + tl.program_id(2) == 0:
-        for i in range(4):
-            tl.store(y + i, i)
-
-
-def rotate_half(x):
-    y = torch.zeros_like(x)
-    kernel[{grid}](x, y)
-    return y
-"""
-
-
 LAUNCHED = [(1,), (X,), (3, Y), (2, 1, Z), [4, 5], (2**16, 2**15 - 1), (2**17 + 1, 2**15)]
 NOTHING = [(0,), (0, Y + 1), (5, 0, 3), (-1,), (3, -2), (-3, -3, -3)]
 REFUSED = {
@@ -63,9 +43,9 @@ def test_a_size_that_is_no_integer_is_no_grid(size):
     ],
 )
 def test_the_interpreter_refuses_a_launch_with_its_line(worker, grid, words):
-    reply, _ = ask(worker(LAUNCHES.format(grid=grid), "rotate_half"))
+    reply, _ = ask(worker(launched(COPIES, grid=grid), "rotate_half"))
     assert (reply["verdict"], reply["kind"]) == ("RUNTIME_ERROR", "launch")
-    line = f", line 16 of rotate_half.py: kernel[{grid}](x, y)"
+    line = f", line 16 of rotate_half.py: kernel[{grid}](x, y, 64)"
     assert words in reply["reason"] and line in reply["reason"]
 
 

@@ -34,20 +34,15 @@ class FakeRay:
     """The module; the executors that are not silent take turns."""
 
     exceptions = SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
-    util = SimpleNamespace(
-        scheduling_strategies=SimpleNamespace(
-            NodeAffinitySchedulingStrategy=lambda node, soft: node
-        )
-    )
+    strategies = SimpleNamespace(NodeAffinitySchedulingStrategy=lambda node, soft: node)
+    util = SimpleNamespace(scheduling_strategies=strategies)
 
     def __init__(self, executors):
         self.executors, self.left, self.turn, self.of = executors, list(executors), 0, {}
 
     def nodes(self):
-        return [
-            {"Alive": True, "NodeID": number, "Resources": {"GPU": 1}}
-            for number, _ in enumerate(self.executors)
-        ]
+        node = {"Alive": True, "Resources": {"GPU": 1}}
+        return [node | {"NodeID": number} for number, _ in enumerate(self.executors)]
 
     def remote(self, actor):
         def made(*of):

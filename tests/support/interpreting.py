@@ -10,7 +10,6 @@ import importlib
 import json
 import os
 import re
-import subprocess
 import sys
 import warnings
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from typing import Any
 
 import torch
 
-from tests.support.waiting import LONGEST
+from tests.support.processes import run
 
 ROOT = Path(__file__).parents[2]
 RIGHT = "right"
@@ -34,15 +33,8 @@ def results(module: str, how: str = "patched") -> dict[str, str]:
 
 def printed(*command: str) -> Any:
     """Return what a program prints, which is JSON."""
-    done = subprocess.run(
-        [sys.executable, *command],
-        env=os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=LONGEST,
-    )
-    return json.loads(done.stdout)
+    env = os.environ | {"PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "1"}
+    return json.loads(run(sys.executable, *command, env=env, check=True).stdout)
 
 
 def outcome(call: Callable[[], Any]) -> Any:

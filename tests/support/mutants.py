@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,32 +23,18 @@ def nothing(*_: object, **__: object) -> None:
     pass
 
 
-def nothing_below(*_: object) -> tuple[()]:
-    return ()
-
-
-def _forwards(begin: Callable[..., object]) -> Callable[..., object]:
-    return lambda self, tensors, backwards=False: begin(self, tensors)
-
-
-def _anywhere(launch: bounds.WatchedLaunch, pointers: object) -> tuple[bounds.Span, ...]:
-    return (bounds.Span("all memory", 0, 1 << 63),)
-
-
-def _at_once(mode: poison.Poison, func: Callable[..., object], args: tuple, kwargs: dict) -> object:
-    return func(*args, **kwargs)
-
-
+BEGIN_CALL = bounds.Watch.begin_call
+EVERYWHERE = (bounds.Span("all memory", 0, 1 << 63),)
 MUTATIONS = {
     "no_poison": (poison, "fill", nothing),
     "one_poison": (session, "POISONS", (1.0, 1.0)),
-    "no_reentry": (poison.Poison, "_run", _at_once),
-    "no_seal": (seal, "compress", nothing_below),
+    "no_reentry": (poison.Poison, "_run", lambda mode, func, args, kwargs: func(*args, **kwargs)),
+    "no_seal": (seal, "compress", lambda *_: ()),
     "no_threads": (seal, "_is_of_pool", lambda thread: True),
-    "no_modes": (seal, "_modes", nothing_below),
+    "no_modes": (seal, "_modes", lambda *_: ()),
     "no_watch": (bounds.Watch, "check", nothing),
-    "no_provenance": (bounds.WatchedLaunch, "reached_by", _anywhere),
-    "no_other_order": (bounds.Watch, "begin_call", _forwards(bounds.Watch.begin_call)),
+    "no_provenance": (bounds.WatchedLaunch, "reached_by", lambda *_: EVERYWHERE),
+    "no_other_order": (bounds.Watch, "begin_call", lambda *of, **backwards: BEGIN_CALL(*of[:2])),
     "no_alias_check": (arena.Arena, "holds", lambda self, tensor: False),
     "no_renewal": (rotation.Rotation, "renew", rotation.Rotation.forget),
     "no_shared_memory_check": (rotation.Rotation, "refuse_shared", nothing),

@@ -1,17 +1,26 @@
-"""Processes of this machine: whether they live, and one with a thread that does."""
+"""Processes of this machine: programs that end, whether one lives, and one with a thread."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import LONGEST, wait_until
 
 SPINS = (
     "import threading, time; threading.Thread(target=time.sleep, args=(600,)).start();"
     "print(1, flush=True)"
 )
+
+
+def run(
+    *command: str | Path, timeout: float = LONGEST, **how: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends, and keep what it prints."""
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **how)
 
 
 def state(pid: int) -> str:

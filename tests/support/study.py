@@ -6,7 +6,6 @@ conftest.py names, so that no test module has to import them.
 
 import os
 import shutil
-import subprocess
 import sys
 from collections import namedtuple
 
@@ -15,6 +14,7 @@ from msgspec.structs import replace
 
 from common.paths import ROOT
 from tests.support import boards, forked
+from tests.support.processes import run
 from tests.support.records import written
 from tests.support.waiting import LONGEST
 
@@ -104,14 +104,9 @@ def study(repository, tmp_path):
 
 def run_without(hidden, repository, arguments, timeout=LONGEST):
     """Run `study` in a fresh interpreter that cannot import these packages."""
-    ran = subprocess.run(
-        [sys.executable, "-m", "common", *arguments],
-        cwd=repository,
-        env=environment(HIDDEN=hidden, PYTHONPATH=str(repository.parent / "hide")),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
+    env = environment(HIDDEN=hidden, PYTHONPATH=str(repository.parent / "hide"))
+    command = sys.executable, "-m", "common", *arguments
+    ran = run(*command, timeout=timeout, cwd=repository, env=env)
     return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 

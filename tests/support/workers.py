@@ -1,4 +1,4 @@
-"""Workers started for a source text, a request to one, and a compiler without a GPU.
+"""Source texts, workers started for one, a request to one, and a compiler without a GPU.
 
 The fixtures are a plugin, which conftest.py names.
 """
@@ -39,6 +39,26 @@ def rotate_half(x):
     return torch.cat((-b, a), -1)
 """
 RIGHT = [-3.0, -4.0, 1.0, 2.0]
+
+LAUNCHED = """
+import torch
+import triton
+import triton.language as tl
+
+
+{decorators}
+@triton.jit
+def kernel(x, y, BLOCK: tl.constexpr{more}):
+    {lines}
+
+
+def rotate_half(x, *, interleaved=False):
+    y = torch.empty_like(x)
+    {before}
+    kernel[{grid}](x, y{rest})
+    return y
+"""
+COPIES = "tl.store(y + tl.arange(0, BLOCK), tl.load(x + tl.arange(0, BLOCK)))"
 
 MASKED = ops.load("masked_linear")
 CASES = {case.name: case for case in MASKED.cases("smoke")}
@@ -87,6 +107,12 @@ def chosen(
     return choose
 
 
+def launched(lines: str, decorators: str = "", **parts: str) -> str:
+    """Return the source of a rotate_half that launches a kernel of these lines."""
+    parts = {"rest": ", 64", "grid": "(1,)", "before": "pass", "more": ""} | parts
+    return LAUNCHED.format(lines=lines, decorators=decorators, **parts)
+
+
 def written(
     folder: Path, source: str, op: str = "rotate_half", handle: str = "somebody"
 ) -> Solution:
@@ -111,9 +137,10 @@ def graded_as(
 def graded_source(fork_server: ForkServer, tmp_path: Path) -> Callable[..., list[Graded]]:
     """Return a function that grades a source on cases of an op, in a sweep with these options."""
 
-    def grade(op: Op[Any], cases: list[Case], source: str, **options: Any) -> list[Graded]:
+    def grade(op: Op[Any], cases: list[Case], source: str, repeats=0, **options) -> list[Graded]:
         with Sweep("cpu", server=fork_server, **options) as sweep:
-            return list(sweep.grade(op, cases, [written(tmp_path, source, op.name)]))
+            solutions = [written(tmp_path, source, op.name)]
+            return list(sweep.grade(op, cases, solutions, repeats=repeats))
 
     return grade
 
