@@ -79,10 +79,8 @@ def test_old_entries_of_a_cache_go(folder):
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
 def test_a_full_disk_is_no_fault_of_the_kernel(number):
     """It once made every kernel a COMPILE_ERROR, which was recorded, and kept in the cache."""
-    places = {}
-    exec(
-        compile("def compile(error):\n    raise error\n", triton_compiler.__file__, "exec"), places
-    )
+    code, places = "def compile(error):\n    raise error\n", {}
+    exec(compile(code, triton_compiler.__file__, "exec"), places)
     with pytest.raises(OSError, match="kernels") as caught:
         places["compile"](OSError(number, os.strerror(number), ".cache/kernels/x"))
     said = judge(caught.value)

@@ -293,10 +293,12 @@ def test_ties_disturbances_and_old_sources_are_marked(tmp_path, opened):
     ]
     path = small(tmp_path, rows, alice="one", bob="two", carol="three")
     page = opened(path, link(view="board"))
-    places = dict(
-        zip(texts(page, "#ranking tbody th a"), texts(page, "#ranking .place"), strict=True)
-    )
-    assert places == {"alice/rope": "1=", "bob/rope": "1=", "carol/rope": "3"}
+    names, places = (texts(page, selector) for selector in (NAMES, "#ranking .place"))
+    assert dict(zip(names, places, strict=True)) == {
+        "alice/rope": "1=",
+        "bob/rope": "1=",
+        "carol/rope": "3",
+    }
     bob = page.locator("tr[data-row='bob/rope']").inner_text()
     assert "source changed since" in bob and "GPU disturbed" in bob
     carols = page.locator("tr[data-row='carol/rope'] .badge.disturbed")

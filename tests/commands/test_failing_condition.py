@@ -50,9 +50,8 @@ def divided(cases, fails):
 
 def test_both_sides_of_a_threshold_are_sizes_that_were_asked():
     """Between 3 and 10 heads none was asked, so that neither side speaks of 5."""
-    cases = [
-        {"h": h, "b": index % 3} for index, h in enumerate((1, 2, 3, 3, 3, 10, 10, 12, 12, 12))
-    ]
+    heads = 1, 2, 3, 3, 3, 10, 10, 12, 12, 12
+    cases = [{"h": h, "b": index % 3} for index, h in enumerate(heads)]
     assert failing_condition(cases[5:], cases[:5]) == "", "ten cases are too few"
     assert failing_condition(cases[5:] * 2, cases[:5] * 2) == "fails where h ≥ 10 (10 of 10)"
     assert failing_condition(cases[:5] * 2, cases[5:] * 2) == "fails where h ≤ 3 (10 of 10)"

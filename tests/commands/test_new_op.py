@@ -104,9 +104,7 @@ def test_a_reference_brings_the_code_of_other_files_along():
 # --- a file that is not whole ---------------------------------------------------------------------
 
 LINE = "study: common/ops/glu.py: OP.reference takes ['x', 'y'], the interface ['x', 'gate']"
-WRONG = FILES["glu"].replace(
-    "def reference(x: torch.Tensor, gate", "def reference(x: torch.Tensor, y"
-)
+WRONG = FILES["glu"].replace("reference(x: torch.Tensor, gate", "reference(x: torch.Tensor, y")
 UNREAD = FILES["glu"].replace("OP = shaped(", "OP = shaped((")
 NO_PARSE = "study: common/ops/glu.py, line 37: '(' was never closed"
 

@@ -26,9 +26,8 @@ from tests.support.waiting import LONGEST, wait_until
 
 @pytest.fixture(scope="module")
 def server():
-    server = ForkServer("cpu")
-    yield server
-    server.close()
+    with contextlib.closing(ForkServer("cpu")) as server:
+        yield server
 
 
 CASE = "8x2x32x128-bfloat16-twin"

@@ -30,9 +30,8 @@ import triton.language as tl
 
 @pytest.fixture(scope="module")
 def server():
-    fork_server = ForkServer("cpu", target=wire.STAND_IN, counted=True)
-    yield fork_server
-    fork_server.close()
+    with contextlib.closing(ForkServer("cpu", target=wire.STAND_IN, counted=True)) as server:
+        yield server
 
 
 @pytest.fixture
@@ -69,9 +68,8 @@ COPY = """
 
 
 def copying(body, programs="triton.cdiv(x.numel(), 1000)"):
-    return COPY.format(
-        body=textwrap.indent(textwrap.dedent(body), " " * 8).strip(), programs=programs
-    )
+    body = textwrap.indent(textwrap.dedent(body), " " * 8).strip()
+    return COPY.format(body=body, programs=programs)
 
 
 ROW = """
@@ -229,10 +227,8 @@ def test_products_of_kernels_and_of_torch(counted):
 
 
 def test_an_unsupported_case_is_not_counted(counted):
-    source = copying("pass").replace(
-        "y = torch", "raise NotImplementedError('none')\n        y = torch"
-    )
-    reply = counted(source)
+    raises = "raise NotImplementedError('none')\n        y = torch"
+    reply = counted(copying("pass").replace("y = torch", raises))
     assert (reply["verdict"], reply["reason"]) == ("UNSUPPORTED", "none")
 
 

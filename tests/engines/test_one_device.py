@@ -45,9 +45,8 @@ def test_the_gpus_are_those_that_are_visible(listed, count, gpus, monkeypatch):
 
 
 def options(**given):
-    return argparse.Namespace(
-        **{"address": None, "device": None, "tier": "smoke", "verbose": False} | given
-    )
+    usual = {"address": None, "device": None, "tier": "smoke", "verbose": False}
+    return argparse.Namespace(**usual | given)
 
 
 @pytest.mark.parametrize(("seen", "given", "ray", "several"), [

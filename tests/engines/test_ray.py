@@ -33,9 +33,8 @@ def cluster():
     """A head without a GPU, which the driver connects to."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(VISIBLE, raising=False)  # Ray would refuse GPUs, though they are labels alone
-        made = cluster_utils.Cluster(
-            initialize_head=True, head_node_args={"num_cpus": 0, "num_gpus": 0}
-        )
+        head = {"num_cpus": 0, "num_gpus": 0}
+        made = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
         yield made
         made.shutdown()
 
@@ -118,9 +117,8 @@ def test_a_killed_executor_starts_again_and_each_row_comes_once(
     assert " was lost: " in line and len(line) < 200
     rows = [(row.key, row.verdict) for row in runs.read(recorded.lines.path.parent).rows]
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "alone")
-    (recorded,) = (
-        each for each in bench(Engine(job), Selection(), {}) if isinstance(each, Recording)
-    )
+    events = bench(Engine(job), Selection(), {})
+    (recorded,) = (event for event in events if isinstance(event, Recording))
     alone = [(row.key, row.verdict) for row in runs.read(recorded.lines.path.parent).rows]
     assert sorted(rows) == sorted(alone)
     assert len(rows) == len(set(rows))

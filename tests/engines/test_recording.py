@@ -66,10 +66,7 @@ CASES = 3
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, fork_server):
-    """Return a function that benches one plain solution into a folder of its own.
-
-    It returns the results, the other events, and the device's records.
-    """
+    """Return a function that benches a source: its results, other events, the device's records."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(sweep, "Sweep", functools.partial(Sweep, server=fork_server))
     source = tmp_path / "contributors" / "alice" / "rotate_half.py"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import threading
@@ -125,8 +124,7 @@ def halves(tmp_path):
 
     def start(sweep, several, count):
         op = ops.load("rotate_half")
-        plain = (case for case in op.cases("smoke") if not case.interleaved)
-        cases = itertools.islice(plain, count)
+        cases = [case for case in op.cases("smoke") if not case.interleaved][:count]
         sources = [written(tmp_path, text, handle=name) for name, text in several.items()]
         graded = sweep.grade(op, cases, sources)
         return [(each.solution.handle, each.verdicts["forward"]) for each in graded]

@@ -72,6 +72,5 @@ def test_each_op_has_a_case_of_more_than_2_to_the_31_dense_elements(name):
     assert op.large.layout == op.large.upstream == "contiguous"
     assert op.elements(op.large) > 2**31
     assert any(case.layout == "far" for case in op.cases("smoke"))
-    assert op.large.name not in {
-        case.name for tier in ("smoke", "board") for case in op.cases(tier)
-    }
+    known = {case.name for tier in ("smoke", "board") for case in op.cases(tier)}
+    assert op.large.name not in known

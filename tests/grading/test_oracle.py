@@ -105,9 +105,8 @@ def test_a_frugal_harness_asks_other_inputs_too(fork_server, monkeypatch):
     monkeypatch.setattr(CHOOSE, chosen(interleaved=True))
     op = ops.load("rotate_half")
     cases = [next(op.cases("smoke"))]
-    replays = Solution(
-        ROOT / "tests" / "corpus" / "cheats" / "replays_by_pointer" / "rotate_half.py", op.name
-    )
+    path = ROOT / "tests/corpus/cheats/replays_by_pointer/rotate_half.py"
+    replays = Solution(path, op.name)
     with Sweep("cpu", server=fork_server, memory=DeviceMemory(lambda: IDLE + CONTEXT)) as sweep:
         found = [graded.verdicts["forward"].verdict for graded in sweep.grade(op, cases, [replays])]
     assert found == ["TAMPERED"]

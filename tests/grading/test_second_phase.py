@@ -86,9 +86,8 @@ def failing(written, fork_server, monkeypatch):
             found = list(one.grade(HALF, PLAIN[:count], [solution, right]))
             found += one.grade(HALF, later, [solution])
         of = {each: [one for one in found if one.solution == each] for each in (solution, right)}
-        assert [v.verdict for one in of[right] for v in one.verdicts.values()] == ["PASSED"] * (
-            2 * count
-        )
+        verdicts = [v.verdict for one in of[right] for v in one.verdicts.values()]
+        assert verdicts == ["PASSED"] * 2 * count
         assert {one.case for one in of[solution]} == {*PLAIN[:count], *later}
         runs = solution.path.with_name("runs")
         ends = runs.read_text() if runs.exists() else ""
@@ -136,9 +135,8 @@ def test_what_fails_alone_too_is_its_own(failing, line, verdict, reason, isolate
     own = [each for each in found.values() if each[0].reason == reason]
     assert len(own) == (isolated or 4)
     left = {each[0].reason for each in found.values()} - {reason}
-    assert left == (
-        {f"not run again after {Ends.LIMIT} such ends: {reason}"} if isolated else set()
-    )
+    refused = f"not run again after {Ends.LIMIT} such ends: {reason}"
+    assert left == ({refused} if isolated else set())
     assert ends.count("X") == isolated
 
 

@@ -52,20 +52,17 @@ def test_a_drawn_call_is_as_the_case_says(op, case):
     unrun = dataclasses.replace(op, reference=refuse)
     (one, upstream), (same, _), (other, _) = (draw(unrun, case, seed, "cpu") for seed in (1, 1, 2))
     outputs, dtype = outputs_of(op.reference(**one)), getattr(torch, case.dtype)
+    first = op.differentiable[0]
     shapes = [tuple(each.shape) for each in outputs]
     assert shapes == [*op.outputs(case).values()]
     assert shapes == [tuple(each.shape) for each in upstream.values()]
-    assert {each.dtype for each in (*outputs, one[op.differentiable[0]])} == {dtype}
+    assert {each.dtype for each in (*outputs, one[first])} == {dtype}
     split = {shape[op.split[name]] for name, shape in op.outputs(case).items()}
     for name, dim in op.split.items():
         if name in one:
             assert one[name].shape[dim] in split, lacks(op, f"split of {name}")
     assert any(t.isinf().any() for t in tensors(one).values()) == (case.values == "infinite")
-    layouts = {
-        **case.layouts,
-        op.differentiable[0]: case.layout,
-        **dict.fromkeys(upstream, case.upstream),
-    }
+    layouts = {**case.layouts, first: case.layout, **dict.fromkeys(upstream, case.upstream)}
     for name, tensor in tensors({**one, **upstream}).items():
         layout = layouts.get(name, "contiguous")
         placed = place(torch.zeros(tensor.shape, dtype=tensor.dtype), layout)

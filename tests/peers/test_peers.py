@@ -97,9 +97,8 @@ def test_what_is_prepared_is_left_out_of_the_timed_call():
     session.bind = lambda call: ({"t": torch.zeros(1)}, {})
     session.tensor = lambda slot: None
     session.solution = contract.Loaded(ops.load("rope"), None, None, {}, prepare)
-    given = wire.Arguments(
-        {}, [], {}, [], {}, {"upstream": wire.TensorSlot(0, 4, "float32", (1,), (1,))}
-    )
+    slot = wire.TensorSlot(0, 4, "float32", (1,), (1,))
+    given = wire.Arguments({}, [], {}, [], {}, {"upstream": slot})
     call = clock.timed_call(session, given, {})
     assert done == ["prepared"]
     call.forward(), call.forward()

@@ -114,9 +114,7 @@ def test_the_table_has_no_circle():
 
 def test_a_class_name_means_one_class():
     trees = (ast.parse(path.read_text()) for path in files("common") if "peers" not in path.parts)
-    names = [
-        node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
-    ]
+    names = [one.name for tree in trees for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
     assert len(names) > 100 and sorted(names) == sorted({*names})
 
 
@@ -140,9 +138,8 @@ def test_tests_import_no_solution_and_no_test_module():
     for path in [*checked, ROOT / "conftest.py", ROOT / "noxfile.py"]:
         names = imported(path.read_text())
         assert not [name for name in names if name.startswith(solutions)], path
-        parts = {
-            part for name in names if name.startswith(("tests.", ".")) for part in name.split(".")
-        }
+        ours = [name for name in names if name.startswith(("tests.", "."))]
+        parts = {part for name in ours for part in name.split(".")}
         borrowed = [part for part in parts if part.startswith("test_")]
         assert path in RUNS_TESTS or not borrowed, path
 

@@ -16,10 +16,8 @@ HANGUL = re.compile("[가-힣]")
 
 
 def own(path):
-    """The page's tokens without what is drawn from records, one list with those of each line.
-
-    Of CONTRIBUTING.md only the steps are in Korean.
-    """
+    """The page's tokens without what is drawn from records, one list with those of each line."""
+    # of CONTRIBUTING.md only the steps are in Korean
     text = DRAWN.sub("", path.read_text()).partition("## Further pages")[0]
     tokens = MarkdownIt("commonmark").enable("table").parse(text)
     return [part for token in tokens for part in (token, *(token.children or ()))]

@@ -75,9 +75,8 @@ def test_between_the_events_is_the_timed_part_alone(played, backward, name, time
     ours.ready(name)
     played.log.clear()
     assert ours.take_samples(name, "gpu", 3) == [250.0] * 3
-    start, end = (
-        n for n, what in enumerate(played.log) if what == "event" and n < played.log.index("wait")
-    )
+    queued = played.log[: played.log.index("wait")]
+    start, end = (n for n, what in enumerate(queued) if what == "event")
     assert played.log[start + 1 : end] == timed
     assert played.log.count("event") == 6
 
@@ -230,9 +229,8 @@ def test_the_probe_is_sampled_before_and_after_each_callable():
     for probes in (3, 0):
         request = TakeSamples("host", names, rounds=2, burst=1, probes=probes, backward=True)
         reply = clock.take_samples(session, request)
-        assert {name: len(each) for name, each in reply["samples"].items()} == dict.fromkeys(
-            names, 2
-        )
+        counts = {name: len(each) for name, each in reply["samples"].items()}
+        assert counts == dict.fromkeys(names, 2)
         assert [len(each) for each in reply["probes"]] == [probes] * 3 * bool(probes)
     reply = clock.take_samples(session, TakeSamples("host", probes=5))
     assert [len(each) for each in reply["probes"]] == [5]

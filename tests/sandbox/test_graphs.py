@@ -8,9 +8,7 @@ from common.paths import ROOT
 
 HALF = ops.load("rotate_half")
 CASES = [case for case in HALF.cases("smoke") if not case.far_bytes and not case.interleaved][:3]
-AROUND = (
-    ROOT / "tests" / "corpus" / "honest" / "compiled_around_a_kernel" / "rotate_half.py"
-).read_text()
+AROUND = (ROOT / "tests/corpus/honest/compiled_around_a_kernel/rotate_half.py").read_text()
 TUNED = AROUND.replace(
     "@triton.jit", "@triton.autotune([triton.Config({}), triton.Config({})], ['d'])\n@triton.jit"
 )

@@ -127,10 +127,7 @@ def test_the_harness_is_hidden_from_a_solution_and_each_of_its_modules_is_sealed
 
 @pytest.mark.slow
 def test_a_solution_that_compiles_nothing_imports_no_compiler(worker, tmp_path):
-    """It takes as long to import as torch; neither the harness's modes nor its patches need it.
-
-    Nor does the process from which solutions and compiling processes are forked.
-    """
+    """It imports as slowly as torch; no mode and no patch needs it, nor what forks processes."""
     compiles = contextlib.closing(ForkServer("cpu", target="sm_90"))
     with compiles as server, workers(server, tmp_path) as start:
         ask(start(HALF.format("pass"), "rotate_half"))
@@ -239,7 +236,5 @@ def can_confine() -> bool:
 )
 def test_a_worker_reaches_no_other_process(worker, reach):
     """The truth is in the harness's memory, and other solutions' answers are behind its files."""
-    assert (
-        "PermissionError"
-        in ask(worker(HALF.format(reach.format(pid=os.getpid())), "rotate_half"))[0]["reason"]
-    )
+    source = HALF.format(reach.format(pid=os.getpid()))
+    assert "PermissionError" in ask(worker(source, "rotate_half"))[0]["reason"]

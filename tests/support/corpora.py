@@ -66,12 +66,10 @@ BESIDE_CHEATS = [each for each in BYSTANDERS if each.op in {cheat.op for cheat i
 
 
 def smoke(op: Op[Any]) -> Iterable[Case]:
-    """Return the smoke cases, first those that show most: views, slices apart, then float16.
-
-    Those whose views take gigabytes come last: on a GPU they take seconds each, one by one.
-    """
+    """Return the smoke cases, first those that show most: views, slices apart, then float16."""
 
     def order(case: Case) -> tuple[bool, ...]:
+        # last those whose views take gigabytes: on a GPU they take seconds each, one by one
         view = {"layout", "weights"} & case.params.keys()
         return (bool(case.far_bytes), not view, case.values != "apart", case.dtype != "float16")
 

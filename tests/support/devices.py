@@ -170,10 +170,7 @@ def turn(
 
 @pytest.fixture(scope="module")
 def two_connections() -> Iterator[None]:
-    """Let CUDA contexts have two connections to the GPU instead of eight.
-
-    The driver creates one context after the other: 48 of them take an H100 5 s instead of 12.
-    """
+    """Let CUDA contexts have two connections, not eight: an H100 makes 48 in 5 s instead of 12."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2")
         yield

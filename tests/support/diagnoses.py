@@ -50,10 +50,7 @@ class Line(NamedTuple):
 def lines(
     kept: Sequence[Graded], causes: Mapping[str, Sequence[Diagnosis]], server: ForkServer
 ) -> dict[str, Line]:
-    """Return the line on each solution, by its name.
-
-    `kept` are smoke cases, as `grade(..., keep=True)` graded them.
-    """
+    """Return the line on each solution, by name; `kept` are smoke cases graded with `keep=True`."""
     report = TierReport(verbose=False)
     for graded in kept:
         report.add(graded.problem.op, graded.case, list(graded.verdicts.values()))

@@ -63,10 +63,7 @@ class Time(NamedTuple):
 
 
 def counted() -> dict[Key, Counted]:
-    """Return the counts of everyone whom a whole run timed, by their key.
-
-    torch.compile, which needs a GPU, is left out.
-    """
+    """Return the counts, by key, of whom whole runs timed; torch.compile, for GPUs, is left out."""
     timed = {row.solution for device in DEVICES for row in rows_of(device)}
     everyone = [
         each for each in solutions.everyone()
@@ -88,10 +85,7 @@ def rows_of(device: str, last: str = "") -> list[Record]:
 
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return Spearman's rank correlation; equal values share the mean of their ranks.
-
-    It is NaN if all values of one sequence are equal.
-    """
+    """Return Spearman's rank correlation: ties share their mean rank; NaN if all are ties."""
     ranks = []
     for values in (first, second):
         order = np.sort(values)
@@ -110,10 +104,7 @@ def time_of(line: Counted, gpu: Peak) -> float:
 
 
 def pairs(device: str, lines: Mapping[Key, Counted], last: str = "") -> list[ModelledRow]:
-    """Return both times of each row, of those too that an earlier version of a source took.
-
-    `last` is that of `rows_of`.
-    """
+    """Return both times of each row, of earlier sources too; `last` is that of `rows_of`."""
     rows = rows_of(device, last)
     names = {solution.name for solution in solutions.discover()}
     board = {key[:2] for key in lines}  # a record may have further cases, of an earlier board

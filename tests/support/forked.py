@@ -28,10 +28,7 @@ def run(
     environment: dict[str, str],
     timeout: float = 300,
 ) -> int | None:
-    """Run a program as `python -m module` in the folder would; return its exit code.
-
-    The files `out` and `err` in the folder `output` hold what it prints.
-    """
+    """Run a program as `python -m module` in `folder` would; write `out` and `err` to `output`."""
     wanted = ([module, *arguments], folder, output, environment)
     process = CONTEXT.Process(target=_run, args=wanted)
     process.start()

@@ -172,18 +172,16 @@ def ask(worker: Worker) -> tuple[Reply, list[float]]:
     slots = lay_out([("x", x), ("result", torch.empty(4, device="meta"))])
     arena = worker.arena(max(map(end_of, slots.values())))
     arena.tensor(slots["x"]).copy_(x)
-    call = wire.Arguments(
-        {"x": slots["x"]}, [], {}, ["x"], {"x": 1}, upstream={"upstream": slots["x"]}
-    )
+    slot = slots["x"]
+    call = wire.Arguments({"x": slot}, [], {}, ["x"], {"x": 1}, upstream={"upstream": slot})
     reply = worker.ask(wire.Forward(call=call, results={"output": slots["result"]}))
     return reply, arena.tensor(slots["result"]).tolist()
 
 
 @pytest.fixture(scope="module")
 def target():
-    server = ForkServer("cpu", target=wire.STAND_IN)
-    yield server
-    server.close()
+    with contextlib.closing(ForkServer("cpu", target=wire.STAND_IN)) as server:
+        yield server
 
 
 @pytest.fixture
