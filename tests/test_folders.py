@@ -130,12 +130,7 @@ def test_of_ops_whose_names_begin_alike_the_longest_wins(tmp_path):
 
 
 def test_a_file_that_prints_is_told_of(tmp_path):
-    calls = {
-        "a": "x = 1; print(x)",
-        "b": "tl.device_print('x', x)",
-        "c": "# print(x)",
-        "d": "blueprint(x)",
-    }
-    for name, call in calls.items():
+    calls = "x = 1; print(x)", "tl.device_print('x', x)", "# print(x)", "blueprint(x)"
+    for name, call in zip("abcd", calls, strict=True):
         (tmp_path / f"{name}.py").write_text(f"def f(x):\n    {call}\n")
     assert sorted(checked.printing(tmp_path)) == ["a.py", "b.py"]

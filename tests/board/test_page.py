@@ -45,9 +45,8 @@ def solution(tmp_path, name):
 
 
 def of(tmp_path, rows, name="a-gpu", **fields):
-    return Results(
-        tmp_path / name, runs=[replace(RUN, **{"device_name": name} | fields)], rows=rows
-    )
+    run = replace(RUN, **{"device_name": name} | fields)
+    return Results(tmp_path / name, runs=[run], rows=rows)
 
 
 # --- the file -------------------------------------------------------------------------------------

@@ -27,9 +27,8 @@ def test_check_says_what_is_wrong_and_where(study, by_hand):
     told = r"INCORRECT_NUMERICAL forward, \d+ cases: fails in every case that has an element"
     assert re.search(told + r"\n  likely cause: nothing is negated", ran.out)
     assert "rotate_half: core" not in ran.out, "the board's cases would repeat it"
-    case = ran.out.splitlines()[-1].removeprefix(
-        "Repeat: nox -s check -- 김철수/rotate_half --case "
-    )
+    repeat = "Repeat: nox -s check -- 김철수/rotate_half --case "
+    case = ran.out.splitlines()[-1].removeprefix(repeat)
     ran = study("check", "김철수", "--last-failed", "-x")
     assert ran.code == 1 and "rotate_half: FAILED in 1 of 1 case; 76 cases not run" in ran.out
     ran = study("check", "김철수", "--case", case)

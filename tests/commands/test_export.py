@@ -172,4 +172,3 @@ def test_a_fault_stops_no_other_export_and_two_solutions_of_an_op_have_two_names
     assert "2.50" in readme and "gpu, run r1" in readme and "torch 2" in readme
     files = {path for path in page.parents[1].rglob("*.*") if path.suffix != ".json"}
     assert digest(files, words=True) in (page.parents[1] / "metadata.json").read_text()
-    assert "is there already" in one_line(study("export", "house/rope", "--to", page.parents[3]))

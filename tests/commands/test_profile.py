@@ -22,9 +22,6 @@ def row(us=20.0, host=5.0, **fields):
     return boards.row("house/rope", us, 50.0, **times | fields)
 
 
-# --- what binds -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("measured", "binds"),
     [(row(), "memory"), (row(dense=9.0), "memory"), (row(host=20.0), "memory"),
@@ -38,9 +35,6 @@ def test_the_host_binds_where_it_is_slower_and_else_the_slower_limit(measured, b
 def test_a_share_is_of_the_slower_limit():
     found = times(row(dense=15.0))
     assert found == ["20.0", "5.0", "dense 15.0", "75%", "", "arithmetic"]
-
-
-# --- what it prints ----------------------------------------------------------------------------
 
 
 def test_each_direction_is_a_line(capsys):

@@ -1,7 +1,5 @@
 """compute-sanitizer: what it reports decides; a stand-in for it runs here."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

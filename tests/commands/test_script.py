@@ -51,4 +51,3 @@ def test_a_script_of_a_failing_case_shows_the_fault(study, by_hand, repository, 
     found = ran(file, repository / "contributors" / "alice" / "rotate_half.py")
     assert found.returncode == 1
     assert "output: 320 of 640 wrong" in found.stdout and "at [0, 0, 0, 0] exp" in found.stdout
-    assert "name it with --case" in study("check", "alice", "--script", file).err

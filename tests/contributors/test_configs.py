@@ -1,7 +1,5 @@
 """The helper that reads tuned configurations: what it finds, and what it says where it cannot."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """The house's own promises: the files of house/, in a process of their own."""
 
-from __future__ import annotations
-
 import os
 import sys
 

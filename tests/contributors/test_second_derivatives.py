@@ -1,7 +1,5 @@
 """A gradient that is differentiated again is right or an error: never wrong without a word."""
 
-from __future__ import annotations
-
 import pytest
 
 from common import ops, solutions

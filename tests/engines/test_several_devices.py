@@ -137,9 +137,7 @@ def test_a_failure_of_the_harness_ends_the_command(fault, kind, says):
 @given(seed=st.integers(0, 2**32), count=st.integers(1, 4), share=st.sampled_from([0.01, 0.1, 0.3]))
 def test_whatever_is_lost_each_case_comes_once(seed, count, share):
     dice = random.Random(seed)
-    executors = [
-        FakeExecutor(str(number), lambda *_: dice.random() < share) for number in range(count)
-    ]
+    executors = [FakeExecutor(str(n), lambda *_: dice.random() < share) for n in range(count)]
     found, _ = swept(executors)
     assert len(found) == 2 * 40 and set(found.values()) == {1}
     assert {key[:2] for key in found} == {key[:2] for key in all_of(40)}

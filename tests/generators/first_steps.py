@@ -5,8 +5,6 @@ a command prints on a terminal of 80 columns, without what git and `study` say o
 Look at each picture before it is committed.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

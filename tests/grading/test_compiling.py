@@ -119,12 +119,10 @@ PLACED = {
 
 def placed(reason, folder):
     """Return the line of a file that a reason quotes, after checking the quotation."""
-    where = re.search(
-        r"does not compile for sm_90: .*?(\w[^,:]*), line (\d+) of (\S+): (.+)", reason
-    )
+    where = re.search(r"does not compile for sm_90: .*?\w[^,:]*, line (\d+) of (\S+): (.+)", reason)
     assert where, reason
-    line = (folder / where[3]).read_text().splitlines()[int(where[2]) - 1]
-    assert where[4] in line
+    line = (folder / where[2]).read_text().splitlines()[int(where[1]) - 1]
+    assert where[3] in line
     return line
 
 
@@ -349,9 +347,8 @@ def test_a_refusal_at_the_full_shape_that_is_caught_is_a_note(compiled):
 def test_a_twin_whose_call_needs_data_is_compiled_as_it_is(fault):
     """A large tensor has none at the full shape, whose call raises then."""
     needs = "assert x.float().abs().sum() > 0"
-    wrong, right = (
-        fault(COPIES, rest=f", {size}", before=needs, case=OP.twin(FULL)) for size in (63, 64)
-    )
+    twin = OP.twin(FULL)
+    wrong, right = (fault(COPIES, rest=f", {n}", before=needs, case=twin) for n in (63, 64))
     assert right is None and "power of 2" in wrong
 
 

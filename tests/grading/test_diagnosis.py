@@ -1,7 +1,5 @@
 """What failures come of: a mistake that alone explains them all, or one property of a case."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The fork server: one for all kinds of workers, which end with it and start again with another."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

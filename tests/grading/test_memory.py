@@ -1,7 +1,5 @@
 """The memory of a GPU, pretended: what is under way together, and what ends for more."""
 
-from __future__ import annotations
-
 import re
 import sys
 import threading

@@ -170,9 +170,8 @@ def test_eager_and_a_solution_are_on_one_core_with_all_threads_and_are_free_agai
 
         def cores():
             folders = [f"/proc/{child.pid}/task" for child in (first, second)]
-            return [
-                os.sched_getaffinity(int(task)) for tasks in folders for task in os.listdir(tasks)
-            ]
+            tasks = [task for folder in folders for task in os.listdir(folder)]
+            return [os.sched_getaffinity(int(task)) for task in tasks]
 
         with Baseline(eager, {}).on_one_core(solution):
             core, *others = cores()

@@ -139,9 +139,7 @@ def test_a_wrong_replay_costs_the_graphs_time_and_a_wrong_call_the_verdict(
 
     def wrong(self, process):
         found, right = times(self, process), process.kept["solution"]
-        process.kept[kind] = [
-            (shift, {"output": results["output"] + error}) for shift, results in right
-        ]
+        process.kept[kind] = [(at, {"output": kept["output"] + error}) for at, kept in right]
         return found | {"gpu": dict(GPU)}
 
     monkeypatch.setattr(Timing, "times", wrong)

@@ -39,9 +39,8 @@ def test_every_track_is_declared_and_on_the_board(op):
         assert list(op.cases(tier)), lacks(op, f"no case of tier {tier}")
     for tiers in (("board",), TIERS):
         cases = [case for tier in tiers for case in op.cases(tier)]
-        assert {*map(op.track_of, cases)} == {*op.tracks}, lacks(
-            op, f"tracks of the cases of {tiers}"
-        )
+        found = {*map(op.track_of, cases)}
+        assert found == {*op.tracks}, lacks(op, f"tracks of the cases of {tiers}")
 
 
 @every_case

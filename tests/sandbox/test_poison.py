@@ -1,7 +1,5 @@
 """Fresh memory is filled whoever allocates it, stands between bands, and behaves as torch's own."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import math

@@ -1,7 +1,5 @@
 """A solution's own process: the contract, the hidden and sealed harness, the requests."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json
@@ -131,9 +129,8 @@ def test_a_solution_that_compiles_nothing_imports_no_compiler(worker, tmp_path):
     compiles = contextlib.closing(ForkServer("cpu", target="sm_90"))
     with compiles as server, workers(server, tmp_path) as start:
         ask(start(HALF.format("pass"), "rotate_half"))
-    started = worker(
-        HALF.format("import sys; assert 'torch._dynamo' not in sys.modules"), "rotate_half"
-    )
+    line = "import sys; assert 'torch._dynamo' not in sys.modules"
+    started = worker(HALF.format(line), "rotate_half")
     assert ask(started)[1] == ask(started)[1] == RIGHT
 
 

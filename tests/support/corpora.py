@@ -7,8 +7,6 @@ promise its verdict when it is timed, `Timed: X`, and those that it gets on a GP
 `Fails: in every case` says that no field separates what fails; see tests/corpus/test_wrong.py.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import random

@@ -5,8 +5,6 @@ one; the processes that see the GPU take these files, and the others the rest. S
 the path without a GPU is tested on every machine.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """The line by which `check` names a kernel's mistake, for the table of docs/mistakes.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -102,19 +102,11 @@ class FakeExecutor:
     """Answers each due solution and case, unless `loses` says that it is lost in it."""
 
     def __init__(
-        self,
-        name,
-        loses=lambda executor, solution, case: False,
-        count=40,
-        kind="A GPU",
-        fault=None,
-        away=None,
-        silent=False,
-        **device_info,
+        self, name, loses=None, count=40, kind="A GPU", fault=None, away=None, silent=False, **info
     ):
         """A task raises `fault`, and a start `away`; one whose GPU another job has is `silent`."""
-        self.name, self.loses, self.cases = name, loses, cases(count)
-        device = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | device_info
+        self.name, self.loses, self.cases = name, loses or (lambda *_: False), cases(count)
+        device = {"device": "cpu", "name": kind, "versions": {"torch": "2"}} | info
         self.device_info = DeviceInfo(node="here", uuid=name, **device)
         self.asked, self.ended, self.tasks, self.reasons = Counter(), False, [], []
         self.fault, self.away, self.silent = fault, away, silent

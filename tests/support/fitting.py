@@ -5,8 +5,6 @@ smaller by a factor, one after the other, as long as that lessens the error; the
 smaller. HELD_OUT is of a GPU that decides no constant.
 """
 
-from __future__ import annotations
-
 import functools
 import itertools
 import math

@@ -5,8 +5,6 @@ call; that process has imported nothing of ours, so that it takes `common` from 
 repository. This module imports nothing of ours either.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

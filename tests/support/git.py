@@ -1,7 +1,5 @@
 """git in a repository of a test's own, whatever the developer has told git."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

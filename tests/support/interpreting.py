@@ -4,8 +4,6 @@
 as JSON. In a process of its own, since the patches of the interpreter cannot be taken back.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

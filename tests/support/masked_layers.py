@@ -1,7 +1,5 @@
 """The house's masked layers beside plain torch, in the interpreter or on a GPU."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

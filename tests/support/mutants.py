@@ -4,8 +4,6 @@
 tests/corpus/test_checks_are_needed.py.
 """
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import sys

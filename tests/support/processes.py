@@ -1,7 +1,5 @@
 """Processes of this machine: programs that end, whether one lives, and one with a thread."""
 
-from __future__ import annotations
-
 import contextlib
 import subprocess
 import sys

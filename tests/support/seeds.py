@@ -5,8 +5,6 @@ numbers are seeded before each test, and before the fixtures that several tests 
 explores: `nox -s test -- --seed 7`, or `--seed random`, which prints the one that it takes.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

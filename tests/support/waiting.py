@@ -1,7 +1,5 @@
 """Waits for what a test has set going, however busy the machine is."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

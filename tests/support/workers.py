@@ -3,8 +3,6 @@
 The fixtures are a plugin, which conftest.py names.
 """
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Callable, Iterator

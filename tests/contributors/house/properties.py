@@ -1,7 +1,5 @@
 """What torch's tools may do with the exported functions: the table of docs/models.md."""
 
-from __future__ import annotations
-
 import functools
 import warnings
 from collections.abc import Callable
