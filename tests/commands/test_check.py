@@ -111,9 +111,7 @@ def test_a_case_that_does_not_compile_comes_again_as_soon_as_that_is_known():
     assert futures["a"].cancelled(), "compilation ends with the cases"
 
 
-def test_a_late_solution_is_named_with_its_case_and_line_once(
-    fork_server, tmp_path, monkeypatch, capsys
-):
+def test_who_is_late_is_named_with_case_and_line_once(fork_server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("common.grading.worker.LATE", 0.1)
     once = "import time; end = globals().setdefault('end', time.process_time() + 1)"
     line = f"{once}\n    while time.process_time() < end: pass"

@@ -10,52 +10,33 @@ from common.commands import compile
 from common.commands.compile import Compiled
 from common.grading import fork_server
 from common.sandbox.target import TARGETS
-from tests.support.workers import written
+from tests.support.workers import COPIES, launched, written
 
 OP = ops.load("rotate_half")
 CASES = list(OP.tier("board", "cuda"))
 PLAIN = next(case for case in CASES if case.name == "8192x2x32x128-bfloat16")
-SOURCE = """
-import torch
-import triton
-import triton.language as tl
-
-@triton.jit
-def kernel(x, y, n: tl.constexpr, BLOCK: tl.constexpr):
-    at = tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at) + n)
-
-@triton.jit
-def product(x, y, N: tl.constexpr):
-    at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
+ADDS = "at = tl.arange(0, BLOCK); tl.store(y + at, tl.load(x + at) + n)"
+PRODUCT = """at = tl.arange(0, BLOCK)[:, None] * BLOCK + tl.arange(0, BLOCK)[None, :]
     tile = tl.load(x + at)
-    tl.store(y + at, tl.dot(tile, tile).to(y.dtype.element_ty))
-
-def rotate_half(x, *, interleaved=False):
-    y = torch.empty_like(x)
-    if interleaved:
-        raise NotImplementedError("interleaved")
-    LAUNCH
-    return y
-"""
+    tl.store(y + at, tl.dot(tile, tile).to(y.dtype.element_ty))"""
 
 
 def launching(block=1024, **options):
     given = "".join(f", {name}={value}" for name, value in options.items())
-    return f"kernel[(1,)](x.detach(), y, x.numel(), {block}{given})"
+    return launched(ADDS, more=", n: tl.constexpr", rest=f", {block}, x.numel(){given}")
 
 
 @pytest.fixture
 def compiled(monkeypatch, tmp_path):
-    """Return a function that compiles launches for targets, with an empty cache."""
+    """Return a function that compiles a source for targets, with an empty cache."""
     for module in (disk_cache, fork_server):
         monkeypatch.setattr(module, "CACHE", tmp_path / ".cache")
 
-    def of_launch(launch, targets=("sm_90",), case=PLAIN):
-        solution = written(tmp_path, SOURCE.replace("LAUNCH", launch))
+    def of_source(source, targets=("sm_90",), case=PLAIN):
+        solution = written(tmp_path, source)
         return list(itertools.chain(*compile.compiled({solution: [case]}, targets)))
 
-    return of_launch
+    return of_source
 
 
 def test_every_target_of_the_sandbox_can_be_asked_for():
@@ -76,20 +57,21 @@ def test_kernels_are_compiled_at_the_true_shape_for_each_target(compiled):
 
 @pytest.mark.slow
 def test_what_stops_a_call_is_a_line_with_its_reason(compiled):
-    (line,) = compiled("pass", case=next(case for case in CASES if case.interleaved))
+    lacks = launched(COPIES, before="if interleaved: raise NotImplementedError('interleaved')")
+    (line,) = compiled(lacks, case=next(case for case in CASES if case.interleaved))
     assert (line.kernel, line.verdict, line.reason) == ("", "UNSUPPORTED", "interleaved")
     kernel, line = compiled(launching(num_warps=64))
     assert kernel.figures["warps"] == 64
     assert line.verdict == "COMPILE_ERROR" and "threads, Required: 2048" in line.reason
-    (line,) = compiled("import os; os.abort()")
+    (line,) = compiled(launched(COPIES, before="import os; os.abort()"))
     assert line.verdict == "CRASHED"
 
 
 @pytest.mark.parametrize("target", ["sm_80", "gfx942"])
 @pytest.mark.slow
 def test_figures_are_those_that_the_kernel_must_have(compiled, target):
-    launches = launching(2048, num_warps=8), launching(16384), "product[(1,)](x.detach(), y, 64)"
-    short, long, product = (compiled(each, [target])[0].figures for each in launches)
+    sources = launching(2048, num_warps=8), launching(16384), launched(PRODUCT)
+    short, long, product = (compiled(each, [target])[0].figures for each in sources)
     assert (short["warps"], short["shared"], short["local"]) == (8, 0, 0)
     assert long["registers"] > 1.5 * short["registers"]
     assert product["shared"] > 0

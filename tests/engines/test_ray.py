@@ -92,9 +92,7 @@ def test_a_node_lost_halfway_changes_no_verdict(cluster, folder, expected, monke
     assert " was lost: " in lines[0]
 
 
-def test_a_killed_executor_starts_again_and_each_row_comes_once(
-    cluster, folder, tmp_path, monkeypatch
-):
+def test_a_killed_executor_starts_again_and_rows_come_once(cluster, folder, tmp_path, monkeypatch):
     """Of two, once both are at work."""
     monkeypatch.setattr(paths, "RESULTS", tmp_path / "results")
     monkeypatch.setattr("common.engines.counting.counts", lambda *_: iter(()))

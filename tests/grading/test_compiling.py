@@ -222,9 +222,7 @@ COMPILED = {
 
 
 @pytest.mark.parametrize(("lines", "before", "launch", "reason"), COMPILED.values(), ids=COMPILED)
-def test_a_kernel_does_not_compile_for_the_reason_of_its_compiler(
-    fault, lines, before, launch, reason
-):
+def test_a_kernel_does_not_compile_for_its_compilers_reason(fault, lines, before, launch, reason):
     found = fault(lines, before, **launch) or ""
     assert reason in found and bool(found) == bool(reason)
 

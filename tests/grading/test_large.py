@@ -50,9 +50,7 @@ PRODUCT = r"\d+ \* 128 does not fit int32, line \d+ of rotate_half.py: row \* wi
          r" 2\d{9} does not fit int32, line \d+ of .*\.to\(tl\.int32\)"),
     ],
 )  # fmt: skip
-def test_an_offset_that_wraps_in_a_copy_is_noted_with_its_product(
-    compiler, tmp_path, row, at, words
-):
+def test_an_offset_that_wraps_in_a_copy_is_noted_by_its_product(compiler, tmp_path, row, at, words):
     solution = solution_of(tmp_path, row, at)
     for notes in notes_of(compiler, FAR, solution).values():
         assert [note.kind for note in notes] == ["WRAPPED"]

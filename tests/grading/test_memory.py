@@ -143,9 +143,7 @@ def test_scarce_memory_changes_no_verdict(tmp_path, fork_server, monkeypatch, to
 
 
 @pytest.mark.parametrize(("gib", "held"), [(200, True), (8, False)])
-def test_a_far_view_that_the_gpu_does_not_hold_is_left_out_and_named(
-    gib, held, monkeypatch, capsys
-):
+def test_a_far_view_that_the_gpu_cannot_hold_is_left_out_and_named(gib, held, monkeypatch, capsys):
     far, *others = [case for case in HALF.cases("smoke") if case.far_bytes]
     monkeypatch.setattr(DeviceMemory, "of", lambda *_: DeviceMemory(lambda: gib * GIB))
     monkeypatch.setattr("common.grading.device.no_bfloat16", lambda device: None)

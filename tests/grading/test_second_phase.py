@@ -191,9 +191,7 @@ def test_a_problem_that_does_not_fit_is_made_again_alone(written, fork_server, m
         )
 
 
-def test_a_case_is_left_out_if_eager_cannot_map_memory_in_its_place(
-    written, fork_server, monkeypatch
-):
+def test_a_case_is_left_out_if_eager_cannot_map_memory_either(written, fork_server, monkeypatch):
     ask = Worker.ask
 
     def asked(worker, request):
