@@ -119,9 +119,7 @@ def test_a_line_is_the_share_of_the_limit_of_its_own_run_in_each_direction():
 
 
 def test_who_was_measured_before_its_source_changed_has_a_mark():
-    rows = [
-        row(bandwidth(s), f"{name}/rope") for name in ("alice", "bob", "carol") for s in (32, 64)
-    ]
+    rows = [row(bandwidth(s), f"{who}/rope") for who in ("alice", "bob", "carol") for s in (32, 64)]
     known = {"alice/rope": About(digest="new"), "bob/rope": About(digest=rows[0].sources)}
     svg = sweeps.files(dataclasses.replace(device(rows), about={**known, "carol/rope": About()}))
     texts = {each.text for each in ElementTree.fromstring(*svg.values()).iter(f"{SVG}text")}

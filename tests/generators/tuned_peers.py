@@ -210,9 +210,8 @@ def main(libraries, again):
     os.environ["LIGER_FUSED_MOE_AUTOTUNE"] = "1"
     os.environ["QUACK_COMPILE_WORKERS"] = str(os.cpu_count())
     for library in libraries:
-        every = [
-            each for each in cases(library) if again or not is_kept(library, here(library), *each)
-        ]
+        where = here(library)
+        every = [each for each in cases(library) if again or not is_kept(library, where, *each)]
         say(library, f"{len(every)} cases to search")
         if library == "quack" and every:
             compile_quack(every)

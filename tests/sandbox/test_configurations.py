@@ -112,9 +112,7 @@ def test_all_configurations_run_and_kernels_draw_independently(judge):
     assert passes(found)
     assert rows_of(found) == {1, 2, 4, 8}
     pairs = configurations(found, "backward")  # one configuration in all calls of a case
-    both = {
-        (one["ROWS"], pairs["backward"][case]["ROWS"]) for case, one in pairs["forward"].items()
-    }
+    both = {(one["ROWS"], pairs["backward"][of]["ROWS"]) for of, one in pairs["forward"].items()}
     assert len(both) > 4  # more than one of backward for one of forward
     assert configurations(found)["forward"] == pairs["forward"]
 

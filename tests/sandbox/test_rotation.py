@@ -17,10 +17,8 @@ def changing(x, unit=1):
 
 def calls_on(count=2, forward=torch.Tensor.neg, check=lambda output: None):
     """Calls on eight numbers each, in memory of their own, and the slot of their results."""
-    inputs = [torch.arange(8.0) + 10 * i for i in range(count)]
-    calls = [
-        TimedCall(lambda x=x: forward(x), upstream=(x,), changing=[changing(x)]) for x in inputs
-    ]
+    xs = [torch.arange(8.0) + 10 * i for i in range(count)]
+    calls = [TimedCall(lambda x=x: forward(x), upstream=(x,), changing=[changing(x)]) for x in xs]
     slots = (torch.zeros(8),)
     return Rotation(calls, check=check, slots=slots), slots[0]
 

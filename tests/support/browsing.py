@@ -38,8 +38,7 @@ def browser():
     """Chromium, headless; a test that needs it is skipped where there is none."""
     reason = "Playwright is not installed: pip install playwright"
     playwright = pytest.importorskip("playwright.sync_api", reason=reason)
-    found = chromium()
-    if not found:
+    if not (found := chromium()):
         pytest.skip("no Chromium to open the page in: apt-get install chromium")
     with playwright.sync_playwright() as started:
         launched = started.chromium.launch(executable_path=found, args=["--no-sandbox"],

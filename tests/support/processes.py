@@ -14,9 +14,7 @@ SPINS = (
 )
 
 
-def run(
-    *command: str | Path, timeout: float = LONGEST, **how: Any
-) -> subprocess.CompletedProcess[str]:
+def run(*command: str | Path, timeout: float = LONGEST, **how: Any) -> subprocess.CompletedProcess:
     """Run a program until it ends, and keep what it prints."""
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, **how)
 

@@ -90,24 +90,19 @@ def repository(tmp_path_factory):
 
 @pytest.fixture
 def study(repository, tmp_path):
-    """Run `study` in the copy, in a process of its own; `hidden` packages are not there."""
+    """Run `study` in the copy, in a process of its own; a fresh one lacks `hidden` packages."""
 
     def study(*arguments, hidden="", timeout=LONGEST):
         words = [str(word) for word in arguments]
         if hidden:
-            return run_without(hidden, repository, words, timeout)
+            env = environment(HIDDEN=hidden, PYTHONPATH=str(repository.parent / "hide"))
+            how = {"timeout": timeout, "cwd": repository, "env": env}
+            ran = run(sys.executable, "-m", "common", *words, **how)
+            return Ran(ran.returncode, ran.stdout, ran.stderr)
         code = forked.run("common", words, repository, tmp_path, environment(), timeout)
         return Ran(code, *((tmp_path / name).read_text() for name in ("out", "err")))
 
     return study
-
-
-def run_without(hidden, repository, arguments, timeout=LONGEST):
-    """Run `study` in a fresh interpreter that cannot import these packages."""
-    env = environment(HIDDEN=hidden, PYTHONPATH=str(repository.parent / "hide"))
-    command = sys.executable, "-m", "common", *arguments
-    ran = run(*command, timeout=timeout, cwd=repository, env=env)
-    return Ran(ran.returncode, ran.stdout, ran.stderr)
 
 
 @pytest.fixture
