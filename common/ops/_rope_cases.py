@@ -96,8 +96,10 @@ class RopeCase(Case):
         """Cut the tokens of a thd case, which its name counts, to short and long sequences in turn.
 
         Raises:
-            ValueError: The rotated width, the rank or the lengths are impossible.
+            ValueError: The format, the rotated width, the rank or the lengths are impossible.
         """
+        if self.tensor_format not in self.formats:
+            raise ValueError(f"the format is {' or '.join(self.formats)}, not {self.tensor_format}")
         if self.d2 % 2 or not 0 < self.d2 <= self.d:
             raise ValueError(f"d2={self.d2} is no even part of d={self.d}")
         if not 0 <= self.cp_rank < self.cp_size:

@@ -1,5 +1,6 @@
 """A case is read from its name, whether a tier has it or not."""
 
+import dataclasses
 import re
 
 import pytest
@@ -78,6 +79,12 @@ def test_an_impossible_name_says_what_is_wrong_with_it(op, name, fault):
         named(ops.load(op), name)
     assert str(raised.value).startswith(f"no case {name} of {op}: {fault}")
     assert "\n" not in str(raised.value)
+
+
+def test_queries_and_keys_are_not_packed():
+    case = dataclasses.replace(next(ops.load("rope_qk").cases("board")), tensor_format="thd")
+    with pytest.raises(ValueError, match="^the format is sbhd or bshd, not thd$"):
+        case.settled()
 
 
 def test_the_beginning_of_one_name_is_enough():
