@@ -83,7 +83,7 @@ def test_an_impossible_name_says_what_is_wrong_with_it(op, name, fault):
 
 def test_queries_and_keys_are_not_packed():
     case = dataclasses.replace(next(ops.load("rope_qk").cases("board")), tensor_format="thd")
-    with pytest.raises(ValueError, match="^the format is sbhd or bshd, not thd$"):
+    with pytest.raises(ValueError, match="the format is sbhd or bshd, not thd"):
         case.settled()
 
 
