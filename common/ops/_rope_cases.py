@@ -351,8 +351,8 @@ def _board() -> Iterator[RopeCase]:
         yield _case(1, b, h, 128, angles="far", **bshd, ranked_by="host")
     yield _case(1024, 1, 32, 64, **bshd, ranked_by="host")  # Llama 3.2 1B, a short prompt
     # early, since a loop over thousands of sequences takes minutes, for which other GPUs would wait
-    # at the end; 65,536 tokens: 64 long and short sequences, then short ones and a long one, so that on a grid
-    # of longest by number 30 million programs have no token
+    # at the end; 65,536 tokens: 64 long and short sequences, then short ones and a long one, so
+    # that on a grid of longest by number 30 million programs have no token
     packed: dict[str, Any] = {"tensor_format": "thd", **half}
     yield _case(0, 0, 8, 128, lengths=(512, 1536) * 32, **packed)
     for count, most in ((2401, 51), (8192, 14)):
