@@ -173,16 +173,17 @@ def summary(mains: Sequence[Track]) -> Table:
     for track in mains:
         for quantity in track.quantities:
             best = track.placed(quantity)[: len(PLACES)]
-            figures = [figure(entry.scores[quantity], False) for entry in best]
-            at = [place(track, entry, quantity) for entry in best]
-            cells = [
-                f"{own} " * own.endswith("=") + f"{marked(entry)} {shown}"
-                for own, entry, shown in zip(at, best, figures, strict=True)
-            ]
+            cells = [_placed(track, entry, quantity) for entry in best]
             cells += [""] * (len(PLACES) - len(cells))
             rows.append((track.op, quantity.name, *cells))
             shown.append(replace(track, entries=tuple(best)))
     return Table("", ("op", "column", *PLACES), tuple(rows), tuple(footnotes(shown)))
+
+
+def _placed(track: Track, entry: Entry, quantity: Quantity) -> str:
+    """Return the name and the figure, after the place if others share it."""
+    own, value = place(track, entry, quantity), figure(entry.scores[quantity], False)
+    return f"{own} " * own.endswith("=") + f"{marked(entry)} {value}"
 
 
 # --- for scripts ----------------------------------------------------------------------------------

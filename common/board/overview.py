@@ -92,7 +92,7 @@ def heat_map(track: Track, device: Device) -> str:
         return share(row) if row and quantity.times(row) else None
 
     rows = [
-        (entry.solution + STALE * entry.stale, entry.peer,
+        (entry.solution, STALE * entry.stale, entry.peer,
          [[reached(entry, each, case) for case in cases] for each in quantities])
         for entry in track.entries
     ]  # fmt: skip

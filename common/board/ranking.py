@@ -43,6 +43,10 @@ class About:
     digest: str = ""
     """Empty for a solution without a source in this tree."""
 
+    def is_newer(self, rows: Iterable[Record]) -> bool:
+        """Return whether the source has changed since some row was measured."""
+        return bool(self.digest) and any(row.sources != self.digest for row in rows)
+
 
 @dataclass(frozen=True)
 class Quantity:
@@ -117,8 +121,7 @@ class Entry:
     @property
     def stale(self) -> bool:
         """Return whether a row was measured before the solution's source last changed."""
-        digest = self.about.digest
-        return bool(digest) and any(row.sources != digest for row in self.cells.values())
+        return self.about.is_newer(self.cells.values())
 
     @property
     def covered(self) -> int:
@@ -344,6 +347,11 @@ def slower_limit(times: Mapping[str, Estimate]) -> str:
     """
     known = [name for name in LIMITS if name in times]
     return max(known, key=lambda name: times[name].value, default="")
+
+
+def reached(times: Mapping[str, Estimate]) -> Estimate:
+    """Return the share of the slower limit, or the multiple of eager's speed if none was timed."""
+    return combined([(times[slower_limit(times) or "eager"], times["solution"])])
 
 
 def limit(row: Record) -> tuple[float, str]:

@@ -24,7 +24,7 @@ from typing import Any
 
 from common.board.devices import Device
 from common.board.page import rendering
-from common.board.ranking import DIRECTION, combined, slower_limit
+from common.board.ranking import DIRECTION, About, reached
 from common.board.table import OUTDATED, STALE
 from common.records.lines import Estimate, Record
 
@@ -82,10 +82,10 @@ class Plot:
 def of_device(device: Device) -> list[Plot]:
     """Return the plots of a device's rows, timed and failed, of the known solutions."""
     rows = [row for row in device.results.latest("plot") if row.solution in device.about]
-    return plots(rows, {name: about.digest for name, about in device.about.items()})
+    return plots(rows, device.about)
 
 
-def plots(rows: Sequence[Record], digests: Mapping[str, str] = MappingProxyType({})) -> list[Plot]:
+def plots(rows: Sequence[Record], about: Mapping[str, About] = MappingProxyType({})) -> list[Plot]:
     """Return the plots with at least one timed row; only the latest version of the clock counts."""
     plots, text = [], Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
     for name, fields in tomllib.loads(text).items():
@@ -101,8 +101,8 @@ def plots(rows: Sequence[Record], digests: Mapping[str, str] = MappingProxyType(
             peers = tuple(sorted({row.solution for row in own if row.peer}))
             failed = [row for row in own if row.solution not in drawn and row.verdict != "PASSED"]
             missing = {row.solution: row.verdict for row in reversed(failed)}
-            stale = {each.solution for each in own if each.gpu
-                     and digests.get(each.solution, "") not in ("", each.sources)}  # fmt: skip
+            stale = {row.solution for row in own
+                     if row.gpu and about.get(row.solution, About()).is_newer([row])}  # fmt: skip
             plots.append(Plot(sweep, panels, peers, frozenset(stale), missing))
     return plots
 
@@ -112,8 +112,7 @@ def _lines(sweep: SweepPlot, rows: Iterable[Record], direction: str) -> Lines:
     found: dict[str, dict[int, Estimate]] = defaultdict(dict)
     for row in rows:
         if row.direction == direction and row.gpu:
-            times = row.gpu[slower_limit(row.gpu)], row.gpu["solution"]
-            found[row.solution][int(row.params.get(sweep.x, sweep.default))] = combined([times])
+            found[row.solution][int(row.params.get(sweep.x, sweep.default))] = reached(row.gpu)
     return {name: dict(sorted(line.items())) for name, line in found.items()}
 
 

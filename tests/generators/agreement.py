@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 
 import numpy as np
 
-from common.board.ranking import CLOCKS, LOOPS, QUANTITIES, slower_limit
+from common.board.ranking import CLOCKS, LOOPS, QUANTITIES, reached, slower_limit
 from common.paths import RESULTS
 from common.records import runs
 from tests.support.corpora import in_the_docs
@@ -44,20 +44,20 @@ def pairs_of(rows):
             ])
             for earlier, own in of_op.items() if earlier != later
         ]  # fmt: skip
-        found.update([max(both, key=lambda each: len(each[1]))])
+        for runs_of, pairs in [max(both, key=lambda each: len(each[1]))] if both else ():
+            found.setdefault(runs_of, []).extend(pairs)  # two runs may have several ops
     return found
 
 
 def table(pairs):
     """Return the table of pairs of rows, of an earlier and a later run."""
-    columns = defaultdict(list)  # of op, case, direction, solution, and the value in either run
+    columns = defaultdict(list)  # of op and direction, case, solution, and the value in either run
     for pair in pairs:
         for quantity in QUANTITIES:
             both = [quantity.times(row) for row in pair]
             if all(both):
-                unit = slower_limit(both[1])
-                values = [each[unit or "eager"].value / each["solution"].value for each in both]
-                name = f"{(CLOCKS | LOOPS)[quantity.by]}, {UNITS[unit]}"
+                values = [reached(each).value for each in both]
+                name = f"{(CLOCKS | LOOPS)[quantity.by]}, {UNITS[slower_limit(both[1])]}"
                 row = pair[1]
                 columns[name].append(((row.op, row.direction), row.case, row.solution, values))
     lines = [

@@ -11,7 +11,7 @@ import re
 import sys
 
 from common import solutions
-from common.board.ranking import DIRECTION, Quantity, combined, slower_limit
+from common.board.ranking import DIRECTION, Quantity, reached, slower_limit
 from common.paths import RESULTS, ROOT
 from common.records import runs
 from common.spec import DIRECTIONS
@@ -52,15 +52,10 @@ def beside(times):
     return slower_limit(times) or "eager"
 
 
-def share(times):
-    """Return a solution's share of the limit, or the multiple of eager's speed, as an estimate."""
-    return combined([(times[beside(times)], times["solution"])])
-
-
 def fastest(times, house):
     """Return the solution with the greatest share that is the house's or is not; "" for none."""
     own = [each for each in times if each.startswith("house/") is house]
-    return max(own, key=lambda each: share(times[each]).value, default="")
+    return max(own, key=lambda each: reached(times[each]).value, default="")
 
 
 def figure(op, times, column):
@@ -68,7 +63,7 @@ def figure(op, times, column):
     name = fastest(times, False) if column == OTHER else column.format(op)
     if name not in times:
         return "–"
-    shown = f"{share(times[name]).value:.2f}" + "×" * (beside(times[name]) == "eager")
+    shown = f"{reached(times[name]).value:.2f}" + "×" * (beside(times[name]) == "eager")
     library = f" {name.partition('/')[0]}" * (column == OTHER)
     return f"{times[name]['solution'].value:.1f} ({shown.removeprefix('0')}){library}"
 
@@ -96,7 +91,7 @@ def of_others(rows, ops):
             house, other = fastest(times, True), fastest(times, False)
             if not (house and other):
                 continue
-            own, more = share(times[house]), share(times[other])
+            own, more = reached(times[house]), reached(times[other])
             if more.low > own.high:
                 cells = figure(op, times, house), figure(op, times, OTHER)
                 ahead = f"{100 * (more.value / own.value - 1):.0f} %"
@@ -120,7 +115,7 @@ def ladder(table, rows):
         for case in re.findall(r"`(\S+)`", head):
             found = [row for row in rows if (row.solution, row.case) == (solution, case)]
             found.sort(key=lambda row: row.direction != DIRECTIONS[0])
-            shares = (f"{share(row.gpu).value:.2f}".lstrip("0") for row in found)
+            shares = (f"{reached(row.gpu).value:.2f}".lstrip("0") for row in found)
             cells.append(", ".join(shares) or "none")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
