@@ -193,7 +193,5 @@ def ulp(truth: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 def first_index(mask: torch.Tensor) -> tuple[int, ...]:
     """Return the index of the first true element."""
-    mask = mask.contiguous()
-    place = int(mask.flatten().view(torch.uint8).argmax())
-    sides = zip(mask.shape, mask.stride(), strict=True)  # torch.unravel_index is slower
-    return tuple(place // stride % size for size, stride in sides)
+    flat = mask.flatten().view(torch.uint8).argmax()
+    return tuple(int(i) for i in torch.unravel_index(flat, mask.shape))
