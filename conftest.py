@@ -5,13 +5,12 @@ For example: nox -s test -- --only house --op rope --tier smoke --device cpu
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import os
 
 import pytest
 
-from common.processes import NEEDED
+from common.processes import NEEDED, import_torch
 from common.spec import TIERS
 
 if missing := [package for package in (*NEEDED, "rich") if not importlib.util.find_spec(package)]:
@@ -22,6 +21,7 @@ if missing := [package for package in (*NEEDED, "rich") if not importlib.util.fi
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 # The tests occupy all cores; torch's threads would only slow them down by waiting for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+import_torch()  # which no collection of garbage goes through then: each took 0.2 s
 
 from xdist.workermanage import WorkerController
 
@@ -64,11 +64,6 @@ def pytest_configure(config: pytest.Config) -> None:
         }
     except UserError as error:
         raise pytest.UsageError(f"study: {error}") from None
-
-
-def pytest_collection_finish() -> None:
-    """Leave torch and the tests to no collection of garbage: one took 0.2 s, and a run has many."""
-    gc.freeze()
 
 
 def pytest_report_header() -> list[str]:

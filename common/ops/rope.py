@@ -202,7 +202,7 @@ OP = Op(
         "every model; far begins at position 1,000,000, as a decoded token may.",
         "partial": "Only the first d2 features of each head are rotated.",
         "interleaved": "The pairs are adjacent features, not one of each half.",
-        "packed": "Sequences without padding (thd): 64; 2,401 and 8,192, all but one short.",
+        "packed": "Sequences without padding (thd): 64, or thousands of which only one is long.",
         "core": "Every feature has an angle of its own, as TransformerEngine's op allows.",
         "extended": "As core, with adjacent pairs, start positions or context parallelism.",
     },

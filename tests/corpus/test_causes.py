@@ -20,22 +20,6 @@ pytestmark = pytest.mark.slow
 MISTAKES = [(op, name) for op in ops.names() for name in ops.load_mistakes(op)]
 
 
-@pytest.fixture(scope="module", autouse=True)
-def each_result_is_computed_once():
-    """The cases are the same for all mistakes, and so is what a reference gives for them."""
-    known, compute = {}, diagnosis._Judged._results
-
-    def results(judged, reference, dense=False):
-        key = judged.problem.case, judged.verdict.direction, reference, dense
-        if key not in known:
-            known[key] = compute(judged, reference, dense)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(diagnosis._Judged, "_results", results)
-        yield
-
-
 @pytest.fixture(scope="module")
 def cases_of():
     """Return a function that returns an op's smoke cases as graded where a mistake is made."""
